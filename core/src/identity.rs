@@ -231,7 +231,7 @@ macro_rules! position {
 }
 
 position! {
-    /// The place of an event in the history of its run: 1 for the first, without gaps.
+    /// The place of an event in the history of its run, or of a record in its topic: 1 for the first, without gaps.
     Sequence
 }
 position! {

@@ -15,6 +15,7 @@
 mod group;
 #[cfg(feature = "appender")]
 mod joined;
+mod topic_records;
 mod turn_view;
 
 use std::borrow::Cow;
@@ -23,6 +24,8 @@ use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 
 pub(crate) use self::group::bytes as bytes_of;
 pub use self::group::{GroupView, GroupWriter};
+pub use self::topic_records::TopicRecordHeader;
+pub(crate) use self::topic_records::{BatchTopics, TopicRecordSpan};
 pub use self::turn_view::{TurnRecords, TurnView};
 use crate::error::TurnError;
 use crate::wire::v1;
@@ -58,6 +61,8 @@ pub struct Batch {
     is_sealed: bool,
     /// How many batches were joined to this one.
     joined: usize,
+    /// Records of topics, if it has had any.
+    topics: Option<Box<BatchTopics>>,
 }
 
 /// Where a finished turn stands, and under which conditions it may be appended.
@@ -100,6 +105,7 @@ impl Batch {
             turn_bytes_max: turn_bytes_max.min(u32::MAX as usize),
             is_sealed: true,
             joined: 0,
+            topics: None,
         }
     }
 
@@ -124,17 +130,20 @@ impl Batch {
         Cow::Owned(sealed)
     }
 
-    /// Removes all turns and keeps the memory.
+    /// Removes all turns and records of topics, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.turns.clear();
         self.joined = 0;
+        if let Some(topics) = &mut self.topics {
+            topics.clear();
+        }
     }
 
-    /// Whether no turn has been finished.
+    /// Whether no turn has been finished, and there is no record of a topic.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.turns.is_empty() && self.topics().is_none()
     }
 
     /// How many turns have been finished.
@@ -143,10 +152,10 @@ impl Batch {
         self.turns.len()
     }
 
-    /// Size of the finished turns in bytes, as they will stand in the log.
+    /// Size of the finished turns and the records of topics in bytes, as they will be stored.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.topics.as_ref().map_or(0, |topics| topics.bytes())
     }
 
     /// The finished turn with this index: one that was [refused](crate::RefusedTurn), say. `None` if there are not

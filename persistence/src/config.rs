@@ -30,6 +30,15 @@ pub struct JournalConfig {
     pub history_bytes_max: u64,
     /// How long finished runs stay readable.
     pub retention: Retention,
+    /// Topics whose records are kept, those of earlier openings included: about 500 bytes of memory each. When reached,
+    /// [`declare`](crate::TopicStreams::declare) refuses others. Default 10,000.
+    pub topics_len_max: usize,
+    /// How many ids of records of topics are remembered, of all topics together, the latest ones: a record that comes again
+    /// with one is not appended again. About 130 bytes of memory each. Default 100,000; zero remembers none.
+    pub topic_ids_len_max: usize,
+    /// Bytes of the latest durable records of all topics that stay in memory, so that who follows a topic reads no disk. 128
+    /// are counted on top for each chunk. Default 16 MiB.
+    pub topic_latest_bytes_max: usize,
 }
 
 impl Default for JournalConfig {
@@ -42,6 +51,9 @@ impl Default for JournalConfig {
             snapshot_bytes_max: 8 << 20,
             history_bytes_max: 1 << 30,
             retention: Retention::default(),
+            topics_len_max: 10_000,
+            topic_ids_len_max: 100_000,
+            topic_latest_bytes_max: 16 << 20,
         }
     }
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use millrun_core::{Epoch, RunId, Sequence, SpawnError};
 
+use crate::topics::TopicNumber;
+
 /// Why a turn could not be put into a batch. The batch is as it was before the turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -38,6 +40,9 @@ pub enum TurnError {
     /// A turn of the group was begun and not finished, so none of its turns is there.
     #[error("a turn of the group was not finished")]
     GroupNotWhole,
+    /// A record of a topic goes with a turn that its batch does not have.
+    #[error("the batch has no turn of this index, so no record of a topic can go with it")]
+    NoSuchTurn,
     /// A group has one turn of each run at most.
     #[error("the group has two turns of run {run}")]
     RunTwice {
@@ -89,6 +94,33 @@ pub enum TurnRefused {
         /// The limit.
         max: usize,
     },
+}
+
+/// Why a journal does not keep the records of a topic. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicRefused {
+    /// A name has 1 to 255 bytes.
+    #[error("the name of a topic has 1 to 255 bytes, this has {bytes}")]
+    Name {
+        /// Size of the name in bytes.
+        bytes: usize,
+    },
+    /// Retention must keep a record at least.
+    #[error(
+        "the retention of a topic must keep a record at least: neither len_max nor bytes_max may be zero"
+    )]
+    Retention,
+    /// There are as many topics as [`topics_len_max`](crate::JournalConfig::topics_len_max) allows, those of
+    /// earlier openings included.
+    #[error("there are {max} topics already, as many as topics_len_max allows")]
+    TooMany {
+        /// The limit.
+        max: usize,
+    },
+    /// The journal has failed or was closed.
+    #[error(transparent)]
+    Failed(#[from] JournalFailure),
 }
 
 /// Why a batch was not taken at all.
@@ -226,6 +258,24 @@ pub enum ReadError {
         /// Where in the log.
         position: u64,
         /// What is wrong with it.
+        cause: String,
+    },
+    /// The journal has no topic of this number.
+    #[error("there is no {topic} here")]
+    UnknownTopic {
+        /// The topic asked for.
+        topic: TopicNumber,
+    },
+    /// Records of a topic cannot be read: one of them is damaged, or what says which they are. Others are not affected.
+    #[error("the records of {topic} behind {after}, up to {until}, cannot be read: {cause}")]
+    TopicDamaged {
+        /// The topic.
+        topic: TopicNumber,
+        /// The record behind which they stand.
+        after: Sequence,
+        /// The last of them, behind which reading goes on.
+        until: Sequence,
+        /// What is wrong with them.
         cause: String,
     },
     /// The journal has failed or was closed.

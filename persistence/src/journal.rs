@@ -25,6 +25,7 @@ use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
 use crate::resolve::{self, Resolved};
 use crate::search::{self, FinishedFound, FinishedSearch};
 use crate::together::{self, EachRead, ToRead};
+use crate::topics::{TopicAppend, TopicStreams};
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 
 /// Where turns become durable. One journal is one store.
@@ -230,6 +231,12 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// What came of an [upkeep](Self::upkeep); `None` as long as it is under way. Of several that were asked for
     /// meanwhile, the last one's end is that of all.
     fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>>;
+
+    /// What the journal has of topics; `None`, as by default, if it keeps none: then nobody adds
+    /// [records of topics](Batch::topic_record) to its batches.
+    fn topics(&self) -> Option<&dyn TopicStreams> {
+        None
+    }
 
     /// Counts and sizes, exact at some moment during the call.
     fn stats(&self) -> Stats;
@@ -447,6 +454,9 @@ pub struct Enqueued {
     pub offset: Offset,
     /// The turns that were not accepted, in the order of the batch.
     pub refused: Vec<RefusedTurn>,
+    /// What became of the batch's [records of topics](Batch::topic_record), in their order; none where a journal
+    /// [keeps no topics](Journal::topics).
+    pub topic_appends: Vec<TopicAppend>,
 }
 
 /// A turn that was not accepted.
@@ -539,6 +549,10 @@ pub struct Stats {
     /// Rows that say what may be dropped, or that would be dropped, cannot be read: retention has
     /// stopped, and the log grows, until the store is opened again.
     pub is_retention_stopped: bool,
+    /// Topics of which records are kept.
+    pub topics: u64,
+    /// Bytes of their records.
+    pub topic_bytes: u64,
     /// Time the last commit took.
     pub last_commit: Duration,
 }

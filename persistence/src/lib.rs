@@ -47,6 +47,7 @@ mod resolve;
 mod scan;
 mod search;
 mod together;
+mod topics;
 mod upkeep;
 mod wire;
 
@@ -60,14 +61,16 @@ pub mod floor;
 pub mod fuzz;
 
 pub use batch::{
-    Batch, GroupView, GroupWriter, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnRecords, TurnView, TurnWriter,
+    Batch, GroupView, GroupWriter, TURN_BYTES_MAX_DEFAULT, TopicRecordHeader, TurnHeader, TurnRecords,
+    TurnView, TurnWriter,
 };
 pub use claim::{
     Claim, ClaimNews, ClaimNumber, ClaimRefused, Claimant, Granted, Owned, Owner, PartitionReport,
 };
 pub use config::{Durability, JournalConfig, Retention};
 pub use error::{
-    EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnError, TurnRefused,
+    EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TopicRefused,
+    TurnError, TurnRefused,
 };
 pub use fold::Fold;
 pub use journal::{
@@ -86,4 +89,8 @@ pub use redb::{
 pub use resolve::Resolved;
 pub use search::{FinishedFound, FinishedHead, FinishedSearch, RecordKinds, TimeRange};
 pub use together::{EachRead, ToRead, WasRead};
+pub use topics::{
+    LatestRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRecord, TopicRecords,
+    TopicRetention, TopicStreams, TopicSummary,
+};
 pub use upkeep::{UpkeepNumber, UpkeepUndone, Upkeeps};

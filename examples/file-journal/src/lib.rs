@@ -319,7 +319,11 @@ impl Journal for FileJournal {
             self.shared.changed.notify_all();
         }
         let offset = state.enqueued;
-        Ok(Enqueued { offset, refused })
+        Ok(Enqueued {
+            offset,
+            refused,
+            topic_appends: Vec::new(),
+        })
     }
 
     fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {

@@ -44,7 +44,7 @@ impl MemoryState {
     /// Answers the claims that wait, if all that was queued is durable; refuses them after a failure.
     pub(super) fn answer_claims(&mut self) -> Ringing {
         let mut ringing = Ringing::default();
-        if self.claims.is_empty() || self.queued_turns > 0 && self.failure.is_none() {
+        if self.claims.is_empty() || self.is_queued() && self.failure.is_none() {
             return ringing;
         }
         for WaitingClaim { mut claim, given } in std::mem::take(&mut self.claims) {

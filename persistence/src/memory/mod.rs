@@ -12,6 +12,7 @@ mod retained;
 mod searching;
 mod state;
 mod together;
+mod topics;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -31,6 +32,7 @@ use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
 use crate::search::{FinishedFound, FinishedSearch};
 use crate::together::{EachRead, ToRead};
+use crate::topics::TopicStreams;
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 use crate::wire::v1;
 
@@ -76,7 +78,7 @@ impl MemoryJournal {
     /// Makes durable what is queued and rings the watchers. Does nothing after a failure.
     pub fn commit(&self) {
         let mut state = self.lock();
-        if state.failure.is_none() && state.queued_turns > 0 {
+        if state.failure.is_none() && state.is_queued() {
             state.commit();
             let answered = (state.answer_claims(), state.see_to_upkeep());
             let watchers = state.watchers.clone();
@@ -139,7 +141,7 @@ impl MemoryJournal {
             Some(failure) => return Err(failure.clone()),
             None => {}
         }
-        if state.queued_turns > 0 {
+        if state.is_queued() {
             state.commit();
         }
         state.failure = Some(JournalFailure::closed());
@@ -168,24 +170,30 @@ impl Journal for MemoryJournal {
         if let Some(failure) = &state.failure {
             return Err(EnqueueError::Failed(failure.clone()));
         }
-        let has_room = state.queued_bytes + batch.bytes() <= self.config.batch_bytes_max
-            && state.queued_turns + batch.turns() <= self.config.batch_len_max;
-        if state.queued_turns > 0 && !has_room {
+        let has_room = state.queued_bytes() + batch.bytes() <= self.config.batch_bytes_max
+            && state.queued_len() + batch.turns() + batch.topic_records() <= self.config.batch_len_max;
+        if state.is_queued() && !has_room {
             state.was_full = true;
             return Err(EnqueueError::Full);
         }
-        let turns = state.queued_turns;
+        let queued = state.queued_len();
         let refused = state.admit(batch);
-        if state.queued_turns > turns {
+        let topic_appends = state.append_to_topics(batch, &refused);
+        if state.queued_len() > queued {
             state.enqueued = state.enqueued.next();
         }
         let offset = state.enqueued;
         let mut bells = Vec::new();
-        if !self.is_held && state.queued_turns > 0 {
+        if !self.is_held && state.is_queued() {
             state.commit();
             bells.clone_from(&state.watchers);
         }
-        Ok((Enqueued { offset, refused }, Ringing::of(bells)))
+        let enqueued = Enqueued {
+            offset,
+            refused,
+            topic_appends,
+        };
+        Ok((enqueued, Ringing::of(bells)))
     }
 
     fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
@@ -275,6 +283,10 @@ impl Journal for MemoryJournal {
         self.lock().upkeeps.outcome(number)
     }
 
+    fn topics(&self) -> Option<&dyn TopicStreams> {
+        Some(self)
+    }
+
     fn stats(&self) -> Stats {
         let state = self.lock();
         let log_bytes = state.live_bytes + state.finished.bytes();
@@ -284,7 +296,9 @@ impl Journal for MemoryJournal {
             dropped_runs: state.dropped,
             live_bytes: log_bytes,
             log_bytes,
-            queued_bytes: state.queued_bytes as u64,
+            queued_bytes: state.queued_bytes() as u64,
+            topics: state.topics.table.len() as u64,
+            topic_bytes: state.topics.table.bytes(),
             commits: state.commits,
             turns: state.turns,
             bytes: state.bytes,

@@ -12,6 +12,7 @@ use millrun_core::{Bell, Epoch, InstanceId, Offset, RunId};
 
 use super::claims::WaitingClaim;
 use super::retained::{Close, KnownRun, RetainedRuns};
+use super::topics::MemoryTopics;
 use crate::batch::{Batch, TurnSpan};
 use crate::conditions::{Conditions, Head, rests_on_refused};
 use crate::config::JournalConfig;
@@ -20,6 +21,7 @@ use crate::finished::IdHash;
 use crate::journal::{RefusedTurn, Ringing};
 use crate::record::{FinishedRun, Snapshot};
 use crate::scan;
+use crate::topics::TopicAppend;
 use crate::upkeep::Upkeeps;
 use crate::wire::v1;
 
@@ -37,6 +39,7 @@ pub(super) struct MemoryState {
     pub(super) finished: RetainedRuns,
     /// The snapshots of live runs.
     pub(super) snapshots: BTreeMap<RunId, Snapshot>,
+    pub(super) topics: MemoryTopics,
     pub(super) dropped: u64,
     /// Runs touched by batches that are queued (only when commits are held).
     touched: Vec<RunId>,
@@ -45,8 +48,8 @@ pub(super) struct MemoryState {
     spare: Vec<Vec<u8>>,
     pub(super) enqueued: Offset,
     pub(super) durable: Offset,
-    pub(super) queued_bytes: usize,
-    pub(super) queued_turns: usize,
+    queued_bytes: usize,
+    queued_turns: usize,
     pub(super) was_full: bool,
     pub(super) failure: Option<JournalFailure>,
     pub(super) watchers: Vec<Bell>,
@@ -76,6 +79,7 @@ impl MemoryState {
             conditions: Conditions::new(epoch, config.turn_bytes_max),
             finished: RetainedRuns::new(config.retention),
             snapshots: BTreeMap::new(),
+            topics: MemoryTopics::new(config.topics_len_max, config.topic_ids_len_max),
             dropped: 0,
             touched: Vec::new(),
             finishing: Vec::new(),
@@ -122,6 +126,28 @@ impl MemoryState {
                 trimmed: 0,
             };
             self.conditions.restore(run, last, frames);
+        }
+        self.topics.take_over_durable(&old.topics);
+    }
+
+    /// Turns and records of topics that are queued.
+    pub(super) fn queued_len(&self) -> usize {
+        self.queued_turns + self.topics.table.queued_len
+    }
+
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.queued_bytes + self.topics.table.queued_bytes
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued_len() > 0
+    }
+
+    /// Takes the records of topics of a batch of which these turns were refused.
+    pub(super) fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> Vec<TopicAppend> {
+        match batch.topics() {
+            Some(topics) => self.topics.table.append(topics, refused, &self.conditions.owners),
+            None => Vec::new(),
         }
     }
 
@@ -231,6 +257,7 @@ impl MemoryState {
                 self.spare.push(buffer);
             }
         }
+        self.topics.commit();
         self.commits += 1;
         self.turns += self.queued_turns as u64;
         self.bytes += self.queued_bytes as u64;
@@ -245,8 +272,9 @@ impl MemoryState {
             return self.upkeeps.fail(failure);
         }
         match self.upkeeps.next() {
-            Some((number, now)) if self.queued_turns == 0 => {
+            Some((number, now)) if !self.is_queued() => {
                 self.dropped += self.finished.trim(now);
+                self.topics.trim_all(now);
                 self.upkeeps.finish(number, Ok(()))
             }
             Some(_) | None => Ringing::default(),

@@ -217,7 +217,14 @@ impl JournalState {
             self.open.offset = self.open.offset.next();
         }
         let offset = self.open.offset;
-        Ok((Enqueued { offset, refused }, self.rings()))
+        Ok((
+            Enqueued {
+                offset,
+                refused,
+                topic_appends: Vec::new(),
+            },
+            self.rings(),
+        ))
     }
 
     /// Takes the group that begins with this turn, or refuses it as a whole; gives the index behind it.

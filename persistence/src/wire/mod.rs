@@ -9,4 +9,6 @@ pub(crate) mod piece;
 pub(crate) mod settled;
 pub(crate) mod snapshot;
 pub(crate) mod superblock;
+pub(crate) mod topic_frame;
+pub(crate) mod topic_row;
 pub(crate) mod v1;

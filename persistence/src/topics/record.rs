@@ -1,0 +1,159 @@
+//! Records of a topic as they are read: in chunks that share the bytes in which they were written.
+
+use bytes::Bytes;
+use millrun_core::{Partition, Sequence, Timestamp};
+
+use crate::wire::topic_frame::{self, TopicFrame, TopicFrameError};
+
+/// A record of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicRecord {
+    /// The number of the record within its topic.
+    pub sequence: Sequence,
+    /// The partition that it belongs to.
+    pub partition: Partition,
+    /// When it was appended, by the clock of its writer.
+    pub time: Timestamp,
+    /// The id by which its writer would know it again.
+    pub id: Option<u128>,
+    /// What the writer has put there. A slice of the chunk that it stands in, which stays in memory as long as it.
+    pub body: Bytes,
+}
+
+/// Some records of a topic, one behind the other. A cheap clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicChunk {
+    first: Sequence,
+    len: u32,
+    /// Checked, or made in this process.
+    frames: Bytes,
+}
+
+impl TopicChunk {
+    /// The sequence of its first record.
+    #[must_use]
+    pub fn first(&self) -> Sequence {
+        self.first
+    }
+
+    /// The sequence of its last record.
+    #[must_use]
+    pub fn last(&self) -> Sequence {
+        Sequence::new(self.first.get() + u64::from(self.len) - 1)
+    }
+
+    /// Size of its records in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Its records, in order.
+    pub fn records(&self) -> TopicRecords {
+        TopicRecords {
+            next: self.first,
+            left: self.frames.clone(),
+        }
+    }
+}
+
+/// A chunk of these frames, of which there are `len`, at least one; they were made in this process, or checked.
+pub(crate) fn frame_chunk(first: Sequence, len: u32, frames: Bytes) -> TopicChunk {
+    debug_assert!(len > 0 && !frames.is_empty(), "a chunk has a record");
+    TopicChunk { first, len, frames }
+}
+
+impl TopicChunk {
+    /// Checks frames that were read, and makes a chunk of them.
+    pub(crate) fn checked(first: Sequence, len: u32, frames: Bytes) -> Result<Self, TopicFrameError> {
+        let (mut rest, mut found) = (&frames[..], 0);
+        while !rest.is_empty() {
+            let frame = topic_frame::read_checked(rest)?;
+            rest = &rest[frame.len..];
+            found += 1;
+        }
+        if found == 0 || found != len {
+            return Err(TopicFrameError::Count { found, said: len });
+        }
+        Ok(frame_chunk(first, len, frames))
+    }
+}
+
+/// Iterates over the records of a [`TopicChunk`].
+#[derive(Clone, Debug)]
+pub struct TopicRecords {
+    next: Sequence,
+    left: Bytes,
+}
+
+impl TopicRecords {
+    fn frame(&self) -> Option<TopicFrame> {
+        // What cannot be parsed would have been found when the chunk was made.
+        topic_frame::read(&self.left).ok()
+    }
+}
+
+impl Iterator for TopicRecords {
+    type Item = TopicRecord;
+
+    fn next(&mut self) -> Option<TopicRecord> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let frame = self.frame()?;
+        let record = TopicRecord {
+            sequence: self.next,
+            partition: frame.partition,
+            time: frame.time,
+            id: frame.id,
+            body: self.left.slice(frame.body),
+        };
+        self.left = self.left.split_off(frame.len);
+        self.next = self.next.next();
+        Some(record)
+    }
+
+    /// Passes over records without making them.
+    fn nth(&mut self, n: usize) -> Option<TopicRecord> {
+        for _ in 0..n {
+            let frame = self.frame()?;
+            self.left = self.left.split_off(frame.len);
+            self.next = self.next.next();
+        }
+        self.next()
+    }
+}
+
+/// Records of a topic behind one that is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicPage {
+    /// The sequence behind which it was read.
+    pub after: Sequence,
+    /// How many records behind `after` retention had dropped before they were read.
+    pub dropped: u64,
+    /// Chunks that follow each other without a gap; the first may begin with records that were not asked for.
+    pub chunks: Vec<TopicChunk>,
+}
+
+impl TopicPage {
+    /// The sequence of its last record, behind which the next page is read; where it has none, what was read behind, or the
+    /// last record that was dropped.
+    #[must_use]
+    pub fn last(&self) -> Sequence {
+        let dropped = Sequence::new(self.after.get() + self.dropped);
+        self.chunks.last().map_or(dropped, TopicChunk::last)
+    }
+
+    /// The records behind `after`, in order.
+    pub fn records(&self) -> impl Iterator<Item = TopicRecord> + '_ {
+        self.chunks.iter().flat_map(|chunk| {
+            let passed = (self.after.get() + 1).saturating_sub(chunk.first.get());
+            let passed = usize::try_from(passed.min(u64::from(chunk.len))).unwrap_or(usize::MAX);
+            let mut records = chunk.records();
+            if passed > 0 {
+                records.nth(passed - 1);
+            }
+            records
+        })
+    }
+}

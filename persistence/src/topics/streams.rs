@@ -1,0 +1,124 @@
+//! The part of the storage port that is about topics.
+
+use millrun_core::{Epoch, Sequence, Timestamp};
+
+use super::{TopicNumber, TopicPage, TopicRetention};
+use crate::error::{ReadError, TopicRefused};
+
+/// What a [`Journal`](crate::Journal) that keeps the records of topics has beside histories. Records come in with
+/// [batches](crate::Batch::topic_record).
+///
+/// [`read`](Self::read) and [`at_time`](Self::at_time) may wait for the disk, and belong on threads that may be held up; nothing
+/// else here does.
+///
+/// ```
+/// use millrun_core::{InstanceId, Sequence, Timestamp};
+/// use millrun_persistence::{
+///     Batch, Journal, JournalConfig, LatestRecords, MemoryJournal, TopicRecordHeader, TopicRetention, TopicStreams,
+/// };
+///
+/// let journal = MemoryJournal::new(JournalConfig::default())?;
+/// let topics = journal.topics().ok_or("this journal keeps no topics")?;
+/// let topic = topics.declare("orders.placed", TopicRetention::default())?;
+/// let partition = InstanceId::new("order-42")?.partition();
+/// let epoch = journal.take_over(&[partition])?;
+///
+/// let mut batch = Batch::new();
+/// let time = Timestamp::from_micros(1_700_000_000_000_000);
+/// batch.topic_record(TopicRecordHeader { topic, partition, epoch, time, id: None, with: None }, &[b"placed"])?;
+/// let enqueued = journal.enqueue(&batch)?;
+/// assert!(journal.high_watermark() >= enqueued.offset);
+///
+/// let LatestRecords::Page(page) = topics.latest(topic, Sequence::ZERO, 1 << 20)? else { panic!() };
+/// assert_eq!(page.records().next().map(|record| record.body), Some("placed".into()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait TopicStreams: Send + Sync {
+    /// Has the journal keep a topic's records, and gives the number of the topic. One that is known by this name gets this
+    /// retention. It becomes durable with the next commit, before any record of the topic.
+    ///
+    /// # Errors
+    /// See [`TopicRefused`]; nothing is changed then.
+    fn declare(&self, name: &str, retention: TopicRetention) -> Result<TopicNumber, TopicRefused>;
+
+    /// The topics that were declared, in the order of their numbers, those of earlier openings too.
+    fn list(&self) -> Vec<TopicSummary>;
+
+    /// A number that tells this journal's store apart from others, which it keeps; zero in memory.
+    fn store_number(&self) -> u64;
+
+    /// What the journal has of this topic; `None` if there is none of this number.
+    fn summary(&self, topic: TopicNumber) -> Option<TopicSummary>;
+
+    /// The durable records behind `after`, as far as they are in memory: whole chunks of about `bytes_max` bytes in all, and at
+    /// least one if there are any. A page without a chunk says that `after` is the last that is durable.
+    ///
+    /// # Errors
+    /// [`ReadError::UnknownTopic`], or when the journal was closed.
+    fn latest(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Result<LatestRecords, ReadError>;
+
+    /// As [`latest`](Self::latest), also what stands on a disk alone.
+    ///
+    /// # Errors
+    /// As [`latest`](Self::latest); [`ReadError::TopicDamaged`] when the first record to be read is damaged, or stands in a row
+    /// with one that is. It says behind which record reading goes on.
+    fn read(&self, topic: TopicNumber, after: Sequence, bytes_max: usize) -> Result<TopicPage, ReadError>;
+
+    /// The sequence behind which all records stand that were appended at `time` or later, as far as the times of a topic's
+    /// records grow. Exact to the row in which that record was written: those before it in its row are behind too.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError>;
+}
+
+/// What a journal has of a topic, at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicSummary {
+    /// Its number.
+    pub number: TopicNumber,
+    /// Its name.
+    pub name: String,
+    /// How long its records stay.
+    pub retention: TopicRetention,
+    /// The first record that is there, or will be.
+    pub first: Sequence,
+    /// The last durable record; the one before `first` if there is none.
+    pub last: Sequence,
+    /// Bytes of the records from `first` to `last`.
+    pub bytes: u64,
+}
+
+/// What is in memory of the records that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LatestRecords {
+    /// These follow.
+    Page(TopicPage),
+    /// The disk knows: [`TopicStreams::read`] tells.
+    Ask,
+}
+
+/// What became of a record of a topic when its batch was queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopicAppend {
+    /// It has this sequence, and is durable when the offset of the batch is.
+    Appended(Sequence),
+    /// A record with its id has been appended before, under this sequence; it is durable when the offset of the batch is.
+    AlreadyAppended(Sequence),
+    /// The turn that it goes with was refused, so it was not appended; if that turn has been appended before, so has this.
+    WithTurn,
+    /// Another owner has its partition, under this epoch: it was not appended.
+    Fenced {
+        /// The partition's epoch.
+        current: Epoch,
+    },
+    /// There is no topic of its number: it was not appended.
+    UnknownTopic,
+}

@@ -1,0 +1,349 @@
+//! The topics of a journal, and what is queued for them.
+//!
+//! ```text
+//!   declare ─► TopicHead ◄─ admit: the next sequence, the frame behind those that are queued
+//!                  │ seal: all that is queued, as chunks ─► the commit
+//!                  └ trims: which topics have more than their retention keeps
+//! ```
+//!
+//! Both journals have one, under their lock. Numbers of topics are their places in the list.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrun_core::{Sequence, Timestamp};
+use rustc_hash::FxHashMap;
+
+use super::{IdWindow, TopicAppend, TopicChunk, TopicNumber, TopicRetention, TopicSummary, frame_chunk};
+use crate::batch::{BatchTopics, TopicRecordSpan};
+use crate::error::TopicRefused;
+use crate::journal::RefusedTurn;
+use crate::owners::OwnerTable;
+use crate::wire::topic_row::{self, StoredId, StoredTopic};
+
+/// A queued chunk takes no more frames once it has as many bytes: a row of a store is just under 128 KiB with them.
+const CHUNK_BYTES: usize = (128 << 10) - 48 - topic_row::HEADER_BYTES;
+/// The longest name of a topic, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+#[derive(Debug)]
+pub(crate) struct TopicTable {
+    heads: Vec<TopicHead>,
+    by_name: FxHashMap<Arc<str>, TopicNumber>,
+    pub(crate) ids: IdWindow,
+    len_max: usize,
+    /// Topics for which something is queued.
+    touched: Vec<TopicNumber>,
+    /// Topics of which the row is to be written.
+    changed: Vec<TopicNumber>,
+    /// Bytes, and number, of the records that are queued.
+    pub(crate) queued_bytes: usize,
+    pub(crate) queued_len: usize,
+}
+
+/// A topic.
+#[derive(Debug)]
+pub(crate) struct TopicHead {
+    pub(crate) name: Arc<str>,
+    pub(crate) retention: TopicRetention,
+    /// The last record that was dropped.
+    pub(crate) dropped: u64,
+    /// The last record, queued ones included.
+    pub(crate) last: u64,
+    /// The last durable record.
+    pub(crate) durable: u64,
+    /// Bytes of all records that it has had, up to the last durable one, and up to the last that was dropped.
+    pub(crate) bytes_durable: u64,
+    pub(crate) bytes_dropped: u64,
+    /// Its first row, if that is known.
+    pub(crate) front: Option<FrontRow>,
+    queued: Vec<QueuedChunk>,
+    is_changed: bool,
+}
+
+/// The first row of a topic's records: what retention drops next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrontRow {
+    pub(crate) len: u64,
+    pub(crate) bytes: u64,
+    /// The time of its last record.
+    pub(crate) last: Timestamp,
+}
+
+/// Records of a topic that wait for a commit: a row of its own, of which the header's place is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct QueuedChunk {
+    pub(crate) topic: TopicNumber,
+    pub(crate) first: u64,
+    pub(crate) len: u32,
+    /// The time of its last record.
+    pub(crate) last: Timestamp,
+    /// The place of a row's header, and the frames.
+    pub(crate) row: Vec<u8>,
+}
+
+impl QueuedChunk {
+    pub(crate) fn frames(&self) -> &[u8] {
+        &self.row[topic_row::HEADER_BYTES..]
+    }
+
+    /// Its last record.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.len) - 1
+    }
+
+    /// As it is read.
+    pub(crate) fn into_chunk(mut self) -> TopicChunk {
+        // What has grown by and by may have twice the memory that it needs.
+        self.row.shrink_to_fit();
+        let frames = Bytes::from(self.row).slice(topic_row::HEADER_BYTES..);
+        frame_chunk(Sequence::new(self.first), self.len, frames)
+    }
+}
+
+impl TopicTable {
+    /// Of at most `len_max` topics, which remembers `ids_len_max` ids.
+    pub(crate) fn new(len_max: usize, ids_len_max: usize) -> Self {
+        Self {
+            heads: Vec::new(),
+            by_name: FxHashMap::default(),
+            ids: IdWindow::new(ids_len_max),
+            len_max,
+            touched: Vec::new(),
+            changed: Vec::new(),
+            queued_bytes: 0,
+            queued_len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Bytes of the durable records of all topics.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = self.heads.iter().map(TopicHead::bytes);
+        bytes.sum()
+    }
+
+    /// See [`TopicStreams::declare`](super::TopicStreams::declare).
+    pub(crate) fn declare(
+        &mut self,
+        name: &str,
+        retention: TopicRetention,
+    ) -> Result<TopicNumber, TopicRefused> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(TopicRefused::Name { bytes: name.len() });
+        }
+        if retention.len_max == 0 || retention.bytes_max == 0 {
+            return Err(TopicRefused::Retention);
+        }
+        let number = match self.by_name.get(name) {
+            Some(number) => *number,
+            None if self.heads.len() >= self.len_max => {
+                return Err(TopicRefused::TooMany { max: self.len_max });
+            }
+            None => {
+                let stored = StoredTopic {
+                    name: name.to_owned(),
+                    retention,
+                    dropped: 0,
+                };
+                let number = self.restore(stored);
+                self.change(number);
+                return Ok(number);
+            }
+        };
+        let head = &mut self.heads[index(number)];
+        if head.retention != retention {
+            head.retention = retention;
+            self.change(number);
+        }
+        Ok(number)
+    }
+
+    /// Takes in a topic that is stored; it gets the next number.
+    pub(crate) fn restore(&mut self, stored: StoredTopic) -> TopicNumber {
+        let number = u32::try_from(self.heads.len()).expect("there are fewer topics than 32 bits count");
+        let number = TopicNumber::new(number);
+        let name: Arc<str> = stored.name.into();
+        self.by_name.insert(Arc::clone(&name), number);
+        self.heads.push(TopicHead {
+            name,
+            retention: stored.retention,
+            dropped: stored.dropped,
+            last: stored.dropped,
+            durable: stored.dropped,
+            bytes_durable: 0,
+            bytes_dropped: 0,
+            front: None,
+            queued: Vec::new(),
+            is_changed: false,
+        });
+        number
+    }
+
+    /// The row of this topic is to be written.
+    pub(crate) fn change(&mut self, number: TopicNumber) {
+        let head = &mut self.heads[index(number)];
+        if !std::mem::replace(&mut head.is_changed, true) {
+            self.changed.push(number);
+        }
+    }
+
+    pub(crate) fn head(&self, number: TopicNumber) -> Option<&TopicHead> {
+        self.heads.get(index(number))
+    }
+
+    pub(crate) fn head_mut(&mut self, number: TopicNumber) -> Option<&mut TopicHead> {
+        self.heads.get_mut(index(number))
+    }
+
+    /// All topics, in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TopicNumber, &TopicHead)> + '_ {
+        (0..).map(TopicNumber::new).zip(&self.heads)
+    }
+
+    pub(crate) fn summary(&self, number: TopicNumber) -> Option<TopicSummary> {
+        let head = self.head(number)?;
+        Some(TopicSummary {
+            number,
+            name: head.name.to_string(),
+            retention: head.retention,
+            first: Sequence::new(head.dropped + 1),
+            last: Sequence::new(head.durable),
+            bytes: head.bytes(),
+        })
+    }
+
+    /// Takes the records of a batch of which these turns were refused, as far as their partitions are owned under their epochs;
+    /// says what became of each.
+    pub(crate) fn append(
+        &mut self,
+        records: &BatchTopics,
+        refused: &[RefusedTurn],
+        owners: &OwnerTable,
+    ) -> Vec<TopicAppend> {
+        let mut appends = Vec::with_capacity(records.len());
+        for record in records.spans() {
+            let is_refused = |turn: usize| {
+                refused
+                    .binary_search_by_key(&turn, |refused| refused.turn)
+                    .is_ok()
+            };
+            appends.push(if record.with.is_some_and(is_refused) {
+                TopicAppend::WithTurn
+            } else if let Err(current) = owners.check(record.partition, record.epoch) {
+                TopicAppend::Fenced { current }
+            } else {
+                self.admit(record, records.frame(record))
+            });
+        }
+        appends
+    }
+
+    /// Takes a record, with its frame, whose partition its writer owns.
+    fn admit(&mut self, record: &TopicRecordSpan, frame: &[u8]) -> TopicAppend {
+        let Some(head) = self.heads.get_mut(index(record.topic)) else {
+            return TopicAppend::UnknownTopic;
+        };
+        if let Some(id) = record.id
+            && let Some(sequence) = self.ids.sequence(record.topic, id)
+        {
+            return TopicAppend::AlreadyAppended(Sequence::new(sequence));
+        }
+        head.last += 1;
+        if head.queued.is_empty() {
+            self.touched.push(record.topic);
+        }
+        let has_room = |chunk: &&mut QueuedChunk| chunk.row.len() + frame.len() <= CHUNK_BYTES;
+        if let Some(chunk) = head.queued.last_mut().filter(has_room) {
+            chunk.row.extend_from_slice(frame);
+            chunk.len += 1;
+            chunk.last = record.time;
+        } else {
+            let mut row = Vec::with_capacity(topic_row::HEADER_BYTES + frame.len());
+            row.resize(topic_row::HEADER_BYTES, 0);
+            row.extend_from_slice(frame);
+            head.queued.push(QueuedChunk {
+                topic: record.topic,
+                first: head.last,
+                len: 1,
+                last: record.time,
+                row,
+            });
+        }
+        if let Some(id) = record.id {
+            self.ids.add(StoredId {
+                topic: record.topic,
+                id,
+                sequence: head.last,
+            });
+        }
+        self.queued_bytes += frame.len();
+        self.queued_len += 1;
+        TopicAppend::Appended(Sequence::new(head.last))
+    }
+
+    /// Takes all that is queued, as chunks in the order of each topic.
+    pub(crate) fn seal(&mut self) -> Vec<QueuedChunk> {
+        let mut chunks = Vec::new();
+        for number in self.touched.drain(..) {
+            chunks.append(&mut self.heads[index(number)].queued);
+        }
+        (self.queued_bytes, self.queued_len) = (0, 0);
+        chunks
+    }
+
+    /// Takes the rows of topics that are to be written.
+    pub(crate) fn seal_changed(&mut self) -> Vec<(TopicNumber, Vec<u8>)> {
+        let changed = std::mem::take(&mut self.changed);
+        let mut rows = Vec::with_capacity(changed.len());
+        for number in changed {
+            let head = &mut self.heads[index(number)];
+            head.is_changed = false;
+            rows.push((number, topic_row::topic(number, &head.stored())));
+        }
+        rows
+    }
+
+    /// Whether rows of topics are to be written, or ids.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// What is queued of a topic behind `after`, as it stands.
+    pub(crate) fn queued(&self, number: TopicNumber, after: u64) -> impl Iterator<Item = &QueuedChunk> + '_ {
+        let queued = self.head(number).map_or(&[][..], |head| &head.queued);
+        queued.iter().filter(move |chunk| chunk.end() > after)
+    }
+}
+
+impl TopicHead {
+    /// Bytes of its durable records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes_durable.saturating_sub(self.bytes_dropped)
+    }
+
+    pub(crate) fn stored(&self) -> StoredTopic {
+        StoredTopic {
+            name: self.name.to_string(),
+            retention: self.retention,
+            dropped: self.dropped,
+        }
+    }
+
+    /// Whether its first row is one that retention does not keep at `now`, or not known.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        let (len, bytes) = (self.durable - self.dropped, self.bytes());
+        len > 0
+            && self.front.is_none_or(|front| {
+                let (len, bytes) = (len.saturating_sub(front.len), bytes.saturating_sub(front.bytes));
+                self.retention.drops(now, front.last, len, bytes)
+            })
+    }
+}
+
+fn index(number: TopicNumber) -> usize {
+    usize::try_from(number.get()).unwrap_or(usize::MAX)
+}
