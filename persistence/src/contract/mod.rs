@@ -17,6 +17,7 @@ mod reading;
 mod searches;
 mod snapshots;
 mod together;
+mod topics;
 mod trimming;
 mod upkeep;
 
@@ -106,6 +107,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(lifetime::cases());
     cases.extend(snapshots::cases());
     cases.extend(trimming::cases());
+    cases.extend(topics::cases());
     cases.extend(upkeep::cases());
     cases
 }

@@ -15,6 +15,7 @@ use crate::upkeep::UpkeepUndone;
 suite![
     after_an_upkeep_exactly_what_retention_allows_is_there,
     an_upkeep_drops_what_has_come_of_age_since_the_last_run_finished,
+    an_upkeep_at_a_time_far_ahead_comes_to_its_end,
     what_was_queued_before_an_upkeep_is_durable_when_it_is_finished,
     upkeeps_that_are_asked_for_at_once_are_all_told,
     an_upkeep_of_a_closed_journal_says_why_it_is_not_done,
@@ -23,7 +24,7 @@ suite![
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Asks for an upkeep and waits until it is finished.
-fn keep_up(journal: &impl Journal, now: Timestamp) -> Result<(), UpkeepUndone> {
+pub(super) fn keep_up(journal: &impl Journal, now: Timestamp) -> Result<(), UpkeepUndone> {
     let rung = Arc::new((Mutex::new(false), Condvar::new()));
     let (bell, ring) = (Bell::new(), Arc::clone(&rung));
     bell.connect(move || {
@@ -106,6 +107,14 @@ fn an_upkeep_drops_what_has_come_of_age_since_the_last_run_finished<S: Subject>(
     assert_retained(&journal, &authors, 9);
     let journal = subject.reopen(journal, config);
     assert_retained(&journal, &authors, 9);
+}
+
+fn an_upkeep_at_a_time_far_ahead_comes_to_its_end<S: Subject>(subject: &S) {
+    let journal = subject.fresh(JournalConfig::default());
+    let (_, start) = finish(subject, &journal, 4);
+    for days in [30, 60] {
+        assert_eq!(keep_up(&journal, start + HOUR * 24 * days), Ok(()));
+    }
 }
 
 fn what_was_queued_before_an_upkeep_is_durable_when_it_is_finished<S: Subject>(subject: &S) {

@@ -34,6 +34,7 @@ impl MemoryTopics {
             let again = self.table.restore(head.stored());
             let head_again = self.table.head_mut(again).expect("it was restored");
             (head_again.last, head_again.durable) = (head.durable, head.durable);
+            head_again.bytes_appended = head.bytes_durable;
             (head_again.bytes_durable, head_again.bytes_dropped) = (head.bytes_durable, head.bytes_dropped);
             head_again.front = head.front;
             let shelf = self.shelf(again);
@@ -144,7 +145,7 @@ impl TopicStreams for MemoryJournal {
         let state = self.lock();
         let numbers = state.topics.table.iter().map(|(number, _)| number);
         numbers
-            .filter_map(|number| state.topics.table.summary(number))
+            .filter_map(|number| state.topics.table.summary(number, false))
             .collect()
     }
 
@@ -153,7 +154,7 @@ impl TopicStreams for MemoryJournal {
     }
 
     fn summary(&self, topic: TopicNumber) -> Option<TopicSummary> {
-        self.lock().topics.table.summary(topic)
+        self.lock().topics.table.summary(topic, false)
     }
 
     fn latest(

@@ -22,6 +22,7 @@ use crate::error::{EnqueueError, FailureKind, JournalFailure, SnapshotRefused, T
 use crate::finished::IdHash;
 use crate::journal::{Enqueued, Glance, Journal, Ringing, Stats};
 use crate::record::Snapshot;
+use crate::topics::TopicStreams;
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 
 impl Journal for RedbJournal {
@@ -115,6 +116,10 @@ impl Journal for RedbJournal {
 
     fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
         self.shared.lock().upkeeps.outcome(number)
+    }
+
+    fn topics(&self) -> Option<&dyn TopicStreams> {
+        Some(self)
     }
 
     fn stats(&self) -> Stats {

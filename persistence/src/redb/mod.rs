@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Rooms, each of which uses those before it: `file` (what is below redb), `database` (redb's tables), `records` (the
-//! log), `finished` (the index of finished runs), `commit` (the writer), `opening`. One edge leads back: `database`
+//! log), `finished` (the index of finished runs), `topics` (records of topics), `commit` (the writer), `opening`. One edge leads back: `database`
 //! writes the [`Piece`](commit::queued::Piece) that `commit` seals and the step of the index that `finished` prepares.
 //! `salvage` and `transfer` read and write files that no journal has open.
 //!
@@ -30,6 +30,7 @@ mod records;
 mod salvage;
 mod shared;
 mod state;
+mod topics;
 mod transfer;
 mod upkeep;
 
@@ -73,6 +74,8 @@ struct Opened {
     at: Duration,
     is_repaired: bool,
     is_index_rebuilt: bool,
+    /// The number of the store.
+    number: u64,
 }
 
 impl RedbJournal {

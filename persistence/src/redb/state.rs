@@ -28,6 +28,7 @@ use super::opening::rebuild::Rebuilt;
 use super::opening::recover::{Runs, Trims, WantedRuns};
 use super::records::damaged::Damaged;
 use super::records::lanes::LogSpan;
+use super::topics::{FoundTopics, RedbTopics, SealedChunk, TopicsCommitted};
 use crate::batch::{Batch, TurnSpan};
 use crate::claim::{Claim, ClaimRefused, Claimant};
 use crate::conditions::{Conditions, Head, narrow, rests_on_refused};
@@ -38,6 +39,7 @@ use crate::heads::Heads;
 use crate::journal::{Enqueued, RefusedTurn, Ringing, Stats};
 use crate::record::Snapshot;
 use crate::scan;
+use crate::topics::TopicAppend;
 use crate::upkeep::Upkeeps;
 use crate::wire::inventory::Listed;
 use crate::wire::v1;
@@ -57,6 +59,7 @@ pub(crate) struct JournalState {
     unwritten: Option<UnwrittenRuns>,
     pub(crate) damaged: Damaged,
     pub(crate) snapshots: Snapshots,
+    pub(super) topics: RedbTopics,
     pub(crate) open: Piece,
     sealed: Option<Arc<Piece>>,
     /// A buffer to use again.
@@ -119,6 +122,7 @@ impl JournalState {
         closed: FinishedRuns,
         gone: Vec<RunId>,
         snapshots: impl IntoIterator<Item = RunId>,
+        topics: FoundTopics,
     ) -> Self {
         let mut conditions = Conditions::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
@@ -151,6 +155,7 @@ impl JournalState {
             unwritten: (config.durability != Durability::Durable).then(UnwrittenRuns::default),
             damaged: rebuilt.damaged,
             snapshots,
+            topics: RedbTopics::new(config, topics),
             open: Piece {
                 start: rebuilt.end,
                 ..Piece::default()
@@ -187,9 +192,10 @@ impl JournalState {
     /// Takes a sealed batch into the open piece. Says whether to ring the writer.
     pub(crate) fn enqueue(&mut self, batch: &Batch) -> Result<(Enqueued, bool), EnqueueError> {
         self.check_open()?;
-        let has_room = self.open.bytes.len() + batch.bytes() <= self.batch_bytes_max
-            && self.open.turns + batch.turns() <= self.batch_len_max;
-        if !has_room && self.open.turns > 0 {
+        let queued_len = self.open.turns + self.topics.table.queued_len;
+        let has_room = self.queued_bytes() + batch.bytes() <= self.batch_bytes_max
+            && queued_len + batch.turns() + batch.topic_records() <= self.batch_len_max;
+        if !has_room && queued_len > 0 {
             self.was_full = true;
             return Err(EnqueueError::Full);
         }
@@ -210,21 +216,43 @@ impl JournalState {
             index += 1;
         }
         let taken = batch.spans().len() - refused.len();
-        if taken > 0 {
+        let (topic_appends, appended) = self.append_to_topics(batch, &refused);
+        if taken > 0 || appended {
             self.open.turns += taken;
             self.live_bytes += (self.open.bytes.len() - bytes) as u64;
             self.open.batches += batch.callers();
             self.open.offset = self.open.offset.next();
         }
         let offset = self.open.offset;
-        Ok((
-            Enqueued {
-                offset,
-                refused,
-                topic_appends: Vec::new(),
-            },
-            self.rings(),
-        ))
+        let enqueued = Enqueued {
+            offset,
+            refused,
+            topic_appends,
+        };
+        Ok((enqueued, self.rings()))
+    }
+
+    /// Takes the records of topics of a batch of which these turns were refused. Says whether any was taken.
+    #[inline]
+    fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> (Vec<TopicAppend>, bool) {
+        let Some(records) = batch.topics() else {
+            return (Vec::new(), false);
+        };
+        let queued = self.topics.table.queued_len;
+        let owners = &self.conditions.owners;
+        let appends = self.topics.table.append(records, refused, owners);
+        (appends, self.topics.table.queued_len > queued)
+    }
+
+    /// Bytes that wait for the next commit.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.open.bytes.len() + self.topics.table.queued_bytes
+    }
+
+    /// Records of topics that are being committed.
+    pub(super) fn sealed_topics(&self) -> impl Iterator<Item = &SealedChunk> + '_ {
+        let sealed = self.sealed.iter().filter_map(|sealed| sealed.topics.as_deref());
+        sealed.flat_map(|writes| &writes.chunks)
     }
 
     /// Takes the group that begins with this turn, or refuses it as a whole; gives the index behind it.
@@ -371,6 +399,7 @@ impl JournalState {
         for closed in &mut self.open.finishing {
             closed.closed_at = self.finished.age.see(closed.closed_at, elapsed);
         }
+        self.open.topics = self.topics.seal(&mut self.finished.age, elapsed);
         self.open.aged = self.finished.age.next_to_store();
         self.open.trims_archived = self.held.next_to_store();
         let finishing = self.open.finishing.iter().map(|closed| closed.run);
@@ -402,8 +431,17 @@ impl JournalState {
 
     /// Notes that the sealed piece is durable.
     /// Returns the time at which retention is to be applied, if any run has closed.
-    pub(crate) fn committed(&mut self, piece: Arc<Piece>, took: Duration) -> Option<Timestamp> {
+    pub(in crate::redb) fn committed(
+        &mut self,
+        piece: Arc<Piece>,
+        topics: &TopicsCommitted,
+        took: Duration,
+    ) -> Option<Timestamp> {
         self.sealed = None;
+        if let Some(writes) = &piece.topics {
+            self.topics.committed(writes, topics);
+            self.bytes += writes.bytes();
+        }
         self.written = piece.offset;
         self.commits += 1;
         self.turns += piece.turns as u64;
@@ -549,7 +587,7 @@ impl JournalState {
     }
 
     fn rings(&self) -> bool {
-        self.open.len() >= self.ring_at.turns || self.open.bytes.len() >= self.ring_at.bytes
+        self.open.len() >= self.ring_at.turns || self.queued_bytes() >= self.ring_at.bytes
     }
 
     /// The runs that are live.
@@ -704,7 +742,7 @@ impl JournalState {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let queued = self.open.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len());
+        let queued = self.queued_bytes() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len());
         Stats {
             live_runs: self.conditions.heads().len() as u64,
             finished_runs: self.finished.len(),
@@ -714,7 +752,8 @@ impl JournalState {
             queued_bytes: queued as u64,
             index_bytes: self.conditions.memory_bytes()
                 + self.finished.memory_bytes()
-                + self.snapshots.memory_bytes(),
+                + self.snapshots.memory_bytes()
+                + self.topics.table.ids.memory_bytes(),
             commits: self.commits,
             turns: self.turns,
             bytes: self.bytes,
@@ -724,7 +763,11 @@ impl JournalState {
             archived_parts: self.held.archived_parts(),
             held_parts: self.held.len() as u64,
             is_archive_failing: self.is_archive_failing,
-            is_retention_stopped: self.is_settling_blocked || self.finished.is_blocked(),
+            is_retention_stopped: self.is_settling_blocked
+                || self.finished.is_blocked()
+                || self.topics.is_blocked(),
+            topics: self.topics.table.len() as u64,
+            topic_bytes: self.topics.table.bytes(),
             last_commit: self.last_commit,
             ..Stats::default()
         }

@@ -11,11 +11,14 @@ use super::RedbJournal;
 use super::config::StoreConfig;
 use super::database::moment::{LogKey, StoreMoment};
 use super::database::store::{CopiedRows, Store};
+use super::database::topics::TopicAndIdRows;
 use super::file::system;
 use super::finished::index::Index;
 use super::opening::open;
 use super::opening::rebuild::{self, KnownFinished};
+use super::topics;
 use crate::error::{JournalFailure, ReadError, StoreError};
+use crate::topics::TopicNumber;
 
 /// How many bytes of rows a backup copies in one transaction.
 const COPY_BYTES: usize = 8 << 20;
@@ -28,6 +31,8 @@ pub struct Verified {
     pub records: u64,
     /// Bytes of the log.
     pub bytes: u64,
+    /// Sound records of topics.
+    pub topic_records: u64,
     /// Runs that were trimmed, each with the first record that is there: live ones, finished ones that are
     /// retained, and dropped ones that still stand in the log.
     pub trimmed: Vec<(RunId, Sequence)>,
@@ -122,9 +127,11 @@ impl RedbJournal {
             Err(ReadError::Failed(failure)) => return Err(failure.into()),
             Err(error) => damaged.push(error),
         }
+        let topic_records = check_topics(&moment, &mut damaged)?;
         Ok(Verified {
             records: found.records,
             bytes: found.end.saturating_sub(found.low),
+            topic_records,
             trimmed,
             damaged,
         })
@@ -183,6 +190,47 @@ impl RedbJournal {
     }
 }
 
+/// Checks all records of topics, and that those of each follow each other; says how many are sound.
+fn check_topics(moment: &StoreMoment, damaged: &mut Vec<ReadError>) -> Result<u64, JournalFailure> {
+    let topics = moment.topics()?;
+    let dropped = |topic: TopicNumber| {
+        let index = usize::try_from(topic.get()).unwrap_or(usize::MAX);
+        topics.topics.get(index).map_or(0, |found| found.stored.dropped)
+    };
+    let (mut sound, mut expected) = (0, None::<(TopicNumber, u64)>);
+    moment.all_topic_rows(&mut |topic, first, row| {
+        let next = match expected {
+            Some((of, next)) if of == topic => next,
+            _ => dropped(topic) + 1,
+        };
+        if first > next {
+            damaged.push(ReadError::TopicDamaged {
+                topic,
+                after: Sequence::new(next - 1),
+                until: Sequence::new(first - 1),
+                cause: "they are not where they should be".to_owned(),
+            });
+        }
+        let len = match topics::check_row(topic, first, row) {
+            Ok(len) => {
+                sound += u64::from(len);
+                u64::from(len)
+            }
+            Err(error) => {
+                let until = match &error {
+                    ReadError::TopicDamaged { until, .. } => until.get(),
+                    _ => first,
+                };
+                damaged.push(error);
+                (until + 1).saturating_sub(first)
+            }
+        };
+        expected = Some((topic, first + len));
+        true
+    })?;
+    Ok(sound)
+}
+
 /// Copies all rows, a few at a time.
 fn copy_rows(moment: &StoreMoment, copy: &Store, path: &Path) -> Result<(), BackupError> {
     let opened = moment.opened()?;
@@ -217,6 +265,13 @@ fn copy_rows(moment: &StoreMoment, copy: &Store, path: &Path) -> Result<(), Back
         bytes += row.len();
         flush(&mut rows, &mut bytes, COPY_BYTES)
     })?;
+    moment.all_topic_rows(&mut |topic, first, row| {
+        rows.topic_records.push(((topic.get(), first), row.to_vec()));
+        bytes += row.len();
+        flush(&mut rows, &mut bytes, COPY_BYTES)
+    })?;
+    let TopicAndIdRows { topics, ids } = moment.topic_and_id_rows()?;
+    (rows.topics, rows.topic_ids) = (topics, ids);
     flush(&mut rows, &mut bytes, 0);
     outcome.map_err(|failure| BackupError::Write(open::failed(&failure, path)))
 }

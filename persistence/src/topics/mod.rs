@@ -29,4 +29,4 @@ pub use self::record::{TopicChunk, TopicPage, TopicRecord, TopicRecords};
 pub use self::retention::TopicRetention;
 pub(crate) use self::shelf::TopicShelf;
 pub use self::streams::{LatestRecords, TopicAppend, TopicStreams, TopicSummary};
-pub(crate) use self::table::{FrontRow, TopicTable};
+pub(crate) use self::table::{FrontRow, TopicHead, TopicTable};

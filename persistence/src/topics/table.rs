@@ -52,11 +52,16 @@ pub(crate) struct TopicHead {
     pub(crate) last: u64,
     /// The last durable record.
     pub(crate) durable: u64,
-    /// Bytes of all records that it has had, up to the last durable one, and up to the last that was dropped.
+    /// Bytes of all records that it has had: queued ones included, up to the last durable one, and up to the last that was dropped.
+    pub(crate) bytes_appended: u64,
     pub(crate) bytes_durable: u64,
     pub(crate) bytes_dropped: u64,
     /// Its first row, if that is known.
     pub(crate) front: Option<FrontRow>,
+    /// Bytes of all records that it has had, those of a commit under way included.
+    pub(crate) bytes_sealed: u64,
+    /// Its first row cannot be read, so nothing is dropped of it.
+    pub(crate) is_blocked: bool,
     queued: Vec<QueuedChunk>,
     is_changed: bool,
 }
@@ -174,9 +179,12 @@ impl TopicTable {
             dropped: stored.dropped,
             last: stored.dropped,
             durable: stored.dropped,
+            bytes_appended: 0,
             bytes_durable: 0,
             bytes_dropped: 0,
             front: None,
+            bytes_sealed: 0,
+            is_blocked: false,
             queued: Vec::new(),
             is_changed: false,
         });
@@ -204,15 +212,21 @@ impl TopicTable {
         (0..).map(TopicNumber::new).zip(&self.heads)
     }
 
-    pub(crate) fn summary(&self, number: TopicNumber) -> Option<TopicSummary> {
+    /// What there is of a topic, up to its last durable record; up to the last that is queued if `with_queued`.
+    pub(crate) fn summary(&self, number: TopicNumber, with_queued: bool) -> Option<TopicSummary> {
         let head = self.head(number)?;
+        let (last, bytes) = if with_queued {
+            (head.last, head.bytes_appended)
+        } else {
+            (head.durable, head.bytes_durable)
+        };
         Some(TopicSummary {
             number,
             name: head.name.to_string(),
             retention: head.retention,
             first: Sequence::new(head.dropped + 1),
-            last: Sequence::new(head.durable),
-            bytes: head.bytes(),
+            last: Sequence::new(last),
+            bytes: bytes.saturating_sub(head.bytes_dropped),
         })
     }
 
@@ -253,6 +267,7 @@ impl TopicTable {
             return TopicAppend::AlreadyAppended(Sequence::new(sequence));
         }
         head.last += 1;
+        head.bytes_appended += frame.len() as u64;
         if head.queued.is_empty() {
             self.touched.push(record.topic);
         }
@@ -337,6 +352,7 @@ impl TopicHead {
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         let (len, bytes) = (self.durable - self.dropped, self.bytes());
         len > 0
+            && !self.is_blocked
             && self.front.is_none_or(|front| {
                 let (len, bytes) = (len.saturating_sub(front.len), bytes.saturating_sub(front.bytes));
                 self.retention.drops(now, front.last, len, bytes)

@@ -23,17 +23,19 @@
 //! | 1 | |
 //! | 2 | inventories of the log's turns, heads of kept runs (`wire::inventory`, `wire::kept_head`) |
 //! | 3 | records that trim their run (`wire::v1`) |
+//! | 4 | records of topics (`wire::topic_row`) |
 //!
 //! A store of an earlier format becomes one of the present format with its next commit. A release that knows
 //! only the first would append turns that no inventory lists; one that knows only the second would take a run
-//! that was trimmed for damaged, or for what is left of one that was dropped.
+//! that was trimmed for damaged, or for what is left of one that was dropped; and one that knows only the third would leave
+//! topics out of its backups.
 
 use millrun_core::Partition;
 
 /// Where redb's own file begins.
 pub(crate) const BYTES: usize = 4_096;
 /// The newest format this release reads, and the one it writes.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// The oldest format this release reads.
 const FORMAT_MIN: u32 = 1;
 

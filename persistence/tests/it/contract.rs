@@ -196,6 +196,7 @@ fn the_redb_journal_keeps_the_contract() {
 /// What a journal tells only once it has written: its lists and searches, what retention drops, snapshots, counts, and
 /// what a recovery finds.
 const TOLD_WHEN_WRITTEN: &[&str] = &[
+    "retention_drops_the_earliest_and_says_how_many",
     "a_batch_is_taken_whichever_journal_made_it",
     "a_batch_larger_than_the_buffer_is_taken_alone",
     "finished_runs_are_listed_in_the_order_of_closing",

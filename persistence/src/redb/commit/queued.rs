@@ -4,6 +4,7 @@ use millrun_core::{Offset, RunId, Timestamp};
 
 use crate::finished::{Finished, Place};
 use crate::redb::commit::snapshots::SnapshotRows;
+use crate::redb::topics::TopicWrites;
 use crate::wire::inventory::Listed;
 
 /// Turns on their way to the disk, exactly as they will stand in the log.
@@ -31,6 +32,8 @@ pub(crate) struct Piece {
     pub(crate) aged: Option<Timestamp>,
     /// What is to be listed with it, if so.
     pub(crate) unlisted: Option<Unlisted>,
+    /// What is written of topics.
+    pub(in crate::redb) topics: Option<Box<TopicWrites>>,
     /// Where the log began when the piece was sealed.
     pub(crate) low: u64,
 }

@@ -30,7 +30,7 @@ use super::settle::{self, Settling};
 use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
 use crate::redb::database::slice::Slice;
-use crate::redb::database::store::Store;
+use crate::redb::database::store::{Committed, Store};
 use crate::redb::finished::finished_runs::{self, TrimStep};
 use crate::redb::finished::settler::IndexRows;
 use crate::redb::shared::JournalShared;
@@ -61,6 +61,8 @@ pub(crate) struct Writer {
     compact_at: Duration,
     /// The latest upkeep for which the archive was asked to be written.
     archive_asked_for: UpkeepNumber,
+    /// The latest upkeep whose time has been looked at.
+    upkeep_begun: UpkeepNumber,
 }
 
 /// Whether there has been time between the latest commits: a bit for each, the last one lowest.
@@ -105,6 +107,7 @@ impl Writer {
             seen_at: synced_at,
             compact_at: synced_at,
             archive_asked_for: UpkeepNumber::default(),
+            upkeep_begun: UpkeepNumber::default(),
         }
     }
 
@@ -163,7 +166,7 @@ impl Writer {
         let decision = if queued > 0 && must_commit {
             ConvoyDecision::Commit
         } else {
-            self.decide(queued, state.open.bytes.len(), now)
+            self.decide(queued, state.queued_bytes(), now)
         };
         let half_full = self.shared.config.journal.batch_bytes_max.div_ceil(2);
         match decision {
@@ -249,7 +252,7 @@ impl Writer {
     }
 
     /// One transaction: the piece, and a slice of settling if one is due.
-    fn write(&mut self, store: &Store, piece: &Piece) -> Result<Option<(Slice, u64)>, JournalFailure> {
+    fn write(&mut self, store: &Store, piece: &Piece) -> Result<(Option<Slice>, Committed), JournalFailure> {
         self.pauses.note(self.settling.is_planned());
         let waits = self.pauses.will_come() && !self.settling.is_behind();
         while !waits && !self.settling.is_planned() {
@@ -257,8 +260,8 @@ impl Writer {
         }
         let slice = self.settling.take(&self.shared);
         let listed = self.list(piece);
-        let removed = store.commit_listing(piece, &listed, slice.as_ref())?;
-        Ok(slice.map(|slice| (slice, removed)))
+        let committed = store.commit_listing(piece, &listed, slice.as_ref())?;
+        Ok((slice, committed))
     }
 
     /// What is to be listed with a piece; the lock is held for some runs at a time.
@@ -283,7 +286,11 @@ impl Writer {
         }
         let store = self.store.clone().expect(KEPT);
         let mut state = self.shared.lock();
-        state.finished.age.see(at, self.shared.host.elapsed());
+        // Once: a time that is further ahead than is believed would be believed a little more with each look.
+        if self.upkeep_begun != number {
+            state.finished.age.see(at, self.shared.host.elapsed());
+            self.upkeep_begun = number;
+        }
         let now = state.finished.age.now();
         let mut state = drop_expired(&self.shared, state, &store, now);
         if self.shared.config.store.archive.is_some() && state.is_archive_due() {
@@ -302,16 +309,19 @@ impl Writer {
             return true;
         }
         let is_time_wanted = state.finished.age.want_stored();
+        let is_topic_due = state.topics.is_due(now);
+        state.topics.looks_at_all = is_topic_due;
         drop(state);
         if let Err(failure) = self.settling.plan_upkeep(&store, &self.shared) {
             self.give_up(failure);
             return false;
         }
-        if self.settling.has_slice() || is_time_wanted {
+        if self.settling.has_slice() || is_time_wanted || is_topic_due {
             return self.commit_step();
         }
         let mut state = self.shared.lock();
-        let is_stopped = state.is_settling_blocked || state.finished.is_blocked();
+        let is_stopped =
+            state.is_settling_blocked || state.finished.is_blocked() || state.topics.is_blocked();
         let outcome = if is_stopped {
             Err(UpkeepUndone::Damaged)
         } else {
@@ -339,8 +349,8 @@ impl Writer {
         let outcome = self.look().and(written);
         let ended = self.shared.host.elapsed();
         let took = ended.saturating_sub(began);
-        let slice = match outcome {
-            Ok(slice) => slice,
+        let (slice, committed) = match outcome {
+            Ok(written) => written,
             Err(failure) => {
                 self.shared.fail(failure);
                 return false;
@@ -350,10 +360,10 @@ impl Writer {
         let offset = piece.offset;
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
-        if let Some((mut slice, removed)) = slice {
-            settle::done(&mut slice, removed, &mut state);
+        if let Some(mut slice) = slice {
+            settle::done(&mut slice, committed.kept_removed, &mut state);
         }
-        if let Some(now) = state.committed(piece, took) {
+        if let Some(now) = state.committed(piece, &committed.topics, took) {
             state = drop_expired(&shared, state, &store, now);
         }
         self.convoy.committed(acknowledged, state.open.len(), took, ended);

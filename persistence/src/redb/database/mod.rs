@@ -9,3 +9,4 @@ pub(in crate::redb) mod guard;
 pub(in crate::redb) mod kept;
 pub(in crate::redb) mod moment;
 pub(in crate::redb) mod tables;
+pub(in crate::redb) mod topics;

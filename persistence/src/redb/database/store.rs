@@ -25,14 +25,16 @@ use super::moment::{OpenedCount, StoreMoment};
 use super::slice::{Slice, cut, lay_out};
 use super::tables::{
     AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
-    TRIMS_ARCHIVED,
+    TOPIC_IDS, TOPIC_RECORDS, TOPICS, TRIMS_ARCHIVED,
 };
+use super::topics;
 use crate::error::{FailureKind, JournalFailure};
 use crate::redb::commit::queued::Piece;
 use crate::redb::file::backend::Backend;
 use crate::redb::file::disk::Disk;
 use crate::redb::file::room::{Room, Roomy};
 use crate::redb::finished::settler::IndexStep;
+use crate::redb::topics::TopicsCommitted;
 use crate::wire::inventory::{self, Listed};
 use crate::wire::superblock::{self, Superblock};
 
@@ -48,6 +50,8 @@ pub(crate) struct Store {
     written: Arc<AtomicU64>,
     /// Each moment of the store that is kept holds it too.
     kept_moments: Arc<()>,
+    /// Its number, as its first page says.
+    pub(crate) number: u64,
     /// What its first page says, if that is an earlier format than this release writes.
     earlier: Mutex<Option<Superblock>>,
     /// Whether the file had not been closed by its last user.
@@ -61,6 +65,17 @@ pub(crate) struct CopiedRows {
     pub(crate) kept: Vec<(KeptKey, Vec<u8>)>,
     pub(crate) inventory: Vec<(u64, Vec<u8>)>,
     pub(crate) kept_heads: Vec<(u128, Vec<u8>)>,
+    pub(crate) topic_records: Vec<((u32, u64), Vec<u8>)>,
+    pub(crate) topics: Vec<(u32, Vec<u8>)>,
+    pub(crate) topic_ids: Vec<(u64, Vec<u8>)>,
+}
+
+/// What a commit has done, beside what it was told to.
+#[derive(Debug, Default)]
+pub(in crate::redb) struct Committed {
+    /// Bytes of kept turns that have gone.
+    pub(in crate::redb) kept_removed: u64,
+    pub(in crate::redb) topics: TopicsCommitted,
 }
 
 impl Store {
@@ -85,6 +100,7 @@ impl Store {
             room,
             written,
             kept_moments: Arc::default(),
+            number: 0,
             earlier: Mutex::new(None),
             is_repaired: repaired.load(Ordering::Relaxed),
         })
@@ -92,6 +108,7 @@ impl Store {
 
     /// The store as its first page says that it is.
     pub(crate) fn of(mut self, superblock: Superblock) -> Self {
+        self.number = superblock.store;
         self.earlier = Mutex::new((superblock.format < superblock::FORMAT).then_some(superblock));
         self
     }
@@ -141,6 +158,9 @@ impl Store {
                     txn.open_table(table)?;
                 }
                 txn.open_table(SNAPSHOTS)?;
+                txn.open_table(TOPICS)?;
+                txn.open_table(TOPIC_RECORDS)?;
+                txn.open_table(TOPIC_IDS)?;
                 opens
             };
             txn.commit()?;
@@ -165,22 +185,22 @@ impl Store {
     /// and a slice of settling. Returns how many bytes of kept turns went with the slice.
     #[cfg(test)]
     pub(crate) fn commit(&self, piece: &Piece, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
-        self.commit_listing(piece, &[], slice)
+        Ok(self.commit_listing(piece, &[], slice)?.kept_removed)
     }
 
     /// As [`commit`](Self::commit); `listed` are the last turns of the runs that are to be listed with the
     /// piece, in the order of the log.
-    pub(crate) fn commit_listing(
+    pub(in crate::redb) fn commit_listing(
         &self,
         piece: &Piece,
         listed: &[Listed],
         slice: Option<&Slice>,
-    ) -> Result<u64, JournalFailure> {
+    ) -> Result<Committed, JournalFailure> {
         let (position, frames, snapshots) = (piece.start, &piece.bytes, &piece.snapshots);
         guarded(|| {
             self.upgrade()?;
             let txn = self.db.begin_write()?;
-            let mut removed = 0;
+            let mut committed = Committed::default();
             {
                 let mut log = txn.open_table(LOG)?;
                 let (mut at, mut row) = (0, Vec::new());
@@ -214,12 +234,15 @@ impl Store {
             }
             put_inventory(&txn, piece, listed, slice)?;
             if let Some(slice) = slice {
-                removed = kept::put(&txn, slice)?;
+                committed.kept_removed = kept::put(&txn, slice)?;
                 txn.open_table(META)?.insert(LOW, slice.low)?;
                 put_index(&txn, &slice.index)?;
             }
+            if let Some(writes) = &piece.topics {
+                committed.topics = topics::put(&txn, writes)?;
+            }
             txn.commit()?;
-            Ok(removed)
+            Ok(committed)
         })
     }
 
@@ -259,6 +282,18 @@ impl Store {
                 let mut heads = txn.open_table(KEPT_HEADS)?;
                 for (run, row) in &rows.kept_heads {
                     heads.insert(run, row.as_slice())?;
+                }
+                let mut records = txn.open_table(TOPIC_RECORDS)?;
+                for (key, row) in &rows.topic_records {
+                    records.insert(key, row.as_slice())?;
+                }
+                let mut topics = txn.open_table(TOPICS)?;
+                for (number, row) in &rows.topics {
+                    topics.insert(number, row.as_slice())?;
+                }
+                let mut ids = txn.open_table(TOPIC_IDS)?;
+                for (first, row) in &rows.topic_ids {
+                    ids.insert(first, row.as_slice())?;
                 }
             }
             txn.commit()?;

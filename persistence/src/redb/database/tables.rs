@@ -1,4 +1,4 @@
-//! The ten tables of the file.
+//! The thirteen tables of the file.
 //!
 //! ```text
 //!   meta   "opens" ─► how often the store has been opened, and taken over while it was open
@@ -14,6 +14,10 @@
 //!   index     sorted run and row ─► hashes and numbers                      │ may be lost and are
 //!   manifest  0 ─► which sorted runs there are, and what they cover         ┘ written anew
 //!   snapshots run ─► folded state (see `wire::snapshot`); may be lost
+//!
+//!   topics         number ─► a topic of which records are kept    ┐
+//!   topic.records  topic, sequence of the first ─► its records    │ see `wire::topic_row`
+//!   topic.ids      number of the first ─► ids of the latest ones  ┘
 //! ```
 //!
 //! Invariants: every table has its name and its types here and nowhere else; a new store has all of them
@@ -39,6 +43,11 @@ pub(in crate::redb) const MANIFEST: TableDefinition<'_, u64, &[u8]> =
     TableDefinition::new("millrun.manifest");
 pub(in crate::redb) const SNAPSHOTS: TableDefinition<'_, u128, &[u8]> =
     TableDefinition::new("millrun.snapshots");
+pub(in crate::redb) const TOPICS: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("millrun.topics");
+pub(in crate::redb) const TOPIC_RECORDS: TableDefinition<'_, (u32, u64), &[u8]> =
+    TableDefinition::new("millrun.topic.records");
+pub(in crate::redb) const TOPIC_IDS: TableDefinition<'_, u64, &[u8]> =
+    TableDefinition::new("millrun.topic.ids");
 pub(in crate::redb) const OPENS: &str = "opens";
 pub(in crate::redb) const LOW: &str = "low";
 /// The time by which the ages of finished runs are measured, in microseconds.

@@ -19,7 +19,7 @@ use crate::redb::file::disk::{Disk, FileDisk};
 use crate::redb::file::overlay::OverlayDisk;
 use crate::redb::file::system::sync_folder_of;
 use crate::redb::file::zero_ahead::ZeroAhead;
-use crate::wire::superblock::{self, SuperblockError};
+use crate::wire::superblock::{self, Superblock, SuperblockError};
 
 /// Opens the store at `path`, creating it if there is no file.
 pub(crate) fn open_path(path: &Path, config: &StoreConfig, host: &dyn Host) -> Result<Store, StoreError> {
@@ -179,9 +179,13 @@ fn create(
     disk.set_len(superblock::BYTES as u64).map_err(io)?;
     let store_disk = prepared(Arc::clone(&disk), path, config, host)?;
     let store = Store::open(store_disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
-    disk.write(0, &superblock::encode(host.random())).map_err(io)?;
+    let superblock = Superblock {
+        format: superblock::FORMAT,
+        store: host.random(),
+    };
+    disk.write(0, &superblock::encode_as(superblock)).map_err(io)?;
     disk.sync().map_err(io)?;
-    Ok(store)
+    Ok(store.of(superblock))
 }
 
 /// The disk as the store writes to it: nothing comes there after a simulated crash, and the file is zeroed

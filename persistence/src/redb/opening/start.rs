@@ -209,6 +209,8 @@ impl RedbJournal {
         } = read;
         let snapshots = store.moment().and_then(|moment| moment.snapshots());
         let snapshots = snapshots.map_err(failed)?;
+        let topics = store.moment().and_then(|moment| moment.topics());
+        let topics = topics.map_err(failed)?;
         closed.age.opened(newest, host.elapsed());
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);
@@ -216,9 +218,10 @@ impl RedbJournal {
             at,
             is_repaired: store.is_repaired,
             is_index_rebuilt,
+            number: store.number,
         };
         let store = Arc::new(store);
-        let mut state = JournalState::new(&config.journal, epoch, rebuilt, closed, gone, snapshots);
+        let mut state = JournalState::new(&config.journal, epoch, rebuilt, closed, gone, snapshots, topics);
         if config.store.archive.is_some() {
             state.archive_trims(trims_archived, &trim_turns);
         }

@@ -30,6 +30,7 @@ use crate::redb::finished::finished_runs::{FinishedRuns, Settled};
 use crate::redb::opening::open;
 use crate::redb::opening::rebuild::{KnownFinished, rebuild};
 use crate::redb::state::JournalState;
+use crate::redb::topics::{FoundTopics, TopicsCommitted};
 use crate::wire::inventory::in_order;
 use crate::wire::ndjson::{self, LineRecord};
 
@@ -286,7 +287,15 @@ impl<'a> Import<'a> {
         Ok(Self {
             store,
             path,
-            state: JournalState::new(&config.journal, EPOCH, rebuilt, closed, Vec::new(), Vec::new()),
+            state: JournalState::new(
+                &config.journal,
+                EPOCH,
+                rebuilt,
+                closed,
+                Vec::new(),
+                Vec::new(),
+                FoundTopics::default(),
+            ),
             batch: Batch::with_turn_bytes_max(config.journal.turn_bytes_max),
             turn: Vec::new(),
             turn_bytes: 0,
@@ -397,7 +406,8 @@ impl<'a> Import<'a> {
         }
         self.batch.clear();
         let piece = self.write()?;
-        self.state.committed(piece, std::time::Duration::ZERO);
+        self.state
+            .committed(piece, &TopicsCommitted::default(), std::time::Duration::ZERO);
         Ok(())
     }
 

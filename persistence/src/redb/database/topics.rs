@@ -1,0 +1,306 @@
+//! The rows of topics in redb: written with a commit, and read in a moment of the store.
+//!
+//! Invariants: a commit has the rows of records, of topics and of ids that belong to it, or none; rows go from the front of a
+//! topic, and what has gone stands in the row of the topic.
+
+use millrun_core::Sequence;
+use redb::{ReadableTable, WriteTransaction};
+
+use super::guard::guarded;
+use super::moment::StoreMoment;
+use super::tables::{TOPIC_IDS, TOPIC_RECORDS, TOPICS};
+use crate::error::FailureKind;
+use crate::error::JournalFailure;
+use crate::redb::topics::{FoundTopic, FoundTopics, TopicTrim, TopicTrimmed, TopicWrites, TopicsCommitted};
+use crate::topics::{FrontRow, TopicNumber};
+use crate::wire::topic_row::{self, StoredTopic};
+
+/// How many rows of records are dropped with one commit, at most.
+const DROPPED_LEN_MAX: usize = 256;
+
+/// A row of records as it was found.
+pub(in crate::redb) struct FoundRow {
+    /// The first record, by the row's key.
+    pub(in crate::redb) first: u64,
+    pub(in crate::redb) row: Vec<u8>,
+}
+
+/// Writes what goes with a commit.
+pub(in crate::redb) fn put(
+    txn: &WriteTransaction,
+    writes: &TopicWrites,
+) -> Result<TopicsCommitted, redb::Error> {
+    let mut committed = TopicsCommitted::default();
+    if !writes.topics.is_empty() {
+        let mut topics = txn.open_table(TOPICS)?;
+        for (number, row) in &writes.topics {
+            topics.insert(number.get(), row.as_slice())?;
+        }
+    }
+    if !writes.chunks.is_empty() {
+        let mut records = txn.open_table(TOPIC_RECORDS)?;
+        for chunk in &writes.chunks {
+            records.insert((chunk.topic.get(), chunk.first), &chunk.row[..])?;
+        }
+    }
+    if let Some((first, row)) = &writes.ids {
+        let mut ids = txn.open_table(TOPIC_IDS)?;
+        let mut gone = Vec::new();
+        for row in ids.range(..=writes.ids_low)? {
+            gone.push(row?.0.value());
+        }
+        // The last of them may reach beyond the first that is remembered.
+        gone.pop();
+        for first in gone {
+            ids.remove(first)?;
+        }
+        ids.insert(*first, row.as_slice())?;
+    }
+    let mut left = DROPPED_LEN_MAX;
+    for trim in &writes.trims {
+        if left == 0 {
+            break;
+        }
+        committed.trimmed.push(drop_rows(txn, trim, &mut left)?);
+    }
+    Ok(committed)
+}
+
+/// Drops what retention does not keep of a topic, `left` rows at most.
+fn drop_rows(
+    txn: &WriteTransaction,
+    trim: &TopicTrim,
+    left: &mut usize,
+) -> Result<TopicTrimmed, redb::Error> {
+    let mut records = txn.open_table(TOPIC_RECORDS)?;
+    let topic = trim.topic.get();
+    let mut trimmed = TopicTrimmed {
+        topic: trim.topic,
+        dropped: trim.stored.dropped,
+        bytes_dropped: trim.bytes_dropped,
+        front: None,
+        is_blocked: false,
+    };
+    let mut gone = Vec::new();
+    for row in records.range((topic, trimmed.dropped + 1)..=(topic, u64::MAX))? {
+        let (key, row) = row?;
+        let (first, row) = (key.value().1, row.value());
+        let Ok(header) = topic_row::read_header(row, trim.topic, first) else {
+            trimmed.is_blocked = true;
+            break;
+        };
+        let front = FrontRow {
+            len: u64::from(header.len),
+            bytes: row.len().saturating_sub(topic_row::HEADER_BYTES) as u64,
+            last: header.last,
+        };
+        let end = first + front.len - 1;
+        let (len, bytes) = (
+            trim.last.saturating_sub(end),
+            trim.bytes.saturating_sub(header.before + front.bytes),
+        );
+        trimmed.front = Some(front);
+        let is_kept = end > trim.last || !trim.stored.retention.drops(trim.now, front.last, len, bytes);
+        if is_kept || *left == 0 {
+            break;
+        }
+        *left -= 1;
+        gone.push(first);
+        trimmed.front = None;
+        (trimmed.dropped, trimmed.bytes_dropped) = (end, header.before + front.bytes);
+    }
+    for first in &gone {
+        records.remove((topic, *first))?;
+    }
+    if !gone.is_empty() {
+        let stored = StoredTopic {
+            dropped: trimmed.dropped,
+            ..trim.stored.clone()
+        };
+        let row = topic_row::topic(trim.topic, &stored);
+        txn.open_table(TOPICS)?.insert(topic, row.as_slice())?;
+    }
+    Ok(trimmed)
+}
+
+impl StoreMoment {
+    /// What the store has of topics.
+    ///
+    /// # Errors
+    /// When the row of a topic is damaged: nobody can say which records are whose then.
+    pub(in crate::redb) fn topics(&self) -> Result<FoundTopics, JournalFailure> {
+        let mut problem = None;
+        let found = guarded(|| {
+            let mut found = FoundTopics::default();
+            let table = self.transaction.open_table(TOPICS)?;
+            let records = self.transaction.open_table(TOPIC_RECORDS)?;
+            for (at, row) in (0_u32..).zip(table.iter()?) {
+                let (key, row) = row?;
+                let number = TopicNumber::new(key.value());
+                let stored = topic_row::read_topic(number, row.value());
+                let Some(stored) = stored.ok().filter(|_| key.value() == at) else {
+                    problem = Some(at);
+                    break;
+                };
+                let mut topic = FoundTopic {
+                    last: stored.dropped,
+                    bytes: 0,
+                    bytes_dropped: 0,
+                    front: None,
+                    is_blocked: false,
+                    stored,
+                };
+                let all = (number.get(), 0)..=(number.get(), u64::MAX);
+                let mut rows = records.range(all)?;
+                let header = |key: u64, row: &[u8]| {
+                    let header = topic_row::read_header(row, number, key).ok()?;
+                    let bytes = row.len().saturating_sub(topic_row::HEADER_BYTES) as u64;
+                    Some((header, bytes))
+                };
+                let first = rows.next().transpose()?;
+                let last = rows.next_back().transpose()?;
+                let last = last.as_ref().or(first.as_ref());
+                if let Some((key, row)) = last {
+                    match header(key.value().1, row.value()) {
+                        Some((header, bytes)) => {
+                            topic.last = key.value().1 + u64::from(header.len) - 1;
+                            topic.bytes = header.before + bytes;
+                        }
+                        // How many records stand there is not known: the next have numbers far behind.
+                        None => {
+                            topic.is_blocked = true;
+                            topic.last = key.value().1 + row.value().len() as u64;
+                        }
+                    }
+                }
+                if let Some((key, row)) = &first {
+                    match header(key.value().1, row.value()) {
+                        Some((header, bytes)) => {
+                            topic.bytes_dropped = header.before;
+                            topic.front = Some(FrontRow {
+                                len: u64::from(header.len),
+                                bytes,
+                                last: header.last,
+                            });
+                        }
+                        None => topic.is_blocked = true,
+                    }
+                } else {
+                    topic.bytes_dropped = topic.bytes;
+                }
+                found.topics.push(topic);
+            }
+            for row in self.transaction.open_table(TOPIC_IDS)?.iter()? {
+                let (first, row) = row?;
+                match topic_row::read_ids(first.value(), row.value()) {
+                    Ok(ids) => found.ids.push((first.value(), ids.collect())),
+                    Err(error) => tracing::error!(
+                        first = first.value(), %error,
+                        "ids of records of topics cannot be read: records that come again with them are appended again"
+                    ),
+                }
+            }
+            Ok(found)
+        })?;
+        match problem {
+            None => Ok(found),
+            Some(number) => Err(JournalFailure::new(
+                FailureKind::Corrupted,
+                format!("the row of topic {number} is missing or damaged"),
+            )),
+        }
+    }
+
+    /// The last record of a topic that retention has dropped; `None` if there is no such topic yet.
+    pub(in crate::redb) fn topic_dropped(&self, topic: TopicNumber) -> Result<Option<u64>, JournalFailure> {
+        guarded(|| {
+            let topics = self.transaction.open_table(TOPICS)?;
+            let stored = topics.get(topic.get())?;
+            let stored = stored.and_then(|row| topic_row::read_topic(topic, row.value()).ok());
+            Ok(stored.map(|stored| stored.dropped))
+        })
+    }
+
+    /// The rows of a topic from the one on that may hold the record `from`, of `bytes_max` bytes in all and one at least.
+    pub(in crate::redb) fn topic_rows(
+        &self,
+        topic: TopicNumber,
+        from: Sequence,
+        bytes_max: usize,
+    ) -> Result<Vec<FoundRow>, JournalFailure> {
+        guarded(|| {
+            let records = self.transaction.open_table(TOPIC_RECORDS)?;
+            let number = topic.get();
+            let before = records.range((number, 0)..=(number, from.get()))?.next_back();
+            let first = before.transpose()?.map_or(0, |(key, _)| key.value().1);
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            for row in records.range((number, first)..=(number, u64::MAX))? {
+                let (key, row) = row?;
+                let row = row.value();
+                if !rows.is_empty() && bytes + row.len() > bytes_max {
+                    break;
+                }
+                bytes += row.len();
+                rows.push(FoundRow {
+                    first: key.value().1,
+                    row: row.to_vec(),
+                });
+            }
+            Ok(rows)
+        })
+    }
+
+    /// The first record of the row behind this one of a topic.
+    pub(in crate::redb) fn topic_row_behind(
+        &self,
+        topic: TopicNumber,
+        first: u64,
+    ) -> Result<Option<u64>, JournalFailure> {
+        guarded(|| {
+            let records = self.transaction.open_table(TOPIC_RECORDS)?;
+            let number = topic.get();
+            let next = records.range((number, first + 1)..=(number, u64::MAX))?.next();
+            Ok(next.transpose()?.map(|(key, _)| key.value().1))
+        })
+    }
+
+    /// Calls `visit` with each row of records, of all topics in order, until it says `false`.
+    pub(in crate::redb) fn all_topic_rows(
+        &self,
+        visit: &mut dyn FnMut(TopicNumber, u64, &[u8]) -> bool,
+    ) -> Result<(), JournalFailure> {
+        guarded(|| {
+            for row in self.transaction.open_table(TOPIC_RECORDS)?.iter()? {
+                let (key, row) = row?;
+                let (topic, first) = key.value();
+                if !visit(TopicNumber::new(topic), first, row.value()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The rows of topics themselves, and of ids, each with its key.
+    pub(in crate::redb) fn topic_and_id_rows(&self) -> Result<TopicAndIdRows, JournalFailure> {
+        guarded(|| {
+            let mut rows = TopicAndIdRows::default();
+            for row in self.transaction.open_table(TOPICS)?.iter()? {
+                let (key, row) = row?;
+                rows.topics.push((key.value(), row.value().to_vec()));
+            }
+            for row in self.transaction.open_table(TOPIC_IDS)?.iter()? {
+                let (key, row) = row?;
+                rows.ids.push((key.value(), row.value().to_vec()));
+            }
+            Ok(rows)
+        })
+    }
+}
+
+/// The rows of topics themselves, and of ids, each with its key.
+#[derive(Debug, Default)]
+pub(in crate::redb) struct TopicAndIdRows {
+    pub(in crate::redb) topics: Vec<(u32, Vec<u8>)>,
+    pub(in crate::redb) ids: Vec<(u64, Vec<u8>)>,
+}

@@ -1,0 +1,294 @@
+//! The topics of the journal in a file: what goes with a commit, and the latest records, which stay in memory.
+//!
+//! ```text
+//!   append ──► TopicTable ──seal──► TopicWrites ──commit──► rows (see `database::topics`)
+//!                                        └── committed ───► shelves of the latest chunks, bounded together
+//! ```
+//!
+//! Invariants: what is on a shelf is durable; a shelf ends with its topic's last durable record, or is empty.
+//!
+//! Left out: reading, see [`reading`]; the transaction, see [`database`](super::database::topics).
+
+mod reading;
+mod writes;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millrun_core::{Sequence, Timestamp};
+
+pub(in crate::redb) use self::reading::check_row;
+pub(in crate::redb) use self::writes::{SealedChunk, TopicTrim, TopicTrimmed, TopicWrites, TopicsCommitted};
+use super::finished::age::AgeClock;
+use crate::config::JournalConfig;
+use crate::topics::{FrontRow, TopicChunk, TopicHead, TopicNumber, TopicShelf, TopicTable, frame_chunk};
+use crate::wire::topic_row::{self, RowHeader, StoredId, StoredTopic};
+
+/// How many topics for which nothing is queued are looked at with each commit, whether retention is to drop something of them.
+const LOOKED_AT: usize = 16;
+/// What a chunk in memory is counted for, beside its bytes.
+const CHUNK_OVERHEAD: usize = 128;
+
+#[derive(Debug)]
+pub(in crate::redb) struct RedbTopics {
+    pub(in crate::redb) table: TopicTable,
+    /// The latest chunks, by the numbers of topics.
+    latest: Vec<TopicShelf>,
+    /// The topics of these chunks, in the order in which they became durable.
+    order: VecDeque<TopicNumber>,
+    latest_bytes: usize,
+    latest_bytes_max: usize,
+    /// Where the next look at topics for which nothing is queued begins.
+    look_from: u32,
+    /// All topics are to be looked at.
+    pub(in crate::redb) looks_at_all: bool,
+}
+
+/// A topic as it was found in the store.
+#[derive(Debug)]
+pub(in crate::redb) struct FoundTopic {
+    pub(in crate::redb) stored: StoredTopic,
+    /// Its last record; what was dropped last if there is none.
+    pub(in crate::redb) last: u64,
+    /// Bytes of all records that it has had, and of those that were dropped.
+    pub(in crate::redb) bytes: u64,
+    pub(in crate::redb) bytes_dropped: u64,
+    pub(in crate::redb) front: Option<FrontRow>,
+    /// What says where its records begin or end is damaged: nothing is dropped of it.
+    pub(in crate::redb) is_blocked: bool,
+}
+
+/// All topics of a store.
+#[derive(Debug, Default)]
+pub(in crate::redb) struct FoundTopics {
+    pub(in crate::redb) topics: Vec<FoundTopic>,
+    /// Rows of ids: the number of the first, and the ids.
+    pub(in crate::redb) ids: Vec<(u64, Vec<StoredId>)>,
+}
+
+impl RedbTopics {
+    pub(in crate::redb) fn new(config: &JournalConfig, found: FoundTopics) -> Self {
+        let mut table = TopicTable::new(config.topics_len_max, config.topic_ids_len_max);
+        for topic in found.topics {
+            let number = table.restore(topic.stored);
+            let head = table.head_mut(number).expect("it was restored");
+            (head.last, head.durable) = (topic.last, topic.last);
+            (head.bytes_durable, head.bytes_dropped) = (topic.bytes, topic.bytes_dropped);
+            (head.bytes_appended, head.bytes_sealed) = (topic.bytes, topic.bytes);
+            (head.front, head.is_blocked) = (topic.front, topic.is_blocked);
+        }
+        for (first, ids) in found.ids {
+            table.ids.restore(first, ids.into_iter());
+        }
+        Self {
+            table,
+            latest: Vec::new(),
+            order: VecDeque::new(),
+            latest_bytes: 0,
+            latest_bytes_max: config.topic_latest_bytes_max,
+            look_from: 0,
+            looks_at_all: false,
+        }
+    }
+
+    /// Takes what goes with the next commit; `None` if that is nothing.
+    pub(in crate::redb) fn seal(
+        &mut self,
+        age: &mut AgeClock,
+        elapsed: Duration,
+    ) -> Option<Box<TopicWrites>> {
+        let is_idle = self.table.queued_len == 0 && !self.table.has_changed();
+        if is_idle && !self.has_due_among_idle(age.now()) {
+            return None;
+        }
+        let mut chunks = Vec::new();
+        for queued in self.table.seal() {
+            let head = self
+                .table
+                .head_mut(queued.topic)
+                .expect("it was queued for a topic");
+            let header = RowHeader {
+                len: queued.len,
+                before: head.bytes_sealed,
+                last: age.see(queued.last, elapsed),
+            };
+            head.bytes_sealed += queued.frames().len() as u64;
+            let mut row = queued.row;
+            topic_row::put_header(&mut row, queued.topic, queued.first, header);
+            row.shrink_to_fit();
+            chunks.push(SealedChunk {
+                topic: queued.topic,
+                first: queued.first,
+                header,
+                row: row.into(),
+            });
+        }
+        let trims = self.trims(&chunks, age.now());
+        let (ids_first, ids, ids_low) = self.table.ids.seal();
+        Some(Box::new(TopicWrites {
+            topics: self.table.seal_changed(),
+            chunks,
+            ids: (!ids.is_empty()).then(|| (ids_first, topic_row::ids(ids_first, &ids))),
+            ids_low,
+            trims,
+        }))
+    }
+
+    /// Whether one of the topics that are looked at next is due, though nothing is queued.
+    fn has_due_among_idle(&self, now: Timestamp) -> bool {
+        if self.looks_at_all {
+            return self.is_due(now);
+        }
+        self.looked_at()
+            .any(|number| self.table.head(number).is_some_and(|head| head.is_due(now)))
+    }
+
+    fn looked_at(&self) -> impl Iterator<Item = TopicNumber> + use<> {
+        let len = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
+        let (from, most) = (self.look_from, LOOKED_AT.min(self.table.len()));
+        (0..u32::try_from(most).unwrap_or(0)).map(move |at| TopicNumber::new((from + at) % len.max(1)))
+    }
+
+    /// Whether any topic has a row that retention does not keep at `now`.
+    pub(in crate::redb) fn is_due(&self, now: Timestamp) -> bool {
+        self.table.iter().any(|(_, head)| head.is_due(now))
+    }
+
+    /// Which topics are to be trimmed with a commit of these chunks.
+    fn trims(&mut self, chunks: &[SealedChunk], now: Timestamp) -> Vec<TopicTrim> {
+        let mut numbers: Vec<_> = if std::mem::take(&mut self.looks_at_all) {
+            self.table.iter().map(|(number, _)| number).collect()
+        } else {
+            let touched = chunks.iter().map(|chunk| chunk.topic);
+            touched.chain(self.looked_at()).collect()
+        };
+        let len = u32::try_from(self.table.len()).unwrap_or(u32::MAX).max(1);
+        self.look_from = (self.look_from + u32::try_from(LOOKED_AT).unwrap_or(0)) % len;
+        numbers.sort_unstable();
+        numbers.dedup();
+        let due = numbers.into_iter().filter_map(|number| {
+            let head = self.table.head(number).filter(|head| head.is_due(now))?;
+            Some(TopicTrim {
+                topic: number,
+                stored: head.stored(),
+                last: head.durable,
+                bytes: head.bytes_durable,
+                bytes_dropped: head.bytes_dropped,
+                now,
+            })
+        });
+        due.collect()
+    }
+
+    /// Notes that this is durable.
+    pub(in crate::redb) fn committed(&mut self, writes: &TopicWrites, committed: &TopicsCommitted) {
+        for chunk in &writes.chunks {
+            let head = self
+                .table
+                .head_mut(chunk.topic)
+                .expect("it was queued for a topic");
+            head.durable = chunk.end();
+            head.bytes_durable += chunk.frames().len() as u64;
+            if head.durable - head.dropped == u64::from(chunk.header.len) {
+                head.front = Some(chunk.as_front());
+            }
+            self.put_latest(chunk);
+        }
+        for trimmed in &committed.trimmed {
+            let head = self.table.head_mut(trimmed.topic).expect("it was trimmed");
+            head.dropped = trimmed.dropped;
+            head.bytes_dropped = trimmed.bytes_dropped;
+            (head.front, head.is_blocked) = (trimmed.front, trimmed.is_blocked);
+            if trimmed.is_blocked {
+                tracing::error!(
+                    topic = %head.name, behind = trimmed.dropped,
+                    "retention has stopped for a topic: its first row is damaged; it grows until the store is mended"
+                );
+            }
+        }
+    }
+
+    fn put_latest(&mut self, chunk: &SealedChunk) {
+        let index = index(chunk.topic);
+        if self.latest.len() <= index {
+            self.latest.resize_with(index + 1, TopicShelf::default);
+        }
+        let latest = chunk.as_chunk();
+        self.latest_bytes += latest.bytes() + CHUNK_OVERHEAD;
+        self.latest[index].push(latest, chunk.header.last);
+        self.order.push_back(chunk.topic);
+        while self.latest_bytes > self.latest_bytes_max {
+            let Some(topic) = self.order.pop_front() else {
+                break;
+            };
+            if let Some(gone) = self.latest[usize::try_from(topic.get()).unwrap_or(usize::MAX)].pop_first() {
+                self.latest_bytes -= gone.bytes() + CHUNK_OVERHEAD;
+            }
+        }
+    }
+
+    /// The durable chunks behind `after`, if they are in memory.
+    pub(in crate::redb) fn latest(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Option<Vec<TopicChunk>> {
+        let durable = Sequence::new(self.table.head(topic).map_or(0, |head| head.durable));
+        match self.latest.get(index(topic)) {
+            Some(shelf) => shelf.page(after, durable, bytes_max),
+            None => (after >= durable).then(Vec::new),
+        }
+    }
+
+    /// Whether what says where a topic's records begin is damaged.
+    pub(in crate::redb) fn is_blocked(&self) -> bool {
+        self.table.iter().any(|(_, head)| head.is_blocked)
+    }
+}
+
+impl SealedChunk {
+    pub(in crate::redb) fn frames(&self) -> &[u8] {
+        &self.row[topic_row::HEADER_BYTES..]
+    }
+
+    /// Its last record.
+    pub(in crate::redb) fn end(&self) -> u64 {
+        self.first + u64::from(self.header.len) - 1
+    }
+
+    pub(in crate::redb) fn as_chunk(&self) -> TopicChunk {
+        let frames = self.row.slice(topic_row::HEADER_BYTES..);
+        frame_chunk(Sequence::new(self.first), self.header.len, frames)
+    }
+
+    fn as_front(&self) -> FrontRow {
+        FrontRow {
+            len: u64::from(self.header.len),
+            bytes: self.frames().len() as u64,
+            last: self.header.last,
+        }
+    }
+}
+
+/// What is queued of a topic behind `after`, as it would be read.
+pub(in crate::redb) fn queued_chunks(
+    table: &TopicTable,
+    topic: TopicNumber,
+    after: u64,
+) -> impl Iterator<Item = TopicChunk> + '_ {
+    table.queued(topic, after).map(|queued| {
+        let frames = Bytes::copy_from_slice(queued.frames());
+        frame_chunk(Sequence::new(queued.first), queued.len, frames)
+    })
+}
+
+/// What is to be known of a topic that is in the store.
+pub(in crate::redb) fn dropped(head: &TopicHead, after: Sequence) -> u64 {
+    head.dropped.saturating_sub(after.get())
+}
+
+fn index(number: TopicNumber) -> usize {
+    usize::try_from(number.get()).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,241 @@
+//! What is read of topics: from memory while that has it, and otherwise row by row.
+
+use bytes::Bytes;
+use millrun_core::{Sequence, Timestamp};
+
+use super::{dropped, queued_chunks};
+use crate::config::Durability;
+use crate::error::{ReadError, TopicRefused};
+use crate::redb::RedbJournal;
+use crate::redb::database::moment::StoreMoment;
+use crate::redb::database::topics::FoundRow;
+use crate::redb::state::JournalState;
+use crate::topics::{
+    LatestRecords, TopicChunk, TopicNumber, TopicPage, TopicRetention, TopicStreams, TopicSummary,
+};
+use crate::wire::topic_row;
+
+impl TopicStreams for RedbJournal {
+    fn declare(&self, name: &str, retention: TopicRetention) -> Result<TopicNumber, TopicRefused> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        state.topics.table.declare(name, retention)
+    }
+
+    fn list(&self) -> Vec<TopicSummary> {
+        let with_queued = self.reads_unwritten();
+        let state = self.shared.lock();
+        let numbers = state.topics.table.iter().map(|(number, _)| number);
+        numbers
+            .filter_map(|number| state.topics.table.summary(number, with_queued))
+            .collect()
+    }
+
+    fn store_number(&self) -> u64 {
+        self.opened.number
+    }
+
+    fn summary(&self, topic: TopicNumber) -> Option<TopicSummary> {
+        let with_queued = self.reads_unwritten();
+        self.shared.lock().topics.table.summary(topic, with_queued)
+    }
+
+    fn latest(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Result<LatestRecords, ReadError> {
+        self.reader()?;
+        let reads_unwritten = self.reads_unwritten();
+        self.shared
+            .lock()
+            .latest_of_topic(topic, after, bytes_max, reads_unwritten)
+    }
+
+    fn read(&self, topic: TopicNumber, after: Sequence, bytes_max: usize) -> Result<TopicPage, ReadError> {
+        if let LatestRecords::Page(page) = self.latest(topic, after, bytes_max)? {
+            return Ok(page);
+        }
+        let store = self.reader()?;
+        page(&store.moment()?, topic, after, bytes_max)
+    }
+
+    fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError> {
+        let store = self.reader()?;
+        let (first, durable, unwritten) = {
+            let state = self.shared.lock();
+            let summary = state.topics.table.summary(topic, false);
+            let summary = summary.ok_or(ReadError::UnknownTopic { topic })?;
+            let unwritten = state.unwritten_before(topic, summary.last, time);
+            (summary.first, summary.last, unwritten)
+        };
+        let moment = store.moment()?;
+        // Of the records from `low` on it is not known whether they are behind; those from `high` on are.
+        let (mut low, mut high) = (first.get(), durable.get() + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let rows = moment.topic_rows(topic, Sequence::new(middle), 1)?;
+            let Some(row) = rows.first().filter(|row| row.first <= middle) else {
+                // What stood there was dropped meanwhile.
+                low = middle + 1;
+                continue;
+            };
+            let header = topic_row::read_header(&row.row, topic, row.first);
+            let header = header.map_err(|error| ReadError::TopicDamaged {
+                topic,
+                after: Sequence::new(row.first - 1),
+                until: Sequence::new(row.first),
+                cause: error.to_string(),
+            })?;
+            if header.last < time {
+                low = (row.first + u64::from(header.len)).max(middle + 1);
+            } else {
+                high = row.first;
+            }
+        }
+        let is_all = low > durable.get() && self.reads_unwritten();
+        Ok(if is_all { unwritten } else { Sequence::new(low - 1) })
+    }
+}
+
+impl RedbJournal {
+    /// Whether records count as soon as they are queued.
+    fn reads_unwritten(&self) -> bool {
+        self.shared.config.journal.durability != Durability::Durable
+    }
+}
+
+impl JournalState {
+    /// The last record of a topic, behind the durable ones, that stands before those of this time or later: exact to the
+    /// chunk.
+    fn unwritten_before(&self, topic: TopicNumber, durable: Sequence, time: Timestamp) -> Sequence {
+        let sealed = self.sealed_topics().filter(|chunk| chunk.topic == topic);
+        let sealed = sealed.map(|chunk| (chunk.end(), chunk.header.last));
+        let queued = self.topics.table.queued(topic, durable.get());
+        let ends = sealed.chain(queued.map(|chunk| (chunk.end(), chunk.last)));
+        let before = ends.take_while(|(_, last)| *last < time).last();
+        before.map_or(durable, |(end, _)| Sequence::new(end))
+    }
+
+    /// See [`TopicStreams::latest`]. In the modes in which that is acknowledged, also what is not written yet.
+    fn latest_of_topic(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+        reads_unwritten: bool,
+    ) -> Result<LatestRecords, ReadError> {
+        let topics = &self.topics;
+        let head = topics
+            .table
+            .head(topic)
+            .ok_or(ReadError::UnknownTopic { topic })?;
+        let dropped = dropped(head, after);
+        let from = Sequence::new(after.get() + dropped);
+        let chunks = if reads_unwritten && from.get() >= head.durable {
+            let sealed = self
+                .sealed_topics()
+                .filter(|chunk| chunk.topic == topic && chunk.end() > from.get());
+            let sealed = sealed.map(super::SealedChunk::as_chunk);
+            sealed
+                .chain(queued_chunks(&topics.table, topic, from.get()))
+                .collect()
+        } else if let Some(chunks) = topics.latest(topic, from, bytes_max) {
+            chunks
+        } else {
+            return Ok(LatestRecords::Ask);
+        };
+        Ok(LatestRecords::Page(TopicPage {
+            after,
+            dropped,
+            chunks,
+        }))
+    }
+}
+
+/// The records behind `after` as they stand in the store at some moment.
+pub(in crate::redb) fn page(
+    moment: &StoreMoment,
+    topic: TopicNumber,
+    after: Sequence,
+    bytes_max: usize,
+) -> Result<TopicPage, ReadError> {
+    let dropped = moment
+        .topic_dropped(topic)?
+        .unwrap_or(0)
+        .saturating_sub(after.get());
+    let mut wanted = after.get() + dropped + 1;
+    let mut page = TopicPage {
+        after,
+        dropped,
+        chunks: Vec::new(),
+    };
+    let rows = moment.topic_rows(topic, Sequence::new(wanted), bytes_max)?;
+    for FoundRow { first, row } in rows {
+        let damaged = |until: u64, cause: String| ReadError::TopicDamaged {
+            topic,
+            after: Sequence::new(wanted - 1),
+            until: Sequence::new(until.max(wanted)),
+            cause,
+        };
+        let outcome = if first > wanted {
+            Err(damaged(first - 1, "they are not where they should be".to_owned()))
+        } else {
+            match chunk(topic, first, row) {
+                Ok(chunk) if chunk.last().get() >= wanted => Ok(Some(chunk)),
+                // It stands before what is asked for, behind which there is nothing.
+                Ok(_) => Ok(None),
+                Err(error) => {
+                    let next = moment.topic_row_behind(topic, first)?;
+                    // Without a row behind it only its header could say how far it reaches.
+                    let until = next.map_or(error.until, |next| next - 1);
+                    Err(damaged(until, error.cause))
+                }
+            }
+        };
+        match outcome {
+            Ok(Some(chunk)) => {
+                wanted = chunk.last().get() + 1;
+                page.chunks.push(chunk);
+            }
+            Ok(None) => {}
+            // What stands before is told first.
+            Err(_) if !page.chunks.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(page)
+}
+
+/// Why a row is no chunk, and the last of its records as far as that is known.
+struct BadChunk {
+    until: u64,
+    cause: String,
+}
+
+/// The records of a row, which begins with the record `first`.
+fn chunk(topic: TopicNumber, first: u64, row: Vec<u8>) -> Result<TopicChunk, BadChunk> {
+    let header = topic_row::read_header(&row, topic, first).map_err(|error| BadChunk {
+        until: first,
+        cause: error.to_string(),
+    })?;
+    let frames = Bytes::from(row).split_off(topic_row::HEADER_BYTES);
+    TopicChunk::checked(Sequence::new(first), header.len, frames).map_err(|error| BadChunk {
+        until: first + u64::from(header.len).saturating_sub(1),
+        cause: error.to_string(),
+    })
+}
+
+/// What is wrong with a row of records, if anything is.
+pub(in crate::redb) fn check_row(topic: TopicNumber, first: u64, row: &[u8]) -> Result<u32, ReadError> {
+    match chunk(topic, first, row.to_vec()) {
+        Ok(chunk) => Ok(u32::try_from(chunk.last().get() - first + 1).unwrap_or(u32::MAX)),
+        Err(BadChunk { until, cause }) => Err(ReadError::TopicDamaged {
+            topic,
+            after: Sequence::new(first.saturating_sub(1)),
+            until: Sequence::new(until),
+            cause,
+        }),
+    }
+}
