@@ -130,6 +130,9 @@ pub enum EnqueueError {
     /// The journal's buffer is full. Try again when a watching bell rings.
     #[error("the journal's buffer is full")]
     Full,
+    /// A batch with records of topics is not gathered with others: nothing was taken. Append it by itself.
+    #[error("a batch with records of topics is not gathered with others: append it by itself")]
+    NotGathered,
     /// The journal has failed or was closed and takes nothing any more.
     #[error(transparent)]
     Failed(#[from] JournalFailure),

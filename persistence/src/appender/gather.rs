@@ -144,7 +144,7 @@ impl GatherInside {
             }
             Err(error) => {
                 match &error {
-                    EnqueueError::Full => self.has_met_full = true,
+                    EnqueueError::Full | EnqueueError::NotGathered => self.has_met_full = true,
                     EnqueueError::Failed(failure) => self.failure = Some(failure.clone()),
                 }
                 return Err(error);
@@ -328,7 +328,7 @@ impl Gathering {
             match inside.send(journal, &mut ringing) {
                 Ok(()) => {}
                 // Enqueued later, they might stand behind what the caller appends in their ticket.
-                Err(EnqueueError::Full) => inside.take_back(ticket),
+                Err(EnqueueError::Full | EnqueueError::NotGathered) => inside.take_back(ticket),
                 Err(EnqueueError::Failed(_)) => has_failed = true,
             }
         }

@@ -181,7 +181,7 @@ impl Appender {
     ///
     /// # Errors
     /// [`EnqueueError::Full`]: nothing was taken; [`append`](Self::append) waits for room.
-    /// [`EnqueueError::Failed`]: nothing is taken any more.
+    /// [`EnqueueError::NotGathered`]: it has records of topics. [`EnqueueError::Failed`]: nothing is taken any more.
     ///
     /// # Cancel safety
     /// When a [`Gathered`] is dropped, its batch has been enqueued, with those that were gathered with
@@ -189,6 +189,9 @@ impl Appender {
     /// was done. Either way it cannot come behind what is appended afterwards, so what is said at
     /// [`append`](Self::append) holds.
     pub fn gather(&self, batch: &Batch) -> Result<Gathered<'_>, EnqueueError> {
+        if batch.topic_records() > 0 {
+            return Err(EnqueueError::NotGathered);
+        }
         let (inner, list) = (&*self.0, list_of_thread());
         match inner.gatherings[list].put(&*inner.journal, batch) {
             Ok((ticket, rings)) => {

@@ -14,6 +14,7 @@ mod groups;
 mod lifetime;
 mod limits;
 mod reading;
+mod rung;
 mod searches;
 mod snapshots;
 mod together;
@@ -23,9 +24,8 @@ mod upkeep;
 
 pub use actor::Author;
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-
-use millrun_core::{Bell, Offset};
+use millrun_core::Offset;
+use rung::Rung;
 
 use crate::config::JournalConfig;
 use crate::journal::Journal;
@@ -64,22 +64,10 @@ pub trait Subject {
 
     /// Returns when the journal's watermark has reached `offset`, or the journal has failed.
     fn settle(&self, journal: &Self::Journal, offset: Offset) {
-        let rung = Arc::new((Mutex::new(false), Condvar::new()));
-        let bell = Bell::new();
-        let ring = Arc::clone(&rung);
-        let answer = bell.clone();
-        bell.connect(move || {
-            answer.answer();
-            *ring.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            ring.1.notify_all();
-        });
+        let (bell, rung) = Rung::new();
         journal.watch(bell);
-        let mut has_rung = rung.0.lock().unwrap_or_else(PoisonError::into_inner);
         while journal.high_watermark() < offset && journal.failure().is_none() {
-            while !*has_rung {
-                has_rung = rung.1.wait(has_rung).unwrap_or_else(PoisonError::into_inner);
-            }
-            *has_rung = false;
+            rung.wait();
         }
     }
 }

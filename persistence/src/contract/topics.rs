@@ -7,6 +7,7 @@ use std::time::Duration;
 use millrun_core::{Epoch, Offset, Partition, Sequence, Timestamp};
 
 use super::actor::accepted;
+use super::rung::Rung;
 use super::upkeep::keep_up;
 use super::{Author, Subject, suite};
 use crate::batch::{Batch, TopicRecordHeader};
@@ -473,15 +474,15 @@ fn only_so_many_ids_are_remembered<S: Subject>(subject: &S) {
         author.put(&mut batch, b"body", Some(id));
         enqueue(subject, journal, &batch).topic_appends.remove(0)
     };
-    for id in 1..=25 {
+    for id in 1..=25_u64 {
         assert_eq!(
-            append(&journal, id),
-            TopicAppend::Appended(Sequence::new(id as u64))
+            append(&journal, u128::from(id)),
+            TopicAppend::Appended(Sequence::new(id))
         );
     }
-    for id in 16..=25 {
-        let known = TopicAppend::AlreadyAppended(Sequence::new(id as u64));
-        assert_eq!(append(&journal, id), known);
+    for id in 16..=25_u64 {
+        let known = TopicAppend::AlreadyAppended(Sequence::new(id));
+        assert_eq!(append(&journal, u128::from(id)), known);
         journal = subject.reopen(journal, config.clone());
     }
     assert_eq!(
@@ -569,6 +570,8 @@ fn records_that_wait_count_to_the_bounds_of_the_buffer<S: Subject>(subject: &S) 
     for body in bodies(3) {
         author.put(&mut batch, &body, None);
     }
+    let (bell, rung) = Rung::new();
+    journal.watch(bell);
     let (mut taken, mut last) = (0, Offset::ZERO);
     while taken < 300 {
         match journal.enqueue(&batch) {
@@ -576,7 +579,7 @@ fn records_that_wait_count_to_the_bounds_of_the_buffer<S: Subject>(subject: &S) 
                 last = enqueued.offset;
                 taken += 3;
             }
-            Err(EnqueueError::Full) => subject.settle(&journal, last),
+            Err(EnqueueError::Full) => rung.wait(),
             Err(error) => panic!("{error}"),
         }
     }

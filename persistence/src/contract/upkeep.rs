@@ -1,10 +1,10 @@
 //! Upkeep that is driven from outside: exact when it is finished, also for what is opened again.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use millrun_core::{Bell, Timestamp};
+use millrun_core::Timestamp;
 
+use super::rung::Rung;
 use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
@@ -25,17 +25,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Asks for an upkeep and waits until it is finished.
 pub(super) fn keep_up(journal: &impl Journal, now: Timestamp) -> Result<(), UpkeepUndone> {
-    let rung = Arc::new((Mutex::new(false), Condvar::new()));
-    let (bell, ring) = (Bell::new(), Arc::clone(&rung));
-    bell.connect(move || {
-        *ring.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        ring.1.notify_all();
-    });
+    let (bell, rung) = Rung::new();
     let number = journal.upkeep(now, bell);
-    let mut has_rung = rung.0.lock().unwrap_or_else(PoisonError::into_inner);
-    while !*has_rung {
-        has_rung = rung.1.wait(has_rung).unwrap_or_else(PoisonError::into_inner);
-    }
+    rung.wait();
     journal.upkept(number).expect("its bell has rung")
 }
 

@@ -399,7 +399,9 @@ impl<'a> Import<'a> {
         let enqueued = self.state.enqueue(&self.batch);
         let (enqueued, _) = enqueued.map_err(|error| match error {
             EnqueueError::Failed(failure) => ImportProblem::Store(failure),
-            EnqueueError::Full => ImportProblem::Cause("the buffer is full".to_owned()),
+            EnqueueError::Full | EnqueueError::NotGathered => {
+                ImportProblem::Cause("the buffer is full".to_owned())
+            }
         })?;
         if let Some(refused) = enqueued.refused.first() {
             return Err(ImportProblem::Cause(refusal(&refused.error)));

@@ -11,6 +11,7 @@ mod io_errors;
 #[cfg(unix)]
 mod kill;
 mod power_cut;
+mod published;
 #[cfg(unix)]
 mod taken;
 mod workload;

@@ -48,6 +48,9 @@ fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
     if seed % 16 >= 8 {
         record = record.grouping();
     }
+    if seed.is_multiple_of(3) {
+        record = record.publishing();
+    }
     let mut image = Vec::new();
     let mut base = 0;
     for life in 0..3_u64 {

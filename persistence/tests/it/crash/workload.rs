@@ -10,6 +10,7 @@ use millrun_persistence::{
 };
 
 use super::disk::Dice;
+use super::published::{self, Published};
 use crate::host::HandHost;
 
 /// How many finished runs are retained where retention is on.
@@ -24,6 +25,7 @@ struct WorkloadState {
     lengths: Lengths,
     /// Finished runs in the order of closing.
     closed: Vec<RunId>,
+    published: Published,
 }
 
 /// Opens a journal on a disk that keeps everything.
@@ -84,6 +86,8 @@ pub(crate) struct Record {
     has_trims: bool,
     /// Whether some batches are groups.
     has_groups: bool,
+    /// Whether batches have records of topics.
+    has_topics: bool,
 }
 
 impl Record {
@@ -100,6 +104,15 @@ impl Record {
             has_single: false,
             has_trims: false,
             has_groups: false,
+            has_topics: false,
+        }
+    }
+
+    /// In which batches have records of topics besides.
+    pub(crate) fn publishing(self) -> Self {
+        Self {
+            has_topics: true,
+            ..self
         }
     }
 
@@ -157,6 +170,9 @@ impl Record {
         let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
         if let Ok(epoch) = journal.take_over(&all) {
             self.epoch = epoch;
+            if self.has_topics {
+                published::assert_known(journal, (self.states[0].published, epoch));
+            }
         }
     }
 
@@ -199,10 +215,19 @@ impl Record {
         if self.has_groups && dice.one_in(2) {
             self.put_group(&mut batch, &mut authors, dice);
         }
+        let mut published = self.states.last().expect("there is always one").published;
+        if self.has_topics {
+            let of = (published, self.epoch, Timestamp::from_micros(self.clock));
+            let Some(put) = published::put(&mut batch, journal, of, dice) else {
+                return false;
+            };
+            published = put;
+        }
         let Ok(enqueued) = journal.enqueue(&batch) else {
             return false;
         };
         assert_eq!(enqueued.refused, []);
+        published::assert_taken(&enqueued);
         self.authors = authors;
         if dice.one_in(3) {
             self.put_snapshot(journal, dice);
@@ -212,7 +237,11 @@ impl Record {
             .iter()
             .map(|author| (author.run, (author.trimmed, author.written.len())))
             .collect();
-        self.states.push(WorkloadState { lengths, closed });
+        self.states.push(WorkloadState {
+            lengths,
+            closed,
+            published,
+        });
         self.offsets.push(enqueued.offset);
         true
     }
@@ -320,11 +349,10 @@ impl Record {
         if !report.damaged.is_empty() {
             return Err(format!("damage: {:?}", report.damaged));
         }
-        let Some(batch) = self
-            .states
-            .iter()
-            .rposition(|state| self.retained_of(state) == found)
-        else {
+        let published = published::check(journal)?;
+        let is_after =
+            |state: &WorkloadState| self.retained_of(state) == found && state.published == published;
+        let Some(batch) = self.states.iter().rposition(is_after) else {
             return Err("what is there is not the state after any batch".to_owned());
         };
         if batch < acknowledged {
