@@ -71,14 +71,14 @@ fn a_newer_format_is_refused_untouched() {
     let path = folder.path().join("a.redb");
     store(&path);
     let mut bytes = fs::read(&path).unwrap();
-    bytes[16..20].copy_from_slice(&4_u32.to_le_bytes());
+    bytes[16..20].copy_from_slice(&5_u32.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..32]);
     bytes[32..36].copy_from_slice(&crc.to_le_bytes());
     assert!(matches!(
         refused(&bytes),
         StoreError::NewerFormat {
-            found: 4,
-            supported: 3,
+            found: 5,
+            supported: 4,
             ..
         }
     ));

@@ -3,13 +3,16 @@
 //! `tests/golden/v1/store.pages` is a whole store, kept as its pages that are not zero: each is its
 //! index (u32, little-endian) and 4,096 bytes. The file is never written again; a new format gets
 //! a new folder. Format 2 has the same frames and pieces, and lists each turn once more; in format 3 runs may be
-//! trimmed.
+//! trimmed; format 4 has records of topics.
 
 use std::path::{Path, PathBuf};
 
 use millrun_core::{InstanceId, Sequence};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, FinishedSearch, Journal, Reads, RedbConfig, RedbJournal, Snapshot};
+use millrun_persistence::{
+    Batch, FinishedSearch, Journal, Reads, RedbConfig, RedbJournal, Snapshot, TopicAppend, TopicRecordHeader,
+    TopicRetention,
+};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
@@ -17,7 +20,7 @@ use crate::host::HandHost;
 const PAGE: usize = 4_096;
 
 /// All formats that there have been.
-const FORMATS: [u32; 3] = [1, 2, 3];
+const FORMATS: [u32; 4] = [1, 2, 3, 4];
 
 fn path(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{format}/store.pages"))
@@ -64,7 +67,8 @@ fn format_of(image: &[u8]) -> u32 {
 }
 
 /// What was written into the golden store: a live run of three turns, a finished one, and one with
-/// large records. From format 3 on the last one is trimmed three times.
+/// large records. From format 3 on the last one is trimmed three times, and from format 4 on each turn of the first one
+/// goes with a record of a topic, and another with an id stands by itself.
 fn work(journal: &RedbJournal, host: &HandHost, format: u32) -> Vec<Author> {
     let mut authors: Vec<_> = (1..)
         .zip(["live", "finished", "large"])
@@ -81,10 +85,61 @@ fn work(journal: &RedbJournal, host: &HandHost, format: u32) -> Vec<Author> {
         if format >= 3 {
             authors[2].put_trimming(&mut batch, &[b"trimmed"]);
         }
+        if format >= 4 {
+            publish(journal, &authors[0], &mut batch, turn);
+        }
         assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
         host.run();
     }
     authors
+}
+
+/// What is published with a turn.
+fn publish(journal: &RedbJournal, author: &Author, batch: &mut Batch, turn: u8) {
+    let topics = journal.topics().unwrap();
+    let topic = topics.declare("golden", TopicRetention::default()).unwrap();
+    let with = TopicRecordHeader {
+        topic,
+        partition: author.id.partition(),
+        epoch: author.epoch,
+        time: author.time,
+        id: None,
+        with: Some(0),
+    };
+    batch.topic_record(with, &[&[turn; 3]]).unwrap();
+    let (id, with) = (
+        Some(u128::from(turn) << 90),
+        TopicRecordHeader { with: None, ..with },
+    );
+    batch
+        .topic_record(TopicRecordHeader { id, ..with }, &[b"with an id"])
+        .unwrap();
+}
+
+/// What was published is there, and known by its ids.
+fn assert_published(journal: &RedbJournal, author: &Author) {
+    let topics = journal.topics().unwrap();
+    let golden = &topics.list()[0];
+    assert_eq!(
+        (golden.name.as_str(), golden.retention),
+        ("golden", TopicRetention::default())
+    );
+    let page = topics.read(golden.number, Sequence::ZERO, usize::MAX).unwrap();
+    let bodies: Vec<_> = page.records().map(|record| record.body.to_vec()).collect();
+    let expected = (0..3_u8).flat_map(|turn| [vec![turn; 3], b"with an id".to_vec()]);
+    assert!(bodies.into_iter().eq(expected));
+    let mut batch = Batch::new();
+    let header = TopicRecordHeader {
+        topic: golden.number,
+        partition: author.id.partition(),
+        epoch: author.epoch,
+        time: author.time,
+        id: Some(2 << 90),
+        with: None,
+    };
+    batch.topic_record(header, &[b"again"]).unwrap();
+    let known = [TopicAppend::AlreadyAppended(Sequence::new(6))];
+    assert_eq!(journal.enqueue(&batch).unwrap().topic_appends, known);
 }
 
 fn fresh(format: u32) -> (std::sync::Arc<SimDisk>, Vec<Author>) {
@@ -132,7 +187,10 @@ fn read_and_write(format: u32) {
     assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
     host.run();
     authors[0].assert_history(&journal);
-    assert_eq!(format_of(&disk.current()), 3);
+    assert_eq!(format_of(&disk.current()), FORMATS[FORMATS.len() - 1]);
+    if format >= 4 {
+        assert_published(&journal, &authors[0]);
+    }
     journal.begin_close();
     host.run();
 
