@@ -17,6 +17,7 @@ mod long;
 mod retention;
 mod salvage;
 mod settling;
+mod topics;
 mod transfer;
 mod trimming;
 mod upkeep;

@@ -1,0 +1,183 @@
+//! What the store in a file does with topics beyond the contract: copies, checks, damage, and one that is behind.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use millrun_core::{Epoch, Partition, Sequence, Timestamp};
+use millrun_persistence::{
+    Batch, Journal, LatestRecords, ReadError, RedbConfig, RedbJournal, TopicAppend, TopicNumber,
+    TopicRecordHeader, TopicRetention, TopicStreams,
+};
+
+use crate::host::HandHost;
+
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+fn open(path: &Path, host: &Arc<HandHost>) -> RedbJournal {
+    RedbJournal::open(path, RedbConfig::default(), host.clone()).unwrap()
+}
+
+fn streams(journal: &RedbJournal) -> &dyn TopicStreams {
+    journal.topics().unwrap()
+}
+
+/// Appends records in one commit, with these ids if they have some.
+fn append(
+    (journal, host): (&RedbJournal, &HandHost),
+    topic: TopicNumber,
+    bodies: &[(Vec<u8>, Option<u128>)],
+) -> Vec<TopicAppend> {
+    let partition = Partition::of(b"topics");
+    let epoch: Epoch = journal.take_over(&[partition]).unwrap();
+    let mut batch = Batch::new();
+    for (body, id) in bodies {
+        let header = TopicRecordHeader {
+            topic,
+            partition,
+            epoch,
+            time: START,
+            id: *id,
+            with: None,
+        };
+        batch.topic_record(header, &[body]).unwrap();
+    }
+    let enqueued = journal.enqueue(&batch).unwrap();
+    host.run();
+    enqueued.topic_appends
+}
+
+fn read(journal: &RedbJournal, topic: TopicNumber) -> Vec<Vec<u8>> {
+    let page = streams(journal).read(topic, Sequence::ZERO, usize::MAX).unwrap();
+    page.records().map(|record| record.body.to_vec()).collect()
+}
+
+fn numbered(count: u8) -> Vec<(Vec<u8>, Option<u128>)> {
+    (0..count)
+        .map(|at| (format!("the body of record {at:03}").into_bytes(), None))
+        .collect()
+}
+
+#[test]
+fn a_backup_has_the_topics_with_their_records_and_ids() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let (path, copy) = (folder.path().join("a.redb"), folder.path().join("b.redb"));
+    let journal = open(&path, &host);
+    let topic = streams(&journal)
+        .declare("one", TopicRetention::default())
+        .unwrap();
+    append((&journal, &host), topic, &numbered(40));
+    append((&journal, &host), topic, &[(vec![7; 200_000], Some(5))]);
+    let verified = journal.verify().unwrap();
+    assert_eq!((verified.topic_records, verified.damaged), (41, Vec::new()));
+    journal.backup(&copy).unwrap();
+    let restored = open(&copy, &host);
+    assert_eq!(streams(&restored).list(), streams(&journal).list());
+    assert_eq!(read(&restored, topic), read(&journal, topic));
+    assert_eq!(read(&restored, topic).len(), 41);
+    assert_eq!(restored.verify().unwrap().topic_records, 41);
+    let again = append((&restored, &host), topic, &[(b"again".to_vec(), Some(5))]);
+    assert_eq!(again, [TopicAppend::AlreadyAppended(Sequence::new(41))]);
+    assert_ne!(
+        streams(&restored).store_number(),
+        streams(&journal).store_number()
+    );
+    let number = streams(&journal).store_number();
+    journal.begin_close();
+    host.run();
+    drop(journal);
+    assert_eq!(
+        streams(&open(&path, &host)).store_number(),
+        number,
+        "a store keeps its number"
+    );
+}
+
+#[test]
+fn a_damaged_record_is_told_and_those_behind_its_row_are_read() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let path = folder.path().join("a.redb");
+    let journal = open(&path, &host);
+    let topic = streams(&journal)
+        .declare("one", TopicRetention::default())
+        .unwrap();
+    let bodies = numbered(30);
+    for row in bodies.chunks(10) {
+        append((&journal, &host), topic, row);
+    }
+    journal.begin_close();
+    host.run();
+    drop(journal);
+    let mut image = fs::read(&path).unwrap();
+    let body = &bodies[14].0;
+    let found: Vec<_> = (0..image.len() - body.len())
+        .filter(|at| image[*at..].starts_with(body))
+        .collect();
+    assert!(!found.is_empty());
+    for at in found {
+        image[at] ^= 0x20;
+    }
+    fs::write(&path, image).unwrap();
+    let journal = open(&path, &host);
+    let first = streams(&journal).read(topic, Sequence::ZERO, usize::MAX).unwrap();
+    assert_eq!((first.records().count(), first.last()), (10, Sequence::new(10)));
+    let damaged = streams(&journal).read(topic, first.last(), usize::MAX);
+    let Err(ReadError::TopicDamaged { after, until, .. }) = &damaged else {
+        panic!("{damaged:?}");
+    };
+    assert_eq!((*after, *until), (Sequence::new(10), Sequence::new(20)));
+    let last = streams(&journal).read(topic, *until, usize::MAX).unwrap();
+    assert_eq!((last.records().count(), last.last()), (10, Sequence::new(30)));
+    let verified = journal.verify().unwrap();
+    assert_eq!(
+        (verified.topic_records, verified.damaged),
+        (20, vec![damaged.unwrap_err()])
+    );
+    // What follows has the numbers that it would have had.
+    assert_eq!(
+        append((&journal, &host), topic, &numbered(1)),
+        [TopicAppend::Appended(Sequence::new(31))]
+    );
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_read_from_the_disk() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let mut config = RedbConfig::default();
+    config.journal.topic_latest_bytes_max = 10_000;
+    let journal = RedbJournal::open(folder.path().join("a.redb"), config, host.clone()).unwrap();
+    let declare = |name| {
+        streams(&journal)
+            .declare(name, TopicRetention::default())
+            .unwrap()
+    };
+    let (busy, quiet) = (declare("busy"), declare("quiet"));
+    append((&journal, &host), quiet, &numbered(1));
+    for _ in 0..50 {
+        append((&journal, &host), busy, &[(vec![7; 1_000], None)]);
+    }
+    let latest = |topic, after| {
+        streams(&journal)
+            .latest(topic, Sequence::new(after), usize::MAX)
+            .unwrap()
+    };
+    assert_eq!(latest(busy, 0), LatestRecords::Ask);
+    assert_eq!(
+        latest(quiet, 0),
+        LatestRecords::Ask,
+        "what is earliest goes, of whichever topic it is"
+    );
+    let LatestRecords::Page(page) = latest(busy, 46) else {
+        panic!()
+    };
+    assert_eq!(page.records().count(), 4);
+    let LatestRecords::Page(page) = latest(quiet, 1) else {
+        panic!()
+    };
+    assert_eq!(
+        page.records().count(),
+        0,
+        "there is nothing behind it, which is known"
+    );
+    assert_eq!((read(&journal, busy).len(), read(&journal, quiet).len()), (50, 1));
+}
