@@ -24,8 +24,8 @@ use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 
 pub(crate) use self::group::bytes as bytes_of;
 pub use self::group::{GroupView, GroupWriter};
-pub use self::topic_records::TopicRecordHeader;
 pub(crate) use self::topic_records::{BatchTopics, TopicRecordSpan};
+pub use self::topic_records::{TopicRecordHeader, TopicRecordView};
 pub use self::turn_view::{TurnRecords, TurnView};
 use crate::error::TurnError;
 use crate::wire::v1;

@@ -61,8 +61,8 @@ pub mod floor;
 pub mod fuzz;
 
 pub use batch::{
-    Batch, GroupView, GroupWriter, TURN_BYTES_MAX_DEFAULT, TopicRecordHeader, TurnHeader, TurnRecords,
-    TurnView, TurnWriter,
+    Batch, GroupView, GroupWriter, TURN_BYTES_MAX_DEFAULT, TopicRecordHeader, TopicRecordView, TurnHeader,
+    TurnRecords, TurnView, TurnWriter,
 };
 pub use claim::{
     Claim, ClaimNews, ClaimNumber, ClaimRefused, Claimant, Granted, Owned, Owner, PartitionReport,

@@ -27,6 +27,15 @@ pub struct TopicRecordHeader {
     pub with: Option<usize>,
 }
 
+/// A record of a topic in a [`Batch`], made by [`Batch::topic_record_views`].
+#[derive(Clone, Copy, Debug)]
+pub struct TopicRecordView<'a> {
+    /// Which topic it is appended to, and under which conditions.
+    pub header: TopicRecordHeader,
+    /// What the writer has put there.
+    pub body: &'a [u8],
+}
+
 /// The records of topics in a batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BatchTopics {
@@ -118,6 +127,34 @@ impl Batch {
             with: header.with,
         });
         Ok(topics.spans.len() - 1)
+    }
+
+    /// The records of topics, in order: what a journal takes.
+    ///
+    /// ```
+    /// # let batch = millrun_persistence::Batch::new();
+    /// for record in batch.topic_record_views() {
+    ///     println!("{} bytes for {}", record.body.len(), record.header.topic);
+    /// }
+    /// ```
+    pub fn topic_record_views(&self) -> impl Iterator<Item = TopicRecordView<'_>> + '_ {
+        let topics = self.topics.as_deref();
+        topics.into_iter().flat_map(|topics| {
+            topics.spans.iter().map(|span| {
+                let id_bytes = if span.id.is_some() { 16 } else { 0 };
+                TopicRecordView {
+                    header: TopicRecordHeader {
+                        topic: span.topic,
+                        partition: span.partition,
+                        epoch: span.epoch,
+                        time: span.time,
+                        id: span.id,
+                        with: span.with,
+                    },
+                    body: &topics.frame(span)[topic_frame::HEADER_BYTES + id_bytes..],
+                }
+            })
+        })
     }
 
     /// How many records of topics it has.

@@ -30,6 +30,24 @@ pub struct TopicChunk {
 }
 
 impl TopicChunk {
+    /// A chunk of these records, of which the first gets the sequence `first`, and those behind it the next ones: for
+    /// journals that keep records in a form of their own. `None` of no records.
+    #[must_use]
+    pub fn of<'a>(first: Sequence, records: impl IntoIterator<Item = &'a TopicRecord>) -> Option<Self> {
+        let (mut frames, mut len) = (Vec::new(), 0);
+        for record in records {
+            topic_frame::put(
+                &mut frames,
+                record.partition,
+                record.time,
+                record.id,
+                &[&record.body],
+            );
+            len += 1;
+        }
+        (len > 0).then(|| frame_chunk(first, len, frames.into()))
+    }
+
     /// The sequence of its first record.
     #[must_use]
     pub fn first(&self) -> Sequence {
