@@ -80,6 +80,9 @@ pub struct RuntimeConfig {
     /// How many bytes the events of one [page](crate::Runtime::history) of a history have in all, 1 MiB by default: at
     /// the bound the page ends. It has one event at least, however large that is.
     pub history_page_bytes_max: usize,
+    /// How many bytes of records a [reader](crate::topics::TopicReader) of a durable topic holds, about, 256 KiB by default:
+    /// as many are read at once, in whole rows of the store, which have up to 128 KiB or one record that is larger.
+    pub topic_page_bytes_max: usize,
     /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
     /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
     /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); callers that wait already stay, and come again
@@ -154,6 +157,7 @@ impl Default for RuntimeConfig {
             readers_len: 4,
             traced_per_million: 0,
             history_page_bytes_max: 1 << 20,
+            topic_page_bytes_max: 256 << 10,
             watchers_len_max: 1_024,
             result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,
@@ -197,6 +201,7 @@ impl RuntimeConfig {
             ("hot_bytes_max", self.hot_bytes_max),
             ("loads_in_flight_max", self.loads_in_flight_max),
             ("readers_len", self.readers_len),
+            ("topic_page_bytes_max", self.topic_page_bytes_max),
             ("watchers_len_max", self.watchers_len_max),
             ("task_queue_len_max", self.task_queue_len_max),
             ("activities_running_max", self.activities_running_max),

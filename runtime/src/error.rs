@@ -103,6 +103,30 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A durable topic is declared in two ways: by a [topic of the broker](crate::RuntimeBuilder::topic) too, with another type
+    /// of its records, or with another retention.
+    #[error("the topic {name:?} is declared in two ways: {problem}")]
+    TopicContradiction {
+        /// The name.
+        name: &'static str,
+        /// What is said twice.
+        problem: String,
+    },
+    /// The builder was told of a durable topic, and the journal keeps no topics.
+    #[error("the journal keeps no topics, so {name:?} cannot be durable")]
+    TopicsNotKept {
+        /// The name of the topic.
+        name: &'static str,
+    },
+    /// The journal does not keep the records of a durable topic.
+    #[error("the topic {name:?} cannot be durable")]
+    TopicRefused {
+        /// The name.
+        name: &'static str,
+        /// Why not.
+        #[source]
+        refused: millrun_persistence::TopicRefused,
+    },
     /// A task queue's name cannot be part of a topic's name.
     #[error("the task queue {name:?} cannot be named like this: {problem}")]
     QueueName {

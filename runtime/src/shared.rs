@@ -16,6 +16,7 @@ use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::runtime::QueueStats;
 use crate::timers::TimersDoor;
+use crate::topics::durable::declared::DurableTopics;
 use crate::topics::handed::HandedOver;
 use crate::topics::publisher::Topics;
 use crate::traces::TracedEnds;
@@ -32,6 +33,8 @@ pub(crate) struct ShardShared {
     /// would change something are refused.
     pub(crate) is_read_only: bool,
     pub(crate) topics: Topics,
+    /// Topics whose records the journal keeps.
+    pub(crate) durable: DurableTopics,
     pub(crate) queues: Arc<TaskQueues>,
     pub(crate) pools: Vec<Arc<PoolState>>,
     pub(crate) timers: TimersDoor,

@@ -43,6 +43,7 @@
 
 mod context;
 mod definition;
+mod durable_topic;
 mod error;
 mod event;
 mod expected;
@@ -69,6 +70,7 @@ pub use context::{
     SignalInstance, Sleep, State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
+pub use durable_topic::{AnyTopic, DurableTopic};
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
     SignalError, SignalInstanceError, TimeoutKind, TypedError, WorkflowError,

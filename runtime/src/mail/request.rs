@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, TraceContext};
+use millrun_persistence::TopicNumber;
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, Started};
 use tokio::sync::oneshot;
 
@@ -10,6 +11,7 @@ use super::target::Target;
 use crate::looking::find::{RunSearch, RunSummary};
 use crate::operating::{InstanceDescription, InstanceSummary};
 use crate::shard::StartKey;
+use crate::topics::durable::publish::{Appended, DurablePublishError};
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
 /// What a client asks of a shard, and where the answer goes. Each waits for room in the shard's mailbox.
@@ -53,6 +55,20 @@ pub(crate) enum Request {
         reply: Reply<Vec<InstanceSummary>>,
     },
     Find(Box<FindLive>),
+    /// A record of a durable topic.
+    Append(Box<AppendRequest>),
+}
+
+/// A record that a caller has a durable topic take.
+#[derive(Debug)]
+pub(crate) struct AppendRequest {
+    pub(crate) topic: TopicNumber,
+    pub(crate) partition: Partition,
+    pub(crate) id: Option<u128>,
+    /// What stands before the payload.
+    pub(crate) header: Vec<u8>,
+    pub(crate) payload: Payload,
+    pub(crate) reply: Reply<Appended, DurablePublishError>,
 }
 
 /// A search for live runs.
@@ -120,7 +136,8 @@ impl Request {
             | Self::StartFollowing(_)
             | Self::Tell { .. }
             | Self::Query { .. }
-            | Self::Update { .. } => false,
+            | Self::Update { .. }
+            | Self::Append(_) => false,
         }
     }
 
@@ -137,6 +154,7 @@ impl Request {
             | Self::Watch { target, .. }
             | Self::Query { target, .. }
             | Self::Update { target, .. } => Some(target.partition()),
+            Self::Append(append) => Some(append.partition),
             Self::List { .. } | Self::Find(_) => None,
         }
     }
@@ -153,7 +171,7 @@ impl Request {
             | Self::Watch { target, .. }
             | Self::Query { target, .. }
             | Self::Update { target, .. } => target,
-            Self::List { .. } | Self::Find(_) => return None,
+            Self::List { .. } | Self::Find(_) | Self::Append(_) => return None,
         };
         match target {
             Target::Latest(latest) => Some(&latest.id),
@@ -183,6 +201,9 @@ impl Request {
             Self::Watch { reply, .. } => drop(reply.send(Err(error()))),
             Self::Query { reply, .. } => drop(reply.send(Err(error().into()))),
             Self::Update { reply, .. } => drop(reply.send(Err(error().into()))),
+            Self::Append(append) => {
+                drop(append.reply.send(Err(DurablePublishError::Moved { partition })));
+            }
             Self::List { reply, .. } => drop(reply),
             Self::Find(find) => drop(find),
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use millrun_broker::{Broker, BrokerConfig};
 use millrun_core::{Bell, Host};
+use millrun_persistence::TopicRetention;
 use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, PoolState, TaskQueues};
@@ -27,6 +28,7 @@ use crate::reader::door::ReaderDoor;
 use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
 use crate::timers::TimersDoor;
+use crate::topics::durable::declared::{DeclaredTopic, DurableTopics};
 use crate::topics::publisher::{NamedPublisher, Publisher, Topics};
 use crate::traces::TracedEnds;
 use crate::tree::{Role, Tree};
@@ -41,6 +43,7 @@ pub(crate) struct Code {
     pub(crate) queues: BTreeSet<String>,
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
+    pub(crate) durable_topics: Vec<DeclaredTopic>,
     /// The store is only read: there is no code.
     pub(crate) is_read_only: bool,
 }
@@ -71,6 +74,13 @@ pub(crate) fn assemble(
     if !broker.has_own_host() {
         broker.run_on(Arc::clone(&host));
     }
+    let default = if opened.is_in_memory {
+        TopicRetention::in_memory()
+    } else {
+        TopicRetention::default()
+    };
+    let volatile: Vec<_> = code.topics.iter().map(|topic| topic.name).collect();
+    let durable = DurableTopics::declare(code.durable_topics, &volatile, &opened.journal, default)?;
     let topics = Topics::connect(code.topics, code.named_topics, &broker)
         .map_err(|(name, problem)| OpenError::Topic { name, problem })?;
     let doors = ShardDoors::new(&broker, shards_len, config.shard_queue_len_max).map_err(|error| {
@@ -125,6 +135,7 @@ pub(crate) fn assemble(
         workflows: code.workflows,
         is_read_only: code.is_read_only,
         topics,
+        durable,
         queues,
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
         timers: TimersDoor::new(timers_bell.clone()),

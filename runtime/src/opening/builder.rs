@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrun_broker::Broker;
 use millrun_core::{Bell, Host};
 use millrun_persistence::{Journal, Retention};
-use millrun_workflow::{Activity, Topic, TypedError};
+use millrun_workflow::{Activity, DurableTopic, Topic, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,7 @@ use crate::host::{HostConfig, TokioHost};
 use crate::opening::assembly::{self, Code};
 use crate::opening::registry::{Definition, Registered, Registration};
 use crate::opening::store::{self, Opener};
+use crate::topics::durable::declared::DeclaredTopic;
 use crate::topics::publisher::{NamedPublisher, Publisher};
 use crate::{OpenError, Runtime, RuntimeConfig};
 
@@ -33,6 +34,7 @@ pub struct RuntimeBuilder {
     queues: BTreeSet<String>,
     topics: Vec<Publisher>,
     named_topics: Vec<NamedPublisher>,
+    durable_topics: Vec<DeclaredTopic>,
     broker: Option<Broker>,
     is_read_only: bool,
 }
@@ -75,6 +77,7 @@ impl RuntimeBuilder {
             queues: BTreeSet::new(),
             topics: Vec::new(),
             named_topics: Vec::new(),
+            durable_topics: Vec::new(),
             broker: None,
             is_read_only: false,
         }
@@ -257,6 +260,31 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Has the journal keep the records of a topic: it is declared when the runtime opens, and stays declared in the
+    /// store. Workflows publish to it with [`WorkflowContext::publish`](crate::WorkflowContext::publish), and
+    /// [`Runtime::durable_topic`](crate::Runtime::durable_topic) publishes from outside and reads. One that the store knows gets
+    /// the retention that is said here.
+    ///
+    /// The runtime does not start if a name is declared in two ways
+    /// ([`OpenError::TopicContradiction`]), or the journal keeps no topics or not this one.
+    ///
+    /// ```
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable().len_max(1_000_000);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().durable_topic(PLACED).start().await?;
+    /// assert_eq!(runtime.durable_topics()[0].retention.len_max, 1_000_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn durable_topic<T: 'static>(mut self, topic: DurableTopic<T>) -> Self {
+        self.durable_topics.push(DeclaredTopic::new(topic));
+        self
+    }
+
     /// Lets workflows [publish](crate::WorkflowContext::publish_to) to topics whose names are known at run time
     /// only, of those that this filter selects: their payloads are `T`s. A topic that is registered by its own name
     /// goes by that; of two filters that select it, the first counts.
@@ -382,6 +410,7 @@ impl RuntimeBuilder {
         code.queues = self.queues;
         code.topics = self.topics;
         code.named_topics = self.named_topics;
+        code.durable_topics = self.durable_topics;
         let (tokio_host, host) = match self.host {
             Some(host) => (None, host),
             None => {
@@ -414,6 +443,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         queues: BTreeSet::new(),
         topics: Vec::new(),
         named_topics: Vec::new(),
+        durable_topics: Vec::new(),
         is_read_only: false,
     };
     for Registration(registered) in registrations {

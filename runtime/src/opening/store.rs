@@ -18,6 +18,8 @@ pub(crate) struct Opened {
     pub(crate) journal: Arc<dyn Journal>,
     /// The journal, if it was opened by its path.
     pub(crate) store: Option<OwnStore>,
+    /// The journal is one in memory that the runtime made.
+    pub(crate) is_in_memory: bool,
     pub(crate) claimant: Claimant,
     /// Rings when there is news for the claimant.
     pub(crate) news_bell: Bell,
@@ -44,6 +46,7 @@ struct Claiming {
     started: Duration,
     journal: Arc<dyn Journal>,
     store: Option<OwnStore>,
+    is_in_memory: bool,
     claimant: Claimant,
 }
 
@@ -124,7 +127,7 @@ impl Opener {
         let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
         let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
         let claim = claimant.claim(wanted, folds);
-        let mut store = None;
+        let (mut store, mut is_in_memory) = (None, false);
         let journal: Arc<dyn Journal> = match (self.journal.take(), self.path.take()) {
             (None, Some(path)) => {
                 let config = (self.config.journal.clone(), self.config.store.clone());
@@ -143,7 +146,10 @@ impl Opener {
                 config.durability = Durability::Volatile;
                 let journal = match journal {
                     Some(journal) => journal,
-                    None => Arc::new(MemoryJournal::new(config)?),
+                    None => {
+                        is_in_memory = true;
+                        Arc::new(MemoryJournal::new(config)?)
+                    }
                 };
                 journal.take_from(claim);
                 journal
@@ -153,6 +159,7 @@ impl Opener {
             started,
             journal,
             store,
+            is_in_memory,
             claimant,
         })
     }
@@ -163,6 +170,7 @@ impl Opener {
             started,
             journal,
             store,
+            is_in_memory,
             claimant,
         } = claiming;
         let (histories, found) = (granted.take_folds(), granted.report);
@@ -172,6 +180,7 @@ impl Opener {
         Opened {
             journal,
             store,
+            is_in_memory,
             claimant,
             news_bell: self.news_bell.clone(),
             owned: owned.map(|owned| (owned.partition, owned.epoch)).collect(),

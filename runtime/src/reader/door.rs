@@ -1,6 +1,7 @@
 //! What is asked of the readers, and the door through which.
 
-use millrun_core::{Bell, RunId, Sequence};
+use millrun_core::{Bell, RunId, Sequence, Timestamp};
+use millrun_persistence::{ReadError, TopicNumber, TopicPage};
 use millrun_workflow::{Name, Payload, RunSpans, SpanBounds};
 use tokio::sync::oneshot;
 
@@ -64,6 +65,19 @@ pub(super) enum ReadRequest {
         Option<RunId>,
         usize,
         oneshot::Sender<Result<FoundFinished, RunError>>,
+    ),
+    /// The records of a topic behind one, of about so many bytes.
+    TopicPage(
+        TopicNumber,
+        Sequence,
+        usize,
+        oneshot::Sender<Result<TopicPage, ReadError>>,
+    ),
+    /// Behind which record of a topic those stand that were appended at a time or later.
+    TopicAtTime(
+        TopicNumber,
+        Timestamp,
+        oneshot::Sender<Result<Sequence, ReadError>>,
     ),
     /// So many finished runs behind the one named.
     ListFinished(
@@ -235,6 +249,28 @@ impl ReaderDoor {
         len_max: usize,
     ) -> Option<Result<ListedFinished, RunError>> {
         self.view(|reply| ReadRequest::ListFinished(after, len_max, reply))
+            .await
+    }
+
+    /// Asks for records of a topic that stand on disk; as [`outcome`](Self::outcome).
+    pub(crate) async fn topic_page(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Option<Result<TopicPage, ReadError>> {
+        self.ask(|reply| ReadRequest::TopicPage(topic, after, bytes_max, reply))
+            .await
+    }
+
+    /// Asks behind which record of a topic those stand that were appended at a time or later; as
+    /// [`outcome`](Self::outcome).
+    pub(crate) async fn topic_at_time(
+        &self,
+        topic: TopicNumber,
+        time: Timestamp,
+    ) -> Option<Result<Sequence, ReadError>> {
+        self.ask(|reply| ReadRequest::TopicAtTime(topic, time, reply))
             .await
     }
 

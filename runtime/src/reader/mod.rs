@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use millrun_core::{Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::HistoryPage as RecordPage;
-use millrun_persistence::{History, ReadError, Record, Snapshot, Trimmed};
+use millrun_persistence::{History, ReadError, Record, Snapshot, TopicNumber, TopicStreams, Trimmed};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
     Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started, UpdateStanding,
@@ -458,6 +458,11 @@ fn decode(record: &Record, id: &str) -> Result<Event, RunError> {
 }
 
 impl Reader {
+    fn streams(&self, topic: TopicNumber) -> Result<&dyn TopicStreams, ReadError> {
+        let streams = self.shared.journal.topics();
+        streams.ok_or(ReadError::UnknownTopic { topic })
+    }
+
     fn answer(&self, request: ReadRequest) {
         match request {
             ReadRequest::Load(load) | ReadRequest::LoadAlone(load) => {
@@ -497,6 +502,14 @@ impl Reader {
             }
             ReadRequest::Find(filter, before, len_max, reply) => {
                 drop(reply.send(self.find(&filter, before, len_max)));
+            }
+            ReadRequest::TopicPage(topic, after, bytes_max, reply) => {
+                let streams = self.streams(topic);
+                drop(reply.send(streams.and_then(|streams| streams.read(topic, after, bytes_max))));
+            }
+            ReadRequest::TopicAtTime(topic, time, reply) => {
+                let streams = self.streams(topic);
+                drop(reply.send(streams.and_then(|streams| streams.at_time(topic, time))));
             }
             ReadRequest::ListFinished(after, len_max, reply) => {
                 drop(reply.send(self.list_finished(after, len_max)));

@@ -125,6 +125,9 @@ impl Shard {
                 self.apply_quietly(run, Input::Resume, moment);
             }
             Errand::Input(input @ Input::Published { operation, .. }) => {
+                if let Some(record) = self.record_of(run, operation) {
+                    return self.append(run, &record, moment);
+                }
                 // A turn that could not be recorded leaves the publish pending.
                 let applied = self.apply(run, input, moment, Sender::Inside);
                 if !matches!(applied, Err(RunError::Turn(_))) {
@@ -176,6 +179,11 @@ impl Shard {
                 self.effects.answer(Response::Describe(reply, described));
             }
             Errand::Republish(operation, topic) => self.republish(run, operation, topic, moment),
+            Errand::Append(operation) => {
+                if let Some(record) = self.record_of(run, operation) {
+                    self.append(run, &record, moment);
+                }
+            }
             Errand::CallAgain(operation) => self.call_again(run, operation, moment),
             Errand::Dispatch(operation) => {
                 if let Some(Deed::Task(task)) = self.outstanding(run, operation, moment) {

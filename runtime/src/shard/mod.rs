@@ -66,6 +66,7 @@ use asking::Asking;
 use calls::Calls;
 use commands::Seeding;
 use outward::alarms::Alarms;
+use outward::appending::Appends;
 use outward::dispatch::Dispatch;
 use outward::publishing::Backlogs;
 pub(crate) use partitions::owned::EpochTable;
@@ -108,6 +109,8 @@ pub(crate) struct Shard {
     continuing: Vec<(RunId, RunId, Box<Started>)>,
     /// What waits for room in a topic.
     backlogs: Backlogs,
+    /// What is to be appended to durable topics.
+    appends: Appends,
     /// Which of them have their code in memory, and which are being read.
     residency: Residency,
     /// Of the runs that have ended and are at hand.
@@ -161,6 +164,7 @@ impl Shard {
             calls: Calls::default(),
             continuing: Vec::new(),
             backlogs: Backlogs::default(),
+            appends: Appends::default(),
             residency: Residency::default(),
             results: Results::default(),
             asking: Asking::default(),
@@ -220,15 +224,21 @@ impl Shard {
 
     /// Queues the sweep's turns. Whether there was room.
     fn flush(&mut self) -> bool {
+        if self.appends.are_due() {
+            self.append_decided();
+        }
         self.census.tell();
         if !self.sweeps.has_turns() && self.effects.is_empty() {
             return true;
         }
-        let Some(refused) = self.sweeps.enqueue(&*self.shared.journal) else {
+        let Some((refused, appends)) = self.sweeps.enqueue(&*self.shared.journal) else {
             return false;
         };
         if !refused.is_empty() {
             self.take_back(&refused);
+        }
+        if self.appends.has_asked() {
+            self.answer_appends(&appends);
         }
         if self.shared.feed.is_open() {
             self.gather_changes(&refused);
@@ -375,6 +385,7 @@ impl Part for Shard {
         }
         let mut is_more = self.sweep(budget) || self.backlogs.is_due();
         let mut is_flushed = self.flush();
+        is_more |= self.appends.are_due();
         if is_flushed && self.search_on() {
             is_more = true;
             is_flushed = self.flush();
@@ -386,8 +397,10 @@ impl Part for Shard {
         self.start_loads();
         self.unload_coldest();
         self.census.tell_hot(self.residency.hot_len());
-        let has_nothing_left =
-            self.mailbox.is_finished() && self.reports.is_empty() && self.searches.is_empty();
+        let has_nothing_left = self.mailbox.is_finished()
+            && self.reports.is_empty()
+            && self.searches.is_empty()
+            && !self.appends.are_due();
         if has_nothing_left && is_flushed && self.sweeps.in_flight_len() == 0 {
             return Next::Stop;
         }

@@ -104,6 +104,7 @@ impl Shard {
                 reply,
             } => self.begin_list(after, len_max, reply),
             Request::Find(find) => self.begin_find(*find),
+            Request::Append(append) => self.on_append(*append, moment),
         }
     }
 

@@ -143,6 +143,11 @@ impl Shard {
                         ended = Some(instance);
                     }
                 }
+                Command::Publish { scheduled, .. }
+                    if self.shared.durable.number(&scheduled.topic).is_some() =>
+                {
+                    self.appends.decide(run, scheduled.operation);
+                }
                 command => {
                     let named = RunLife {
                         run,

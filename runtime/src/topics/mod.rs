@@ -1,6 +1,19 @@
-//! What joins runs and the topics of the broker: publishes of runs on their way out, and triggers on their way in.
+//! Durable topics: what publishes to them from outside, and what reads them.
+//!
+//! Within the crate, also what joins runs and the topics of the broker: publishes of runs on their way out, and triggers on
+//! their way in.
 
+pub(crate) mod durable;
 pub(crate) mod publisher;
 pub(crate) mod trigger;
 
 pub(crate) mod handed;
+
+pub use durable::declared::DurableTopicError;
+pub use durable::handle::{DurableTopicHandle, DurableTopicSummary};
+pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord};
+pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
+pub use durable::record::DurableRecord;
+pub use durable::stored::RECORD_TEXT_BYTES_MAX;
+pub use durable::token::{RecordToken, RecordTokenError};
+pub use millrun_persistence::TopicRetention;

@@ -50,7 +50,7 @@ pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
 use crate::retry::mix;
-use crate::{Activity, Cancelled, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};
+use crate::{Activity, AnyTopic, Cancelled, NAME_BYTES_MAX, PayloadError, Signal, TypedError, Workflow};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -238,7 +238,14 @@ impl WorkflowContext {
         state.map(|state| state.decode())
     }
 
-    /// Publishes to a topic of the broker. It is decided in this turn and performed after its commit;
+    /// Publishes to a topic, of the broker or durable.
+    ///
+    /// **A [durable](crate::DurableTopic) topic**: the value becomes a record of it in the commit of the turn that tells this
+    /// run so, which is that of the turn that asks for it, unless its batch is full. The record is there exactly if the
+    /// run's history says that it was published: nothing is lost, repeated or [unknown](crate::PublishOutcome::Unknown).
+    /// Dropped in the turn in which it was polled first, nothing is published.
+    ///
+    /// **A topic of the broker**: it is decided in this turn and performed after its commit;
     /// the future is ready when every subscription has taken the value or dropped it by its policy. A
     /// full topic that makes its publishers wait lets this run wait, on disk if need be. A runtime
     /// publishes to the topics that its builder was given; a publish to any other waits until one is
@@ -261,7 +268,10 @@ impl WorkflowContext {
     /// }
     /// ```
     #[track_caller]
-    pub fn publish<T: Serialize>(&self, topic: Topic<T>, value: T) -> PublishStep {
+    pub fn publish<P>(&self, topic: P, value: P::Payload) -> PublishStep
+    where
+        P: AnyTopic<Payload: Serialize>,
+    {
         PublishStep::new(
             Arc::clone(&self.shared),
             self.scope.clone(),

@@ -5,5 +5,6 @@
 //! of its run.
 
 pub(super) mod alarms;
+pub(super) mod appending;
 pub(super) mod dispatch;
 pub(super) mod publishing;

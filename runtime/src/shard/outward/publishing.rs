@@ -318,6 +318,16 @@ impl Shard {
         is_repeated: bool,
     ) {
         let operation = scheduled.operation;
+        if self.shared.durable.number(&scheduled.topic).is_some() {
+            // Its history would say so if the record were there.
+            let message = LocalMessage::Published {
+                run,
+                operation,
+                outcome: Ok(PublishOutcome::Taken),
+                topic: None,
+            };
+            return self.ways.tell(run, message);
+        }
         let outcome = match self.handed().outcome((run, operation)) {
             Some(Some(outcome)) => outcome,
             Some(None) => {

@@ -173,6 +173,7 @@ impl Errand {
             | Self::Resume
             | Self::Dispatch(_)
             | Self::CallAgain(_)
+            | Self::Append(_)
             | Self::Republish(..) => None,
         }
     }

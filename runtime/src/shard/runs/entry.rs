@@ -119,6 +119,8 @@ pub(in crate::shard) enum Errand {
     CallAgain(OperationId),
     /// A value that waited for room in its topic has its turn.
     Republish(OperationId, Name),
+    /// A value that goes to a durable topic.
+    Append(OperationId),
 }
 
 /// Who an input comes from.
@@ -316,6 +318,7 @@ impl Errand {
             | Self::Resume
             | Self::Dispatch(_)
             | Self::CallAgain(_)
+            | Self::Append(_)
             | Self::Republish(..) => false,
         }
     }

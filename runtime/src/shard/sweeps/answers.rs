@@ -27,6 +27,7 @@ use crate::looking::describe::InstanceSummary;
 use crate::mail::{
     Changed, Described, FoundLive, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply,
 };
+use crate::topics::durable::publish::{Appended, DurablePublishError};
 use crate::{QueryError, RunError, StartError};
 
 /// The shard sends up to this many answers itself: handing them to the task would cost as much, and take
@@ -52,6 +53,10 @@ pub(in crate::shard) enum Response {
     Update(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
     List(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
     Find(Reply<FoundLive>, FoundLive),
+    Append(
+        Reply<Appended, DurablePublishError>,
+        Result<Appended, DurablePublishError>,
+    ),
 }
 
 impl Response {
@@ -72,6 +77,7 @@ impl Response {
             Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::List(reply, answer) => drop(reply.send(Ok(answer))),
             Self::Find(reply, answer) => drop(reply.send(Ok(answer))),
+            Self::Append(reply, answer) => drop(reply.send(answer)),
         }
     }
 }
@@ -88,6 +94,7 @@ impl Response {
             Self::Describe(reply, _) => Self::Describe(reply, Err(error())),
             Self::Query(reply, _) => Self::Query(reply, Err(error().into())),
             Self::Update(reply, _) => Self::Update(reply, Err(error().into())),
+            Self::Append(reply, _) => Self::Append(reply, Err(DurablePublishError::Moved { partition })),
             // They ask again, and are told then.
             Self::Changed(watchers) => Self::Changed(watchers),
             // Of all partitions.
@@ -110,6 +117,7 @@ impl fmt::Debug for Response {
             Self::Update(..) => "Update",
             Self::List(..) => "List",
             Self::Find(..) => "Find",
+            Self::Append(..) => "Append",
         })
     }
 }

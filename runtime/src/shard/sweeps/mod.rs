@@ -12,7 +12,10 @@ pub(super) mod effects;
 pub(super) mod told;
 
 use millrun_core::{InstanceId, Offset};
-use millrun_persistence::{Batch, EnqueueError, Journal, RefusedTurn, TurnError, TurnHeader, TurnView};
+use millrun_persistence::{
+    Batch, EnqueueError, Journal, RefusedTurn, TopicAppend, TopicRecordHeader, TurnError, TurnHeader,
+    TurnView,
+};
 use millrun_workflow::{Event, EventError, wire};
 
 use crate::ownership::partition_set::PartitionSet;
@@ -64,6 +67,11 @@ impl Sweeps {
         writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
     }
 
+    /// Adds a record of a durable topic to the present sweep; gives its index among those.
+    pub(super) fn append(&mut self, header: TopicRecordHeader, body: &[&[u8]]) -> Result<usize, TurnError> {
+        self.batch.topic_record(header, body)
+    }
+
     /// The last turn that was written counts only if the one before it is taken.
     #[inline]
     pub(super) fn tie_last(&mut self) {
@@ -75,7 +83,7 @@ impl Sweeps {
         self.batch.turn_at(number).expect("it was in the batch")
     }
 
-    /// How many turns the sweep has that was queued just now.
+    /// How many turns the present sweep has, or the one that was queued just now.
     pub(super) fn turns_len(&self) -> usize {
         self.batch.turns()
     }
@@ -110,18 +118,18 @@ impl Sweeps {
         !self.batch.is_empty()
     }
 
-    /// Queues the turns of the present sweep, if it has any, and says which were refused: these can be
-    /// [looked at](Self::turn_at) until the sweep is [closed](Self::close). `None` if there was no room.
+    /// Queues the turns of the present sweep, if it has any, and says which were refused, and what became of its records
+    /// of durable topics. Turns can be [looked at](Self::turn_at) until the sweep is [closed](Self::close). `None` if there was no room.
     #[inline]
-    pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<Vec<RefusedTurn>> {
+    pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<(Vec<RefusedTurn>, Vec<TopicAppend>)> {
         if self.batch.is_empty() {
             self.last_offset = journal.confirm(self.last_offset);
-            return Some(Vec::new());
+            return Some((Vec::new(), Vec::new()));
         }
         match journal.enqueue(&self.batch) {
             Ok(enqueued) => {
                 self.last_offset = enqueued.offset;
-                Some(enqueued.refused)
+                Some((enqueued.refused, enqueued.topic_appends))
             }
             // A failure is noticed at the next turn, for which the bell rings.
             Err(EnqueueError::Full | EnqueueError::Failed(_)) => None,

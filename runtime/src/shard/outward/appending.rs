@@ -1,0 +1,226 @@
+//! Records of durable topics on their way into the journal: those of callers by themselves, those of runs with a turn.
+//!
+//! ```text
+//!   caller ─► Append ──────────────────────────────► record ─┐           ┌─► answer, once durable
+//!                                                            ├─► batch ──┤
+//!   turn ─► Publish ─► before the sweep is queued:           │           └─► (the run knows already)
+//!                      Published, a turn of its own ─ with ─► record ─┘
+//! ```
+//!
+//! Invariant: a record of a run is in the journal exactly if the run's history says that it was published: both are in one
+//! turn of one batch. So a publish that is pending was not performed, whatever has happened in between, and
+//! is performed when the run is at hand.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millrun_core::{Cause, Epoch, Partition, RunId, TraceContext};
+use millrun_persistence::{TopicAppend, TopicNumber, TopicRecordHeader};
+use millrun_workflow::{Input, Moment, OperationId, Pending, PublishOutcome, PublishScheduled};
+
+use crate::mail::{AppendRequest, Reply};
+use crate::ownership::partition_set::PartitionSet;
+use crate::shard::Shard;
+use crate::shard::partitions::owned::of_no_run;
+use crate::shard::runs::entry::{Errand, Residence, Sender};
+use crate::shard::sweeps::answers::Response;
+use crate::topics::durable::publish::{Appended, DurablePublishError, record_bytes_max};
+use crate::topics::durable::stored::StoredHeader;
+
+/// What is to be appended to durable topics.
+#[derive(Debug, Default)]
+pub(in crate::shard) struct Appends {
+    /// What runs have decided to publish in this sweep.
+    decided: VecDeque<(RunId, OperationId)>,
+    /// Callers whose records are in the present batch.
+    asked: Vec<AskedAppend>,
+}
+
+/// A caller whose record is in the present batch.
+#[derive(Debug)]
+struct AskedAppend {
+    /// Its index among the records of the batch.
+    index: usize,
+    partition: Partition,
+    epoch: Epoch,
+    reply: Reply<Appended, DurablePublishError>,
+}
+
+/// What a run is to publish to a durable topic.
+pub(in crate::shard) struct RunRecord {
+    topic: TopicNumber,
+    scheduled: Arc<PublishScheduled>,
+    key: String,
+    trace: Option<TraceContext>,
+}
+
+impl Appends {
+    /// Whether runs have decided something that has not been done.
+    #[inline]
+    pub(in crate::shard) fn are_due(&self) -> bool {
+        !self.decided.is_empty()
+    }
+
+    /// Whether callers have records in the present batch.
+    #[inline]
+    pub(in crate::shard) fn has_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// A run publishes to a durable topic: it is done before the sweep is queued.
+    pub(in crate::shard) fn decide(&mut self, run: RunId, operation: OperationId) {
+        self.decided.push_back((run, operation));
+    }
+}
+
+impl Shard {
+    /// Puts a caller's record into the sweep's batch.
+    #[cold]
+    pub(in crate::shard) fn on_append(&mut self, request: AppendRequest, moment: Moment) {
+        let AppendRequest {
+            topic,
+            partition,
+            id,
+            header,
+            payload,
+            reply,
+        } = request;
+        let Some(epoch) = self.epochs.get(partition) else {
+            drop(reply.send(Err(DurablePublishError::Moved { partition })));
+            return;
+        };
+        let record = TopicRecordHeader {
+            topic,
+            partition,
+            epoch,
+            time: moment.now,
+            id,
+            with: None,
+        };
+        match self.sweeps.append(record, &[&header, payload.as_bytes()]) {
+            Ok(index) => self.appends.asked.push(AskedAppend {
+                index,
+                partition,
+                epoch,
+                reply,
+            }),
+            Err(_) => {
+                let bytes_max = record_bytes_max(self.shared.config.journal.turn_bytes_max);
+                let bytes = payload.len();
+                drop(reply.send(Err(DurablePublishError::TooLarge { bytes, bytes_max })));
+            }
+        }
+    }
+
+    /// The batch is queued: its callers are told what became of their records, once that is durable.
+    #[cold]
+    pub(in crate::shard) fn answer_appends(&mut self, appends: &[TopicAppend]) {
+        let asked = std::mem::take(&mut self.appends.asked);
+        let append_of = |asked: &AskedAppend| appends.get(asked.index);
+        let is_fenced = |asked: &&AskedAppend| matches!(append_of(asked), Some(TopicAppend::Fenced { .. }));
+        let fenced = asked.iter().filter(is_fenced);
+        let here = fenced.filter(|asked| self.epochs.get(asked.partition) == Some(asked.epoch));
+        let lost: PartitionSet = here.map(|asked| asked.partition).collect();
+        self.lose(&lost);
+        for asked in asked {
+            let partition = asked.partition;
+            let answer = match append_of(&asked) {
+                Some(TopicAppend::Appended(sequence)) => Ok((*sequence, false)),
+                Some(TopicAppend::AlreadyAppended(sequence)) => Ok((*sequence, true)),
+                Some(TopicAppend::Fenced { .. }) => Err(DurablePublishError::Moved { partition }),
+                Some(_) | None => Err(DurablePublishError::UnknownTopic),
+            };
+            let before = self.effects.work_on(partition);
+            self.effects.answer(Response::Append(asked.reply, answer));
+            self.effects.resume(before);
+        }
+    }
+
+    /// Does what runs have decided in this sweep: each is told that it has published, in a turn with which the record goes,
+    /// and may publish further. What the batch has no room for comes in the next sweep.
+    #[cold]
+    pub(in crate::shard) fn append_decided(&mut self) {
+        let moment = of_no_run(self.shared.host.now());
+        let bytes_max = (self.shared.config.journal.batch_bytes_max / 2).max(1);
+        let mut left = self.shared.config.sweep_len_max;
+        while left > 0
+            && self.sweeps.bytes() < bytes_max
+            && let Some((run, operation)) = self.appends.decided.pop_front()
+        {
+            self.with_run(run, Errand::Append(operation), moment);
+            left -= 1;
+        }
+    }
+
+    /// What a run in memory is to publish to a durable topic with this operation; `None` if that is not pending, or not for
+    /// such a topic.
+    pub(in crate::shard) fn record_of(&self, run: RunId, operation: OperationId) -> Option<RunRecord> {
+        if self.shared.durable.is_empty() {
+            return None;
+        }
+        let entry = self.entries.get(run)?;
+        let Residence::Hot(instance) = &entry.residence else {
+            return None;
+        };
+        let Some(Pending::Publish { scheduled, .. }) = instance.ledger().pending_operation(operation) else {
+            return None;
+        };
+        Some(RunRecord {
+            topic: self.shared.durable.number(&scheduled.topic)?,
+            scheduled: Arc::clone(scheduled),
+            key: entry.id.as_str().to_owned(),
+            trace: entry.trace().copied(),
+        })
+    }
+
+    /// A run publishes to a durable topic: the turn in which it is told so, and the record with it.
+    pub(in crate::shard) fn append(&mut self, run: RunId, record: &RunRecord, moment: Moment) {
+        let operation = record.scheduled.operation;
+        let cause = Cause {
+            run,
+            operation: operation.get(),
+        };
+        let header = StoredHeader {
+            key: Some(record.key.as_str()),
+            correlation: None,
+            content_type: None,
+            cause: Some(cause),
+            trace: record.trace.map(|trace| trace.at_operation(cause)),
+        };
+        let payload = &record.scheduled.value;
+        let (bytes, bytes_max) = (
+            payload.len(),
+            record_bytes_max(self.shared.config.journal.turn_bytes_max),
+        );
+        let is_small = bytes <= bytes_max;
+        let outcome = if is_small {
+            Ok(PublishOutcome::Taken)
+        } else {
+            Err(format!(
+                "the value has {bytes} bytes, a record may have {bytes_max}"
+            ))
+        };
+        let turn = self.sweeps.turns_len();
+        // A turn that cannot be recorded leaves the publish pending, and the run is told again.
+        drop(self.apply(
+            run,
+            Input::Published { operation, outcome },
+            moment,
+            Sender::Inside,
+        ));
+        if !is_small || self.sweeps.turns_len() == turn {
+            return;
+        }
+        let header_of_record = TopicRecordHeader {
+            topic: record.topic,
+            partition: run.partition(),
+            epoch: self.epoch_of(run),
+            time: moment.now,
+            id: None,
+            with: Some(turn),
+        };
+        self.sweeps
+            .append(header_of_record, &[&header.encode(), payload.as_bytes()])
+            .expect("its size was checked, and its turn is in the batch");
+    }
+}

@@ -1,0 +1,188 @@
+//! The durable topics that a runtime was told of, as its journal knows them.
+
+use std::any::{TypeId, type_name};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrun_persistence::{Journal, TopicNumber, TopicRetention};
+use millrun_workflow::DurableTopic;
+
+use super::news::TopicNews;
+use crate::OpenError;
+
+/// What a builder is told of a durable topic.
+#[derive(Clone, Debug)]
+pub(crate) struct DeclaredTopic {
+    pub(crate) name: &'static str,
+    /// What is said of its retention.
+    said: SaidRetention,
+    payload: TypeId,
+    payload_name: &'static str,
+}
+
+/// Of a retention, what is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SaidRetention {
+    age_max: Option<std::time::Duration>,
+    bytes_max: Option<u64>,
+    len_max: Option<u64>,
+}
+
+impl SaidRetention {
+    fn of<T>(topic: &DurableTopic<T>) -> Self {
+        Self {
+            age_max: topic.kept_age_max(),
+            bytes_max: topic.kept_bytes_max(),
+            len_max: topic.kept_len_max(),
+        }
+    }
+
+    /// With what counts where nothing is said.
+    fn or(self, default: TopicRetention) -> TopicRetention {
+        TopicRetention {
+            age_max: self.age_max.unwrap_or(default.age_max),
+            bytes_max: self.bytes_max.unwrap_or(default.bytes_max),
+            len_max: self.len_max.unwrap_or(default.len_max),
+        }
+    }
+}
+
+impl DeclaredTopic {
+    pub(crate) fn new<T: 'static>(topic: DurableTopic<T>) -> Self {
+        Self {
+            name: topic.topic().name(),
+            said: SaidRetention::of(&topic),
+            payload: TypeId::of::<T>(),
+            payload_name: type_name::<T>(),
+        }
+    }
+
+    /// How another declaration of the name contradicts this one, if it does.
+    fn contradiction(&self, other: &Self) -> Option<String> {
+        if self.payload != other.payload {
+            let (one, two) = (self.payload_name, other.payload_name);
+            return Some(format!("once with records of type {one}, once of type {two}"));
+        }
+        (self.said != other.said).then(|| "with two retentions".to_owned())
+    }
+}
+
+/// A handle to a durable topic was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DurableTopicError {
+    /// The runtime's builder was not told of it: see
+    /// [`RuntimeBuilder::durable_topic`](crate::RuntimeBuilder::durable_topic).
+    #[error("the builder of this runtime was told of no durable topic {name:?}")]
+    NotDeclared {
+        /// The name.
+        name: String,
+    },
+    /// The builder was told something else of the topic: another type of its records, or another retention.
+    #[error("the durable topic {name:?} is declared in two ways: {problem}")]
+    Contradiction {
+        /// The name.
+        name: String,
+        /// What is said twice.
+        problem: String,
+    },
+}
+
+/// A durable topic in its journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KnownTopic {
+    pub(crate) number: TopicNumber,
+    pub(crate) store: u64,
+}
+
+/// The durable topics of a runtime.
+#[derive(Debug, Default)]
+pub(crate) struct DurableTopics {
+    by_name: BTreeMap<&'static str, (KnownTopic, DeclaredTopic)>,
+    /// `None` if there are none.
+    news: Option<Arc<TopicNews>>,
+}
+
+impl DurableTopics {
+    /// Declares them in the journal. `volatile` are the names that the broker's topics were registered under;
+    /// `default` says what counts where a topic says nothing.
+    pub(crate) fn declare(
+        declared: Vec<DeclaredTopic>,
+        volatile: &[&'static str],
+        journal: &Arc<dyn Journal>,
+        default: TopicRetention,
+    ) -> Result<Self, OpenError> {
+        let mut by_name: BTreeMap<&'static str, DeclaredTopic> = BTreeMap::new();
+        for topic in declared {
+            let name = topic.name;
+            let mut problem = volatile
+                .contains(&name)
+                .then(|| "as a topic of the broker and as a durable one".to_owned());
+            if let Some(other) = by_name.get(name) {
+                problem = problem.or_else(|| other.contradiction(&topic));
+            }
+            if let Some(problem) = problem {
+                return Err(OpenError::TopicContradiction { name, problem });
+            }
+            by_name.insert(name, topic);
+        }
+        let Some((first, _)) = by_name.first_key_value() else {
+            return Ok(Self::default());
+        };
+        let streams = journal.topics().ok_or(OpenError::TopicsNotKept { name: first })?;
+        let store = streams.store_number();
+        let mut known = BTreeMap::new();
+        for (name, topic) in by_name {
+            let number = streams
+                .declare(name, topic.said.or(default))
+                .map_err(|refused| OpenError::TopicRefused { name, refused })?;
+            known.insert(name, (KnownTopic { number, store }, topic));
+        }
+        Ok(Self {
+            by_name: known,
+            news: Some(TopicNews::of(journal)),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The number of the durable topic of this name, if the runtime has it.
+    #[inline]
+    pub(crate) fn number(&self, name: &str) -> Option<TopicNumber> {
+        if self.by_name.is_empty() {
+            return None;
+        }
+        self.by_name.get(name).map(|(known, _)| known.number)
+    }
+
+    /// What is known of a topic that was declared like this.
+    pub(crate) fn known<T: 'static>(&self, topic: DurableTopic<T>) -> Result<KnownTopic, DurableTopicError> {
+        let topic = DeclaredTopic::new(topic);
+        let name = || topic.name.to_owned();
+        let Some((known, declared)) = self.by_name.get(topic.name) else {
+            return Err(DurableTopicError::NotDeclared { name: name() });
+        };
+        match declared.contradiction(&topic) {
+            Some(problem) => Err(DurableTopicError::Contradiction {
+                name: name(),
+                problem,
+            }),
+            None => Ok(*known),
+        }
+    }
+
+    /// Where readers wait; there is none where no topic is durable.
+    pub(crate) fn news(&self) -> Option<&Arc<TopicNews>> {
+        self.news.as_ref()
+    }
+
+    /// Their names and numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, TopicNumber)> + '_ {
+        self.by_name
+            .iter()
+            .map(|(name, (known, _))| (*name, known.number))
+    }
+}

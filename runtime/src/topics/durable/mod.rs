@@ -1,0 +1,19 @@
+//! Topics whose records the journal keeps: what a runtime knows of them, publishes to them from outside, and reads.
+//!
+//! ```text
+//!   caller ─► publish ─► mailbox of the shard that owns the key's partition ─┐ record
+//!   run ────► its turn in that shard ────────────────────────────────────────┴─► batch ─► journal
+//!                                                                                           │ commit
+//!   reader ◄── page ◄── what is in memory, or else the reader lanes ◄── news, one bell for all
+//! ```
+//!
+//! What becomes of a publish in a shard is in [`appending`](crate::shard).
+
+pub(crate) mod declared;
+pub(crate) mod handle;
+pub(crate) mod news;
+pub(crate) mod publish;
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod stored;
+pub(crate) mod token;

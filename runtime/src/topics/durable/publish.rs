@@ -1,0 +1,251 @@
+//! A publish to a durable topic from outside.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use millrun_core::{Cause, Partition, Sequence, TraceContext};
+use millrun_workflow::{Payload, PayloadError};
+use serde::Serialize;
+use tokio::sync::oneshot;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::declared::KnownTopic;
+use super::stored::{HEADER_BYTES_MAX, RECORD_TEXT_BYTES_MAX, StoredHeader};
+use super::token::RecordToken;
+use crate::StopCause;
+use crate::inner::Inner;
+use crate::mail::{AppendRequest, Request};
+
+/// A publish to a durable topic that is described; made by
+/// [`DurableTopicHandle::publish`](super::handle::DurableTopicHandle::publish). Awaited, it is made, and ends when the record is
+/// durable.
+///
+/// # Cancel safety
+/// Dropped while it waits, the record may or may not be appended. With an [id](Self::id) it can be published again.
+#[must_use = "nothing is published until it is awaited"]
+pub struct PublishRecord<'a> {
+    inner: &'a Arc<Inner>,
+    known: KnownTopic,
+    payload: Result<Payload, PayloadError>,
+    header: StoredHeader<&'a str>,
+    id: Option<&'a str>,
+}
+
+impl fmt::Debug for PublishRecord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishRecord")
+            .field("topic", &self.known)
+            .field("header", &self.header)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A record is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishedRecord {
+    token: RecordToken,
+    is_repeat: bool,
+}
+
+impl PublishedRecord {
+    /// Its place.
+    #[must_use]
+    pub fn token(&self) -> RecordToken {
+        self.token
+    }
+
+    /// Its number within its topic, counted from 1 without gaps.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        self.token.sequence()
+    }
+
+    /// Whether a record with this id had been appended before: that one is meant, and nothing was added.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.is_repeat
+    }
+}
+
+/// Why a value was not published to a durable topic.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DurablePublishError {
+    /// The value could not be encoded.
+    #[error("the value could not be encoded")]
+    Payload(#[from] PayloadError),
+    /// The value is larger than a payload may be, or than a turn of the journal has room for.
+    #[error("the value has {bytes} bytes, a record may have {bytes_max}: publish a reference instead")]
+    TooLarge {
+        /// Its size in bytes.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// A text that is said of the record is longer than [`RECORD_TEXT_BYTES_MAX`].
+    #[error("the {field} has {bytes} bytes, it may have {RECORD_TEXT_BYTES_MAX}")]
+    TextTooLong {
+        /// Which: `key`, `correlation`, `content type` or `id`.
+        field: &'static str,
+        /// Its size in bytes.
+        bytes: usize,
+    },
+    /// The partition of the key has another owner, or had one before the record was durable: ask that one, or here again later.
+    /// Whether the record was appended is not known.
+    #[error("partition {} has another owner", partition.index())]
+    Moved {
+        /// The partition.
+        partition: Partition,
+    },
+    /// The journal does not know the topic any more.
+    #[error("the journal does not know the topic")]
+    UnknownTopic,
+    /// The runtime has stopped. Whether the record was appended is not known.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+/// What a shard says of a record: its number, and whether it was there before.
+pub(crate) type Appended = (Sequence, bool);
+
+impl<'a> PublishRecord<'a> {
+    pub(super) fn new<T: Serialize>(inner: &'a Arc<Inner>, known: KnownTopic, value: &T) -> Self {
+        Self {
+            inner,
+            known,
+            payload: Payload::encode(value),
+            header: StoredHeader {
+                key: None,
+                correlation: None,
+                content_type: None,
+                cause: None,
+                trace: None,
+            },
+            id: None,
+        }
+    }
+
+    /// Records of one key have one order for all readers: that in which they were published.
+    pub fn key(mut self, key: &'a str) -> Self {
+        self.header.key = Some(key);
+        self
+    }
+
+    /// An id of the caller's choice: a record of the topic that was published with it is not published again, as long as the
+    /// journal remembers it ([`topic_ids_len_max`](crate::store::JournalConfig::topic_ids_len_max)). Of ids 128 bits of a hash
+    /// are kept.
+    pub fn id(mut self, id: &'a str) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// What the caller calls the whole that the record belongs to.
+    pub fn correlation(mut self, correlation: &'a str) -> Self {
+        self.header.correlation = Some(correlation);
+        self
+    }
+
+    /// The format of the payload, for readers of other kinds.
+    pub fn content_type(mut self, content_type: &'a str) -> Self {
+        self.header.content_type = Some(content_type);
+        self
+    }
+
+    /// The run and the operation that the record stems from.
+    pub fn caused_by(mut self, cause: Cause) -> Self {
+        self.header.cause = Some(cause);
+        self
+    }
+
+    /// The record's place in a distributed trace.
+    pub fn traced(mut self, trace: TraceContext) -> Self {
+        self.header.trace = Some(trace);
+        self
+    }
+
+    fn check(&self, payload: &Payload) -> Result<(), DurablePublishError> {
+        let texts = [
+            ("key", self.header.key),
+            ("correlation", self.header.correlation),
+            ("content type", self.header.content_type),
+            ("id", self.id),
+        ];
+        for (field, text) in texts {
+            let bytes = text.map_or(0, str::len);
+            if bytes > RECORD_TEXT_BYTES_MAX {
+                return Err(DurablePublishError::TextTooLong { field, bytes });
+            }
+        }
+        let config = &self.inner.shared.config;
+        let bytes_max =
+            (config.limits.payload_bytes_max).min(record_bytes_max(config.journal.turn_bytes_max));
+        let bytes = payload.len();
+        if bytes > bytes_max {
+            return Err(DurablePublishError::TooLarge { bytes, bytes_max });
+        }
+        Ok(())
+    }
+
+    /// The partition that the record goes to: that of its key, or else of its id, or else any that this runtime owns.
+    fn partition(&self) -> Partition {
+        if let Some(named) = self.header.key.or(self.id) {
+            return Partition::of(named.as_bytes());
+        }
+        let shared = &self.inner.shared;
+        let (random, owned) = (shared.host.random(), shared.claims.owned());
+        let count = u64::from(Partition::COUNT);
+        let nth = |offset: u64| {
+            let index = (random % count + offset) % count;
+            u16::try_from(index).ok().and_then(Partition::from_index)
+        };
+        let mut owned = (0..count)
+            .filter_map(nth)
+            .filter(|partition| owned.has(*partition));
+        owned
+            .next()
+            .unwrap_or_else(|| Partition::of(&random.to_le_bytes()))
+    }
+
+    async fn perform(self) -> Result<PublishedRecord, DurablePublishError> {
+        let partition = self.partition();
+        let payload = match &self.payload {
+            Ok(payload) => payload.clone(),
+            Err(error) => return Err(error.clone().into()),
+        };
+        self.check(&payload)?;
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Append(Box::new(AppendRequest {
+            topic: self.known.number,
+            partition,
+            id: self.id.map(|id| xxh3_128(id.as_bytes())),
+            header: self.header.encode(),
+            payload,
+            reply,
+        }));
+        let door = self.inner.doors.of(partition);
+        let (sequence, is_repeat) = self.inner.ask_at(door, request, answer).await?;
+        Ok(PublishedRecord {
+            token: RecordToken::new(self.known.store, self.known.number, sequence),
+            is_repeat,
+        })
+    }
+}
+
+/// How many bytes the payload of a record may have where a turn has this many.
+pub(crate) fn record_bytes_max(turn_bytes_max: usize) -> usize {
+    /// More than a journal adds to a body.
+    const FRAME_BYTES_MAX: usize = 64;
+    turn_bytes_max.saturating_sub(HEADER_BYTES_MAX + FRAME_BYTES_MAX)
+}
+
+impl<'a> IntoFuture for PublishRecord<'a> {
+    type Output = Result<PublishedRecord, DurablePublishError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.perform())
+    }
+}

@@ -1,0 +1,347 @@
+//! Readers of durable topics: each at a place of its own, and at its own pace.
+//!
+//! ```text
+//!   page in hand ──► next record
+//!        │ empty: listed for news, then what is in memory behind the last ──► page, or a gap that retention left
+//!        │                             └ on disk alone: a lane reads ──────► page
+//!        └──────── nothing: waits for news
+//! ```
+//!
+//! Invariants: a reader passes over no record without a word, and gives none twice. It holds one page at most, however far
+//! it lags, and holds up nobody.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::stream::{self, Stream};
+use millrun_core::{Sequence, Timestamp};
+use millrun_persistence::{
+    LatestRecords, ReadError, TopicChunk, TopicPage, TopicRecord, TopicRecords, TopicStreams, TopicSummary,
+};
+use millrun_workflow::Payload;
+use serde::de::DeserializeOwned;
+
+use super::declared::KnownTopic;
+use super::record::DurableRecord;
+use super::stored::StoredHeader;
+use super::token::RecordToken;
+use crate::StopCause;
+use crate::inner::Inner;
+
+/// Where a reader of a durable topic begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// With the first record that is still there.
+    Beginning,
+    /// With the first record that becomes durable from now on.
+    Now,
+    /// With the first record that was appended at this time or later, as far as the clocks of its writers agree.
+    Time(Timestamp),
+    /// With the record behind this one.
+    After(RecordToken),
+}
+
+/// Why a reader was not opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadFromError {
+    /// The token is of a record in another store.
+    #[error("the token is of a record in another store")]
+    OtherStore,
+    /// The token is of a record of another topic.
+    #[error("the token is of a record of another topic")]
+    OtherTopic,
+    /// The token is of a record that this store has not had: it is older than the token, restored from a backup say.
+    #[error("the token is of record {sequence}, and the topic has {last} up to now")]
+    NotYet {
+        /// The record of the token.
+        sequence: Sequence,
+        /// The last record of the topic.
+        last: Sequence,
+    },
+    /// What says where records stand cannot be read.
+    #[error("it cannot be read where the reader begins")]
+    Read(#[source] ReadError),
+    /// The runtime has stopped.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+/// Why a reader of a durable topic has no record to give at this place. But where it has [stopped](Self::Stopped), the next call
+/// goes on behind that place.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicReadError {
+    /// Retention has dropped records before this reader had come to them.
+    #[error("retention has dropped {count} records before they were read")]
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+    /// Records are damaged, or cannot be read with one that is.
+    #[error("{count} records cannot be read: {cause}")]
+    Damaged {
+        /// How many.
+        count: u64,
+        /// What is wrong with them.
+        cause: String,
+    },
+    /// A record is not what the topic carries.
+    #[error("the record {} cannot be decoded: {problem}", token.sequence())]
+    Undecodable {
+        /// The record.
+        token: RecordToken,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The runtime has stopped.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+/// Reads a durable topic, record by record, and waits for new ones; made by
+/// [`DurableTopicHandle::read`](super::handle::DurableTopicHandle::read). It keeps the runtime alive, as a handle does.
+///
+/// Each reader has a place of its own. One that lags holds one page, of about
+/// [`topic_page_bytes_max`](crate::RuntimeConfig::topic_page_bytes_max), and holds up nobody; what retention drops meanwhile
+/// it is [told of](TopicReadError::Dropped).
+pub struct TopicReader<T> {
+    inner: Arc<Inner>,
+    known: KnownTopic,
+    /// The last record that was given or told of.
+    after: Sequence,
+    /// Of the page in hand: the records of the chunk that is being read, and the chunks behind it.
+    records: Option<TopicRecords>,
+    chunks: std::vec::IntoIter<TopicChunk>,
+    /// What is to be told before them.
+    dropped: u64,
+    /// Records that were appended before are passed over, up to the first that was not.
+    not_before: Option<Timestamp>,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for TopicReader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TopicReader")
+            .field("topic", &self.known)
+            .field("after", &self.after)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn streams(&self) -> &dyn TopicStreams {
+        let streams = self.shared.journal.topics();
+        streams.expect("the journal has declared the topic")
+    }
+
+    /// What an error of the journal says to a reader, if it is not about the store as a whole.
+    fn stopped_by(&self, error: ReadError) -> Result<ReadError, StopCause> {
+        match error {
+            ReadError::Failed(_) => Err(self.stop_cause()),
+            error => Ok(error),
+        }
+    }
+
+    /// Waits for an answer of a lane, unless the runtime stops.
+    async fn lane_answer<A>(
+        &self,
+        answer: impl Future<Output = Option<Result<A, ReadError>>>,
+    ) -> Result<Result<A, ReadError>, StopCause> {
+        let answer = self.stop.unless_over(Box::pin(answer)).await.flatten();
+        match answer.ok_or_else(|| self.stop_cause())? {
+            Ok(read) => Ok(Ok(read)),
+            Err(error) => self.stopped_by(error).map(Err),
+        }
+    }
+}
+
+impl<T: DeserializeOwned> TopicReader<T> {
+    pub(super) async fn open(
+        inner: Arc<Inner>,
+        known: KnownTopic,
+        from: ReadFrom,
+    ) -> Result<Self, ReadFromError> {
+        let summary = |inner: &Inner| -> Result<TopicSummary, ReadFromError> {
+            let topic = known.number;
+            let unknown = || ReadFromError::Read(ReadError::UnknownTopic { topic });
+            inner.streams().summary(topic).ok_or_else(unknown)
+        };
+        let mut not_before = None;
+        let after = match from {
+            ReadFrom::Beginning => Sequence::new(summary(&inner)?.first.get().saturating_sub(1)),
+            ReadFrom::Now => summary(&inner)?.last,
+            ReadFrom::Time(time) => {
+                not_before = Some(time);
+                let answer = inner.lane_answer(inner.shared.reader.topic_at_time(known.number, time));
+                answer.await?.map_err(ReadFromError::Read)?
+            }
+            ReadFrom::After(token) if token.store() != known.store => return Err(ReadFromError::OtherStore),
+            ReadFrom::After(token) if token.topic() != known.number => return Err(ReadFromError::OtherTopic),
+            ReadFrom::After(token) => {
+                let (sequence, last) = (token.sequence(), summary(&inner)?.last);
+                if sequence > last {
+                    return Err(ReadFromError::NotYet { sequence, last });
+                }
+                sequence
+            }
+        };
+        Ok(Self {
+            inner,
+            known,
+            after,
+            records: None,
+            chunks: Vec::new().into_iter(),
+            dropped: 0,
+            not_before,
+            payload: PhantomData,
+        })
+    }
+
+    /// Waits for the next record.
+    ///
+    /// # Errors
+    /// What there is in place of a record, see [`TopicReadError`]: the next call goes on behind it.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<DurableRecord<T>, TopicReadError> {
+        loop {
+            if let Some(next) = self.in_hand() {
+                return next;
+            }
+            self.turn_page().await?;
+        }
+    }
+
+    /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped), behind that error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<DurableRecord<T>, TopicReadError>> + Send
+    where
+        T: Send,
+    {
+        stream::unfold(Some(self), |reader| async {
+            let mut reader = reader?;
+            let next = reader.next().await;
+            let is_last = matches!(next, Err(TopicReadError::Stopped(_)));
+            Some((next, (!is_last).then_some(reader)))
+        })
+    }
+
+    /// Behind which record the next one is read: `None` before the first of a topic.
+    #[must_use]
+    pub fn position(&self) -> Option<RecordToken> {
+        (self.after > Sequence::ZERO).then(|| self.token(self.after))
+    }
+
+    fn token(&self, sequence: Sequence) -> RecordToken {
+        RecordToken::new(self.known.store, self.known.number, sequence)
+    }
+
+    /// What is next of the page in hand.
+    fn in_hand(&mut self) -> Option<Result<DurableRecord<T>, TopicReadError>> {
+        if let Some(count) = self.take_dropped() {
+            return Some(Err(TopicReadError::Dropped { count }));
+        }
+        loop {
+            let Some(records) = &mut self.records else {
+                self.records = Some(self.chunks.next()?.records());
+                continue;
+            };
+            let Some(record) = records.next() else {
+                self.records = None;
+                continue;
+            };
+            if record.sequence <= self.after {
+                continue;
+            }
+            self.after = record.sequence;
+            if self.not_before.is_some_and(|time| record.time < time) {
+                continue;
+            }
+            self.not_before = None;
+            return Some(self.decode(record));
+        }
+    }
+
+    fn take_dropped(&mut self) -> Option<u64> {
+        let count = std::mem::take(&mut self.dropped);
+        self.after = Sequence::new(self.after.get() + count);
+        (count > 0).then_some(count)
+    }
+
+    fn decode(&self, record: TopicRecord) -> Result<DurableRecord<T>, TopicReadError> {
+        let token = self.token(record.sequence);
+        let undecodable = |problem: String| TopicReadError::Undecodable { token, problem };
+        let (header, payload) =
+            StoredHeader::decode(&record.body).map_err(|error| undecodable(error.to_string()))?;
+        let payload = Payload::from_bytes(payload).decode();
+        Ok(DurableRecord {
+            token,
+            time: record.time,
+            header,
+            payload: payload.map_err(|error| undecodable(error.to_string()))?,
+        })
+    }
+
+    /// Takes the next page in hand, which may mean waiting for a record.
+    async fn turn_page(&mut self) -> Result<(), TopicReadError> {
+        let inner = Arc::clone(&self.inner);
+        let bytes_max = inner.shared.config.topic_page_bytes_max;
+        let (topic, after) = (self.known.number, self.after);
+        loop {
+            let Some(news) = inner.shared.durable.news() else {
+                return Err(inner.stop_cause().into());
+            };
+            // Listed before it is looked, so that nothing comes between.
+            let mut waiting = news.wait();
+            let page = match inner.streams().latest(topic, after, bytes_max) {
+                Ok(LatestRecords::Page(page)) => Ok(page),
+                Ok(LatestRecords::Ask) => {
+                    drop(waiting);
+                    let read = inner.shared.reader.topic_page(topic, after, bytes_max);
+                    let page = inner.lane_answer(read).await?;
+                    return self.take_page(page);
+                }
+                Err(error) => Err(inner.stopped_by(error)?),
+            };
+            match page {
+                Ok(page) if page.chunks.is_empty() && page.dropped == 0 => {}
+                page => return self.take_page(page),
+            }
+            let mut stopped = Box::pin(inner.stop.stopped());
+            let mut told = pin!(waiting.told());
+            let cause = poll_fn(|cx| match told.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => stopped.as_mut().poll(cx).map(Some),
+            });
+            if let Some(cause) = cause.await {
+                return Err(cause.into());
+            }
+        }
+    }
+
+    fn take_page(&mut self, page: Result<TopicPage, ReadError>) -> Result<(), TopicReadError> {
+        match page {
+            Ok(page) => {
+                self.dropped = page.dropped;
+                self.chunks = page.chunks.into_iter();
+                self.records = None;
+                Ok(())
+            }
+            Err(ReadError::TopicDamaged { until, cause, .. }) => {
+                let count = until.get().saturating_sub(self.after.get());
+                self.after = self.after.max(until);
+                Err(TopicReadError::Damaged { count, cause })
+            }
+            // The journal has let go of it as a whole: there is nothing to go on with.
+            Err(error) => Err(TopicReadError::Damaged {
+                count: 0,
+                cause: error.to_string(),
+            }),
+        }
+    }
+}

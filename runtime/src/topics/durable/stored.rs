@@ -1,0 +1,264 @@
+//! The bytes of a record of a durable topic: what its publisher says beside the payload, and the payload.
+//!
+//! ```text
+//!   version │ which │ key │ correlation │ content type │ cause       │ trace           │ payload
+//!   1       │ bits  │ u16 + text, each               │ run 16, op 4 │ 16 + 8 + flags 1 │ the rest
+//! ```
+//!
+//! Numbers are little-endian. Of the parts between `which` and the payload only those are there whose bit is set. Any bytes
+//! come to a record or an error.
+
+use bytes::Bytes;
+use millrun_core::{Cause, RunId, SpanId, TraceContext, TraceId};
+
+const VERSION: u8 = 1;
+
+/// The longest key, correlation or content type of a record, in bytes.
+pub const RECORD_TEXT_BYTES_MAX: usize = 1_024;
+
+/// The most bytes before the payload.
+pub(crate) const HEADER_BYTES_MAX: usize = 2 + 3 * (2 + RECORD_TEXT_BYTES_MAX) + 20 + 25;
+
+const KEY: u8 = 1;
+const CORRELATION: u8 = 1 << 1;
+const CONTENT_TYPE: u8 = 1 << 2;
+const CAUSE: u8 = 1 << 3;
+const TRACE: u8 = 1 << 4;
+const KNOWN: u8 = KEY | CORRELATION | CONTENT_TYPE | CAUSE | TRACE;
+
+/// What is said of a record beside its payload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoredHeader<S = Box<str>> {
+    pub(crate) key: Option<S>,
+    pub(crate) correlation: Option<S>,
+    pub(crate) content_type: Option<S>,
+    pub(crate) cause: Option<Cause>,
+    pub(crate) trace: Option<TraceContext>,
+}
+
+/// Why bytes are no record of a durable topic.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StoredRecordError {
+    #[error("it has no bytes")]
+    Empty,
+    #[error("its format has version {0}, this program knows version {VERSION}")]
+    Version(u8),
+    #[error("it says something that this program does not know: bits {0:#010b}")]
+    Unknown(u8),
+    #[error("it ends within what is said before its payload")]
+    Short,
+    #[error("a text before its payload has {bytes} bytes, at most {RECORD_TEXT_BYTES_MAX} are allowed")]
+    TextTooLong { bytes: usize },
+    #[error("a text before its payload is not UTF-8")]
+    Text,
+    #[error("the run that caused it is none")]
+    Cause,
+    #[error("its place in a distributed trace is none")]
+    Trace,
+}
+
+impl<S: AsRef<str>> StoredHeader<S> {
+    /// The bytes before the payload. Each text has at most [`RECORD_TEXT_BYTES_MAX`] bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let texts = [&self.key, &self.correlation, &self.content_type];
+        let len: usize = texts
+            .iter()
+            .copied()
+            .flatten()
+            .map(|text| 2 + text.as_ref().len())
+            .sum();
+        let mut bytes = Vec::with_capacity(2 + len + 20 + 25);
+        let mut which = 0;
+        for (text, bit) in texts.iter().zip([KEY, CORRELATION, CONTENT_TYPE]) {
+            which |= if text.is_some() { bit } else { 0 };
+        }
+        which |= if self.cause.is_some() { CAUSE } else { 0 };
+        which |= if self.trace.is_some() { TRACE } else { 0 };
+        bytes.extend([VERSION, which]);
+        for text in texts.into_iter().flatten() {
+            let text = text.as_ref().as_bytes();
+            let len = u16::try_from(text.len()).expect("texts of a record are checked before");
+            bytes.extend(len.to_le_bytes());
+            bytes.extend(text);
+        }
+        if let Some(Cause { run, operation }) = self.cause {
+            bytes.extend(run.bits().to_le_bytes());
+            bytes.extend(operation.to_le_bytes());
+        }
+        if let Some(trace) = &self.trace {
+            bytes.extend(trace.trace_id().bits().to_le_bytes());
+            bytes.extend(trace.span_id().bits().to_le_bytes());
+            bytes.push(trace.flags());
+        }
+        bytes
+    }
+}
+
+impl StoredHeader {
+    /// Reads what is said of a record, and gives its payload, which shares the memory of `body`.
+    pub(crate) fn decode(body: &Bytes) -> Result<(Self, Bytes), StoredRecordError> {
+        let mut left = Left(body);
+        let version = left.array::<1>().map_err(|_| StoredRecordError::Empty)?[0];
+        if version != VERSION {
+            return Err(StoredRecordError::Version(version));
+        }
+        let which = left.array::<1>()?[0];
+        if which & !KNOWN != 0 {
+            return Err(StoredRecordError::Unknown(which & !KNOWN));
+        }
+        let has = |bit: u8| which & bit != 0;
+        let mut text = |bit| has(bit).then(|| left.text()).transpose();
+        let (key, correlation, content_type) = (text(KEY)?, text(CORRELATION)?, text(CONTENT_TYPE)?);
+        let cause = has(CAUSE).then(|| left.cause()).transpose()?;
+        let trace = has(TRACE).then(|| left.trace()).transpose()?;
+        let payload = body.slice(body.len() - left.0.len()..);
+        let header = Self {
+            key,
+            correlation,
+            content_type,
+            cause,
+            trace,
+        };
+        Ok((header, payload))
+    }
+}
+
+/// What has not been read yet.
+struct Left<'a>(&'a [u8]);
+
+impl Left<'_> {
+    fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], StoredRecordError> {
+        let (array, left) = self.0.split_first_chunk().ok_or(StoredRecordError::Short)?;
+        self.0 = left;
+        Ok(*array)
+    }
+
+    fn text(&mut self) -> Result<Box<str>, StoredRecordError> {
+        let bytes = usize::from(u16::from_le_bytes(self.array()?));
+        if bytes > RECORD_TEXT_BYTES_MAX {
+            return Err(StoredRecordError::TextTooLong { bytes });
+        }
+        let (text, left) = self.0.split_at_checked(bytes).ok_or(StoredRecordError::Short)?;
+        self.0 = left;
+        let text = std::str::from_utf8(text).map_err(|_| StoredRecordError::Text)?;
+        Ok(text.into())
+    }
+
+    fn cause(&mut self) -> Result<Cause, StoredRecordError> {
+        let run = RunId::from_bits(u128::from_le_bytes(self.array()?)).ok_or(StoredRecordError::Cause)?;
+        let operation = u32::from_le_bytes(self.array()?);
+        Ok(Cause { run, operation })
+    }
+
+    fn trace(&mut self) -> Result<TraceContext, StoredRecordError> {
+        let trace = TraceId::from_bits(u128::from_le_bytes(self.array()?));
+        let span = SpanId::from_bits(u64::from_le_bytes(self.array()?));
+        let [flags] = self.array()?;
+        let (trace, span) = trace.zip(span).ok_or(StoredRecordError::Trace)?;
+        let context = TraceContext::new(trace, span, flags);
+        // Flags that nobody knows would be lost.
+        if context.flags() == flags {
+            Ok(context)
+        } else {
+            Err(StoredRecordError::Trace)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::{Partition, Timestamp};
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text() -> impl Strategy<Value = Option<Box<str>>> {
+        option::of(".{0,40}".prop_map(Box::from))
+    }
+
+    fn cause() -> impl Strategy<Value = Cause> {
+        let partition = (0..Partition::COUNT).prop_map(|index| Partition::from_index(index).unwrap());
+        (partition, any::<u64>(), any::<u32>()).prop_map(|(partition, unique, operation)| Cause {
+            run: RunId::new(partition, Timestamp::EPOCH, unique),
+            operation,
+        })
+    }
+
+    fn header() -> impl Strategy<Value = StoredHeader> {
+        let trace = cause().prop_map(|cause| TraceContext::beginning_with(cause.run).at_operation(cause));
+        (text(), text(), text(), option::of(cause()), option::of(trace)).prop_map(
+            |(key, correlation, content_type, cause, trace)| StoredHeader {
+                key,
+                correlation,
+                content_type,
+                cause,
+                trace,
+            },
+        )
+    }
+
+    fn bytes_of(header: &StoredHeader, payload: &[u8]) -> Bytes {
+        let mut bytes = header.encode();
+        assert!(bytes.len() <= HEADER_BYTES_MAX);
+        bytes.extend(payload);
+        bytes.into()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(header in header(), payload in vec(any::<u8>(), 0..40)) {
+            let bytes = bytes_of(&header, &payload);
+            prop_assert_eq!(StoredHeader::decode(&bytes), Ok((header, payload.into())));
+        }
+
+        #[test]
+        fn any_bytes_come_to_a_record_that_is_written_alike_or_to_an_error(
+            header in header(),
+            changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut bytes = bytes_of(&header, b"payload").to_vec();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            let bytes = Bytes::from(bytes);
+            if let Ok((header, payload)) = StoredHeader::decode(&bytes) {
+                prop_assert_eq!(bytes_of(&header, &payload), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn each_kind_of_damage_has_its_error() {
+        let long = u16::try_from(RECORD_TEXT_BYTES_MAX + 1).unwrap().to_le_bytes();
+        let no_run = [&[1, CAUSE][..], &[0xff; 20]].concat();
+        for (bytes, expected) in [
+            (&[][..], StoredRecordError::Empty),
+            (&[2, 0], StoredRecordError::Version(2)),
+            (&[1], StoredRecordError::Short),
+            (&[1, 0b1110_0000], StoredRecordError::Unknown(0b1110_0000)),
+            (&[1, KEY, 3, 0, b'a'], StoredRecordError::Short),
+            (&[1, KEY, 1, 0, 0xff], StoredRecordError::Text),
+            (
+                &[1, KEY, long[0], long[1]],
+                StoredRecordError::TextTooLong {
+                    bytes: RECORD_TEXT_BYTES_MAX + 1,
+                },
+            ),
+            (&no_run, StoredRecordError::Cause),
+            (&[&[1, TRACE][..], &[0; 25]].concat(), StoredRecordError::Trace),
+        ] {
+            assert_eq!(
+                StoredHeader::decode(&Bytes::copy_from_slice(bytes)),
+                Err(expected),
+                "{bytes:?}"
+            );
+        }
+    }
+}
