@@ -21,6 +21,8 @@ pub struct Catalogue {
     pub queues: Vec<String>,
     /// The topics that workflows may publish to, by name.
     pub topics: Vec<String>,
+    /// The durable topics, by name; [`Runtime::durable_topics`] tells more.
+    pub durable_topics: Vec<String>,
     /// The filters of topics whose names are known at run time only.
     pub topic_filters: Vec<String>,
 }
@@ -101,6 +103,7 @@ impl ShardShared {
                 .map(|queue| queue.name.to_string())
                 .collect(),
             topics,
+            durable_topics: self.durable.iter().map(|(name, _)| name.to_owned()).collect(),
             topic_filters,
         }
     }

@@ -23,6 +23,7 @@ mod codecs;
 mod crashes;
 mod damaged;
 mod describing;
+mod durable_topics;
 mod elsewhere;
 mod ending;
 mod family;

@@ -1,0 +1,52 @@
+//! Topics whose records the journal keeps.
+
+mod crashes;
+mod declaring;
+mod moving;
+mod publishing;
+mod reading;
+mod runs;
+
+use std::sync::Arc;
+
+use millrun::store::{JournalConfig, MemoryJournal};
+use millrun::topics::{DurableRecord, DurableTopicHandle, ReadFrom, TopicReadError, TopicReader};
+use millrun::{DurableTopic, Runtime, Topic};
+use serde::de::DeserializeOwned;
+
+/// The topic of most tests.
+const NUMBERS: DurableTopic<u64> = Topic::named("numbers").durable();
+
+fn memory() -> Arc<MemoryJournal> {
+    Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap())
+}
+
+async fn numbers() -> (Runtime, DurableTopicHandle<u64>) {
+    let runtime = Runtime::volatile().durable_topic(NUMBERS).start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    (runtime, topic)
+}
+
+/// The next records, as many as this.
+async fn take<T: DeserializeOwned>(reader: &mut TopicReader<T>, len: usize) -> Vec<DurableRecord<T>> {
+    let mut records = Vec::new();
+    while records.len() < len {
+        records.push(reader.next().await.unwrap());
+    }
+    records
+}
+
+/// What is there now: each record, or why it cannot be given.
+async fn all<T: DeserializeOwned>(
+    topic: &DurableTopicHandle<T>,
+    runtime: &Runtime,
+    from: ReadFrom,
+) -> Vec<Result<DurableRecord<T>, TopicReadError>> {
+    let last = runtime.durable_topics()[0].last;
+    let mut reader = topic.read(from).await.unwrap();
+    let mut read = Vec::new();
+    while reader.position().map_or(0, |token| token.sequence().get()) < last {
+        read.push(reader.next().await);
+    }
+    read
+}
