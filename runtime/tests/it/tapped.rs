@@ -11,7 +11,7 @@ use millrun_core::Sequence;
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedFound, FinishedRun, FinishedSearch,
     Glance, History, HistoryPage, Journal, JournalFailure, Lane, Progress, ReadError, Reads, RecoveryReport,
-    Snapshot, SnapshotRefused, Stats, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
+    Snapshot, SnapshotRefused, Stats, TopicStreams, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -28,6 +28,8 @@ pub(crate) struct Tapped {
     confirms_behind: AtomicU64,
     /// Whether it says nothing without a disk.
     asks_always: AtomicBool,
+    /// Whether it keeps topics, as its inner one does.
+    keeps_topics: AtomicBool,
     slow: Slow,
 }
 
@@ -72,8 +74,14 @@ impl Tapped {
             hangs_at: AtomicU64::new(NOT_HANGING),
             confirms_behind: AtomicU64::new(0),
             asks_always: AtomicBool::new(false),
+            keeps_topics: AtomicBool::new(false),
             slow: Slow::default(),
         })
+    }
+
+    /// Keeps topics from now on.
+    pub(crate) fn keep_topics(&self) {
+        self.keeps_topics.store(true, Ordering::Relaxed);
     }
 
     /// From now on nothing becomes durable, and it does not close: as of a disk that does not answer.
@@ -152,6 +160,11 @@ impl fmt::Debug for Tapped {
 }
 
 impl Journal for Tapped {
+    fn topics(&self) -> Option<&dyn TopicStreams> {
+        let topics = self.inner.topics();
+        topics.filter(|_| self.keeps_topics.load(Ordering::Relaxed))
+    }
+
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         (self.enqueue)(self.inner.as_ref(), batch)
     }

@@ -10,11 +10,15 @@ use millrun::host::Host;
 use millrun::store::{Journal, JournalConfig, MemoryJournal, Reads};
 use millrun::topics::{DurableTopicHandle, ReadFrom};
 use millrun::workflow::{OperationId, PublishOutcome};
-use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
+use millrun::{
+    Activity, ActivityContext, ActivityError, Runtime, RuntimeBuilder, Workflow, WorkflowContext,
+    WorkflowError,
+};
 use millrun_testkit::{SimConfig, SimHost};
 use millrun_workflow::wire;
 
 use super::{NUMBERS, all};
+use crate::support::Store;
 
 const STEP: Activity<u64, u64> = Activity::named("step");
 const TELL: Workflow<u64, u64> = Workflow::named("tell");
@@ -71,32 +75,44 @@ fn published(journal: &MemoryJournal) -> u64 {
     count
 }
 
-/// One life of `steps` steps that ends with a crash, and another one that ends well. False if the first one had nothing left
+fn coded(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder
+        .durable_topic(NUMBERS)
+        .register(STEP, step)
+        .register(TELL, tell)
+}
+
+/// Begins all runs, and publishes all that comes from outside, unless that was done before.
+async fn publish_all(runtime: &Runtime, acknowledged: &Mutex<BTreeSet<u64>>) {
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    for run in 0..RUNS {
+        drop(
+            runtime
+                .start(TELL, &format!("run-{run}"), run * 100)
+                .await
+                .unwrap(),
+        );
+    }
+    for number in 1_000..1_000 + OUTSIDE {
+        topic.publish(&number).id(&number.to_string()).await.unwrap();
+        acknowledged.lock().unwrap().insert(number);
+    }
+}
+
+async fn end_all(runtime: &Runtime) {
+    for run in 0..RUNS {
+        let handle = runtime.attach(TELL, &format!("run-{run}")).unwrap();
+        assert_eq!(handle.result().await.unwrap(), run * 100);
+    }
+}
+
+/// One life of `steps` steps that ends with a crash, and another one that ends well. True if the first one had nothing left
 /// to do.
 fn play(seed: u64, steps: u64) -> bool {
     let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
     let open = |sim: &SimHost, journal: &Arc<MemoryJournal>| {
-        Runtime::volatile()
-            .host(sim.host())
-            .journal(Arc::clone(journal) as Arc<dyn Journal>)
-            .durable_topic(NUMBERS)
-            .register(STEP, step)
-            .register(TELL, tell)
-    };
-    let publish_all = |runtime: Runtime, acknowledged: Arc<Mutex<BTreeSet<u64>>>| async move {
-        let topic = runtime.durable_topic(NUMBERS).unwrap();
-        for run in 0..RUNS {
-            drop(
-                runtime
-                    .start(TELL, &format!("run-{run}"), run * 100)
-                    .await
-                    .unwrap(),
-            );
-        }
-        for number in 1_000..1_000 + OUTSIDE {
-            topic.publish(&number).id(&number.to_string()).await.unwrap();
-            acknowledged.lock().unwrap().insert(number);
-        }
+        let builder = Runtime::volatile().host(sim.host());
+        coded(builder.journal(Arc::clone(journal) as Arc<dyn Journal>))
     };
     let first = Arc::new(MemoryJournal::held(JournalConfig::default()).unwrap());
     let (sim, is_done) = (SimHost::new(SimConfig::seeded(seed)), Arc::new(Mutex::new(false)));
@@ -111,11 +127,8 @@ fn play(seed: u64, steps: u64) -> bool {
         "script",
         Box::pin(async move {
             let runtime = builder.start().await.unwrap();
-            publish_all(runtime.clone(), acks).await;
-            for run in 0..RUNS {
-                let run = runtime.attach(TELL, &format!("run-{run}")).unwrap();
-                run.result().await.unwrap();
-            }
+            publish_all(&runtime, &acks).await;
+            end_all(&runtime).await;
             *done.lock().unwrap() = true;
             std::future::pending::<()>().await;
         }),
@@ -152,11 +165,8 @@ fn play(seed: u64, steps: u64) -> bool {
         .spawn("committer", Box::pin(committer(sim.host(), Arc::clone(&found))));
     let script = async {
         let runtime = open(&sim, &found).start().await.unwrap();
-        publish_all(runtime.clone(), Arc::clone(&acknowledged)).await;
-        for run in 0..RUNS {
-            let handle = runtime.attach(TELL, &format!("run-{run}")).unwrap();
-            assert_eq!(handle.result().await.unwrap(), run * 100);
-        }
+        publish_all(&runtime, &acknowledged).await;
+        end_all(&runtime).await;
         let topic = runtime.durable_topic(NUMBERS).unwrap();
         check_whole(&topic, &runtime).await;
     };
@@ -210,6 +220,68 @@ async fn check_whole(topic: &DurableTopicHandle<u64>, runtime: &Runtime) {
     let mut expected: BTreeMap<_, Vec<u64>> = (0..RUNS).map(of_run).collect();
     expected.insert(None, (1_000..1_000 + OUTSIDE).collect());
     assert_eq!(by_run, expected);
+}
+
+/// As [`play`], with a store in a file.
+fn play_in_file(seed: u64, steps: u64) -> bool {
+    let store = Store::new();
+    let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
+    let open = |sim: &SimHost| {
+        let builder = Runtime::open(store.path()).host(sim.host());
+        coded(builder)
+    };
+    let (sim, is_done) = (SimHost::new(SimConfig::seeded(seed)), Arc::new(Mutex::new(false)));
+    let (builder, acks, done) = (open(&sim), Arc::clone(&acknowledged), Arc::clone(&is_done));
+    let script = sim.host().spawn(
+        "script",
+        Box::pin(async move {
+            let runtime = builder.start().await.unwrap();
+            publish_all(&runtime, &acks).await;
+            end_all(&runtime).await;
+            *done.lock().unwrap() = true;
+            std::future::pending::<()>().await;
+        }),
+    );
+    let mut left = steps;
+    let _stop = sim.run_until(|| {
+        left = left.saturating_sub(1);
+        left == 0 || *is_done.lock().unwrap()
+    });
+    sim.crash();
+    drop(script);
+    let sim = SimHost::new(SimConfig::seeded(seed + 1));
+    let script = async {
+        let runtime = open(&sim).start().await.unwrap();
+        let topic = runtime.durable_topic(NUMBERS).unwrap();
+        let read = all(&topic, &runtime, ReadFrom::Beginning).await.into_iter();
+        let outside = read
+            .map(Result::unwrap)
+            .filter(|record| record.run_cause().is_none());
+        let outside: BTreeSet<u64> = outside
+            .map(millrun::topics::DurableRecord::into_payload)
+            .collect();
+        assert!(
+            acknowledged.lock().unwrap().is_subset(&outside),
+            "seed {seed}, {steps} steps"
+        );
+        publish_all(&runtime, &acknowledged).await;
+        end_all(&runtime).await;
+        check_whole(&topic, &runtime).await;
+        runtime.shutdown().await.unwrap();
+    };
+    sim.block_on(script).unwrap();
+    *is_done.lock().unwrap()
+}
+
+#[test]
+fn a_crash_at_any_step_of_a_runtime_with_a_file_leaves_each_value_once_in_the_end() {
+    for seed in 1..=2 {
+        let mut steps = seed;
+        while !play_in_file(seed * 1_000, steps) {
+            steps += 5;
+        }
+        assert!(steps > 30, "a play has {steps} steps");
+    }
 }
 
 #[test]

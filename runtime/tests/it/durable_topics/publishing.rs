@@ -164,7 +164,6 @@ async fn what_was_acknowledged_is_there_when_the_journal_is_opened_again() {
 }
 
 #[tokio::test]
-#[ignore = "the journal in a file keeps no topics yet"]
 async fn a_store_in_a_file_keeps_records() {
     let store = Store::new();
     let open = || store.bare().durable_topic(NUMBERS).start();

@@ -9,6 +9,7 @@ use millrun::topics::{ReadFrom, ReadFromError, RecordToken, TopicReadError};
 use millrun::{DurableTopic, Runtime, StopCause, Timestamp, Topic};
 
 use super::{NUMBERS, all, numbers, take};
+use crate::support::Store;
 
 #[tokio::test]
 async fn a_reader_that_waits_is_woken_by_the_next_record() {
@@ -252,4 +253,42 @@ async fn pages_of_one_record_are_read_in_order() {
     let read = take(&mut reader, 20).await.into_iter();
     assert!(read.map(millrun::topics::DurableRecord::into_payload).eq(0..20));
     runtime.shutdown().await.unwrap();
+}
+
+/// More than stays in memory, after a restart too: what readers find there is read by the lanes.
+#[tokio::test]
+async fn a_reader_that_is_far_behind_reads_from_the_disk_and_goes_on_with_what_is_in_memory() {
+    const TEXTS: DurableTopic<String> = Topic::named("texts").durable();
+    let store = Store::new();
+    let open = || {
+        let builder = store.bare().durable_topic(TEXTS);
+        builder.configure(|config| {
+            config.journal.topic_latest_bytes_max = 20_000;
+            config.topic_page_bytes_max = 4_000;
+        })
+    };
+    let text = |number: usize| format!("{number} {}", "x".repeat(1_000));
+    let (mut len, mut halfway) = (0, None);
+    for _ in 0..2 {
+        let runtime = open().start().await.unwrap();
+        let topic = runtime.durable_topic(TEXTS).unwrap();
+        let mut lagging = topic.read(ReadFrom::Beginning).await.unwrap();
+        for _ in 0..100 {
+            let published = topic.publish(&text(len)).await.unwrap();
+            len += 1;
+            halfway = halfway.or((len == 50).then_some(published.token()));
+        }
+        let read = take(&mut lagging, len).await.into_iter();
+        assert!(
+            read.map(millrun::topics::DurableRecord::into_payload)
+                .eq((0..len).map(text))
+        );
+        let mut behind = topic.read(ReadFrom::After(halfway.unwrap())).await.unwrap();
+        let read = take(&mut behind, len - 50).await.into_iter();
+        assert!(
+            read.map(millrun::topics::DurableRecord::into_payload)
+                .eq((50..len).map(text))
+        );
+        runtime.shutdown().await.unwrap();
+    }
 }

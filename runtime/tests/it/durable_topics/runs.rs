@@ -1,6 +1,8 @@
 //! What workflows publish to durable topics.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun::history::Event;
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
@@ -8,8 +10,11 @@ use millrun::topics::ReadFrom;
 use millrun::workflow::{PublishOutcome, PublishStepError};
 use millrun::{DurableTopic, Runtime, RuntimeBuilder, Topic, Workflow, WorkflowContext, WorkflowError};
 
+use millrun_persistence::TopicAppend;
+
 use super::{NUMBERS, all, memory, take};
 use crate::support::described;
+use crate::tapped::{Tapped, intrude};
 
 /// Publishes as many numbers, and says how that went.
 const COUNT: Workflow<u64, Vec<String>> = Workflow::named("count");
@@ -170,4 +175,54 @@ async fn before_the_commit_neither_the_turn_nor_its_record_is_there() {
         .iter()
         .filter(|event| matches!(event.event, Event::Published { .. }));
     assert_eq!(published.count(), 2);
+}
+
+/// A turn that the journal refuses takes its record with it, and the value is published by what is decided anew.
+#[tokio::test]
+async fn a_refused_turn_takes_its_record_with_it_and_the_value_is_published_once_all_the_same() {
+    const STEPS: Workflow<u64, ()> = Workflow::named("steps");
+    async fn steps(cx: WorkflowContext, len: u64) -> Result<(), WorkflowError> {
+        for number in 0..len {
+            cx.sleep(std::time::Duration::from_millis(1)).await?;
+            cx.publish(NUMBERS, number).await?;
+        }
+        Ok(())
+    }
+    for ahead in [0, 1_000] {
+        let (calls, refused) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+        let refusals = Arc::clone(&refused);
+        let journal = Tapped::new(memory(), move |journal, batch| {
+            if !batch.is_empty() && calls.fetch_add(1, Ordering::Relaxed) % 4 == 3 {
+                intrude(journal, batch, ahead);
+            }
+            let enqueued = journal.enqueue(batch)?;
+            let gone = enqueued.topic_appends.iter();
+            let gone = gone.filter(|append| **append == TopicAppend::WithTurn);
+            refusals.fetch_add(gone.count() as u64, Ordering::Relaxed);
+            Ok(enqueued)
+        });
+        journal.keep_topics();
+        let builder = Runtime::volatile().durable_topic(NUMBERS).register(STEPS, steps);
+        let builder = builder.configure(|config| config.restarts_max = 0);
+        let runtime = builder.journal(journal).start().await.unwrap();
+        for run in 0..10 {
+            let run = runtime.start(STEPS, &format!("s-{run}"), 5).await.unwrap();
+            while run.result().await.is_err() {
+                assert!(runtime.stop_cause().is_none());
+            }
+        }
+        assert!(refused.load(Ordering::Relaxed) >= 5, "{refused:?}");
+        let topic = runtime.durable_topic(NUMBERS).unwrap();
+        let mut by_run: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for record in all(&topic, &runtime, ReadFrom::Beginning).await {
+            let record = record.unwrap();
+            let of = record.key().unwrap().to_owned();
+            by_run.entry(of).or_default().push(record.into_payload());
+        }
+        assert_eq!(by_run.len(), 10);
+        for (run, values) in by_run {
+            assert_eq!(values, [0, 1, 2, 3, 4], "{run}");
+        }
+        runtime.shutdown().await.unwrap();
+    }
 }
