@@ -7,7 +7,7 @@
 //!   reader ◄── page ◄── what is in memory, or else the reader lanes ◄── news, one bell for all
 //! ```
 //!
-//! What becomes of a publish in a shard is in [`appending`](crate::shard).
+//! What becomes of a publish in a shard is in `shard/outward/appending.rs`.
 
 pub(crate) mod declared;
 pub(crate) mod handle;
