@@ -97,9 +97,9 @@ pub use topics::trigger::Trigger;
 
 pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
-    Activity, ActivityError, AnyTopic, CallError, Cancelled, ChildError, DurableTopic, InputRefused, Limits,
-    Payload, PayloadError, PromiseError, Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError,
-    Update, Workflow, WorkflowContext, WorkflowError, WrongType,
+    Activity, ActivityError, CallError, Cancelled, ChildError, DurableTopic, InputRefused, Limits, Payload,
+    PayloadError, PromiseError, PublishTarget, Query, Retry, RunFailure, Signal, SignalError, Topic,
+    TypedError, Update, Workflow, WorkflowContext, WorkflowError, WrongType,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their

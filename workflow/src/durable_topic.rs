@@ -111,7 +111,7 @@ impl<T> fmt::Debug for DurableTopic<T> {
 }
 
 /// What a workflow publishes to: a [`Topic`], or a [`DurableTopic`].
-pub trait AnyTopic: sealed::Sealed {
+pub trait PublishTarget: sealed::Sealed {
     /// What the topic carries.
     type Payload;
 
@@ -119,7 +119,7 @@ pub trait AnyTopic: sealed::Sealed {
     fn name(&self) -> &'static str;
 }
 
-impl<T> AnyTopic for Topic<T> {
+impl<T> PublishTarget for Topic<T> {
     type Payload = T;
 
     fn name(&self) -> &'static str {
@@ -127,7 +127,7 @@ impl<T> AnyTopic for Topic<T> {
     }
 }
 
-impl<T> AnyTopic for DurableTopic<T> {
+impl<T> PublishTarget for DurableTopic<T> {
     type Payload = T;
 
     fn name(&self) -> &'static str {

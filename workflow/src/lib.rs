@@ -70,7 +70,7 @@ pub use context::{
     SignalInstance, Sleep, State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
-pub use durable_topic::{AnyTopic, DurableTopic};
+pub use durable_topic::{DurableTopic, PublishTarget};
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
     SignalError, SignalInstanceError, TimeoutKind, TypedError, WorkflowError,

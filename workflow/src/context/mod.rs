@@ -50,7 +50,7 @@ pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
 use crate::retry::mix;
-use crate::{Activity, AnyTopic, Cancelled, NAME_BYTES_MAX, PayloadError, Signal, TypedError, Workflow};
+use crate::{Activity, Cancelled, NAME_BYTES_MAX, PayloadError, PublishTarget, Signal, TypedError, Workflow};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -270,7 +270,7 @@ impl WorkflowContext {
     #[track_caller]
     pub fn publish<P>(&self, topic: P, value: P::Payload) -> PublishStep
     where
-        P: AnyTopic<Payload: Serialize>,
+        P: PublishTarget<Payload: Serialize>,
     {
         PublishStep::new(
             Arc::clone(&self.shared),

@@ -97,7 +97,7 @@ impl<S: AsRef<str>> StoredHeader<S> {
 impl StoredHeader {
     /// Reads what is said of a record, and gives its payload, which shares the memory of `body`.
     pub(crate) fn decode(body: &Bytes) -> Result<(Self, Bytes), StoredRecordError> {
-        let mut left = Left(body);
+        let mut left = UnreadHeader(body);
         let version = left.array::<1>().map_err(|_| StoredRecordError::Empty)?[0];
         if version != VERSION {
             return Err(StoredRecordError::Version(version));
@@ -124,9 +124,9 @@ impl StoredHeader {
 }
 
 /// What has not been read yet.
-struct Left<'a>(&'a [u8]);
+struct UnreadHeader<'a>(&'a [u8]);
 
-impl Left<'_> {
+impl UnreadHeader<'_> {
     fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], StoredRecordError> {
         let (array, left) = self.0.split_first_chunk().ok_or(StoredRecordError::Short)?;
         self.0 = left;
