@@ -299,8 +299,10 @@ impl Shard {
         let head = instance.sequence();
         let mut turn = self.turn.take().unwrap_or_default();
         // The senders of the others have an answer, or ask again.
-        if sender == Sender::Inside {
-            self.told.note_input(run, input.clone());
+        match sender {
+            Sender::Inside => self.told.note_input(run, input.clone()),
+            Sender::Append(operation) => self.told.note_append(run, operation),
+            Sender::Outside => {}
         }
         self.shared.watch.run(self.ways.index(), run);
         let before = instance.ledger().history_len();
@@ -315,12 +317,18 @@ impl Shard {
             Ok(()) => self.adopt(run, head, &mut turn, moment).map_err(|error| {
                 // The machine is ahead of what can be recorded: it is rebuilt, and what it was
                 // told is recorded without running the code, which stays parked.
-                let kept = match sender {
-                    Sender::Inside => self.told.take_last_input(),
+                let errand = match sender {
+                    Sender::Inside => {
+                        let kept = self.told.take_last_input();
+                        kept.filter(is_sent_once).map(Errand::Input)
+                    }
+                    Sender::Append(operation) => {
+                        self.told.take_last_append();
+                        Some(Errand::Append(operation))
+                    }
                     Sender::Outside => None,
                 };
-                let errand = kept.filter(is_sent_once);
-                self.park_unrecordable(run, errand.map(Errand::Input), &error);
+                self.park_unrecordable(run, errand, &error);
                 RunError::Turn(error.to_string())
             }),
         };

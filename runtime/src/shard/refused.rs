@@ -70,6 +70,7 @@ impl Shard {
         tracing::debug!(%run, ?told, "a run is read again");
         let told_again = self.told.take_inputs(run).into_iter();
         let mut held: Vec<_> = told_again.map(Errand::Input).collect();
+        held.extend(self.told.take_appends(run).into_iter().map(Errand::Append));
         let is_ended = |entry: &mut Entry| match entry.residence {
             Residence::Ended(number) => Some(number),
             _ => None,
@@ -127,6 +128,7 @@ impl Shard {
     /// A run that began in this sweep has not begun.
     fn undo_beginning(&mut self, run: RunId, error: &TurnRefused) {
         drop(self.told.take_inputs(run));
+        drop(self.told.take_appends(run));
         let Some(id) = self.entries.get(run).map(|entry| entry.id.clone()) else {
             return;
         };

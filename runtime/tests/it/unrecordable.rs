@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use millrun::operating::{InstanceStatus, ParkReason};
 use millrun::{
-    Activity, ActivityContext, ActivityError, ResultError, RunError, RuntimeBuilder, Signal, Topic, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, ResultError, RunError, RuntimeBuilder, Signal,
+    Topic, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::support::{DOUBLE, Store, described, double};
@@ -14,6 +14,7 @@ const BLOB: Activity<String, ()> = Activity::named("blob");
 const FAILS: Activity<u64, u64> = Activity::named("fails");
 const CHILD: Workflow<u64, u64> = Workflow::named("child");
 const TOLD: Topic<u64> = Topic::named("told");
+const KEPT: DurableTopic<u64> = Topic::named("kept").durable();
 const GO: Signal<bool> = Signal::named("go");
 /// Waits for what its input says, then does more in one turn than can be recorded.
 const GREEDY: Workflow<String, u64> = Workflow::named("greedy");
@@ -56,6 +57,10 @@ async fn wait_for(cx: &WorkflowContext, what: &str) -> Result<u64, WorkflowError
             cx.publish(TOLD, 1).await?;
             14
         }
+        "a durable publish" => {
+            cx.publish(KEPT, 1).await?;
+            20
+        }
         _ => u64::from(cx.receive(GO).await?) + 15,
     })
 }
@@ -86,6 +91,7 @@ fn builder(store: &Store) -> RuntimeBuilder {
         .register(FAILS, fails)
         .register(CHILD, child)
         .topic(TOLD)
+        .durable_topic(KEPT)
         .configure(|config| {
             config.journal.turn_bytes_max = TURN_BYTES_MAX;
             config.limits.payload_bytes_max = PAYLOAD_BYTES_MAX;
@@ -100,6 +106,7 @@ async fn what_comes_once_is_recorded_without_the_code_which_goes_on_when_it_is_m
         ("a timer", 12),
         ("a child", 13),
         ("a publish", 14),
+        ("a durable publish", 20),
     ] {
         let store = Store::new();
         let runtime = builder(&store).register(GREEDY, greedy).start().await.unwrap();
@@ -120,6 +127,8 @@ async fn what_comes_once_is_recorded_without_the_code_which_goes_on_when_it_is_m
         let runtime = builder(&store).register(GREEDY, modest).start().await.unwrap();
         let run = runtime.attach(GREEDY, "g").unwrap();
         assert_eq!(run.result().await.unwrap(), expected, "{what}");
+        let records = runtime.durable_topics()[0].last;
+        assert_eq!(records, u64::from(what == "a durable publish"), "{what}");
         runtime.shutdown().await.unwrap();
     }
 }

@@ -202,12 +202,8 @@ impl Shard {
         };
         let turn = self.sweeps.turns_len();
         // A turn that cannot be recorded leaves the publish pending, and the run is told again.
-        drop(self.apply(
-            run,
-            Input::Published { operation, outcome },
-            moment,
-            Sender::Inside,
-        ));
+        let input = Input::Published { operation, outcome };
+        drop(self.apply(run, input, moment, Sender::Append(operation)));
         if !is_small || self.sweeps.turns_len() == turn {
             return;
         }

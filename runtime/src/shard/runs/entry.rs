@@ -130,6 +130,8 @@ pub(in crate::shard) enum Sender {
     Outside,
     /// A part of the runtime, which does not send it again.
     Inside,
+    /// The shard, as it [publishes](Errand::Append) to a durable topic what the run may have decided in this very sweep.
+    Append(OperationId),
 }
 
 impl Entry {

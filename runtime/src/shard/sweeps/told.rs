@@ -8,7 +8,7 @@
 //! Invariant: holds what was told since the last sweep was queued, and so no more than a sweep handles.
 
 use millrun_core::RunId;
-use millrun_workflow::Input;
+use millrun_workflow::{Input, OperationId};
 
 use super::effects::Behalf;
 use crate::mail::RunSignal;
@@ -19,6 +19,9 @@ use crate::ownership::partition_set::PartitionSet;
 #[derive(Debug, Default)]
 pub(in crate::shard) struct ToldInSweep {
     inputs: Vec<(RunId, Input)>,
+    /// What was published to durable topics, which a run may have decided in this sweep: where it decides otherwise, that is
+    /// not published.
+    appends: Vec<(RunId, OperationId)>,
     /// Signals of runs that were answered, and on behalf of which run.
     signals: Vec<(Behalf, Box<RunSignal>)>,
 }
@@ -34,6 +37,22 @@ impl ToldInSweep {
     #[inline]
     pub(in crate::shard) fn take_last_input(&mut self) -> Option<Input> {
         self.inputs.pop().map(|(_, input)| input)
+    }
+
+    /// A run has published to a durable topic.
+    pub(in crate::shard) fn note_append(&mut self, run: RunId, operation: OperationId) {
+        self.appends.push((run, operation));
+    }
+
+    /// Takes back what was published last.
+    pub(in crate::shard) fn take_last_append(&mut self) {
+        self.appends.pop();
+    }
+
+    /// Takes what a run has published, in order.
+    pub(in crate::shard) fn take_appends(&mut self, run: RunId) -> Vec<OperationId> {
+        let published = self.appends.extract_if(.., |(of, _)| *of == run);
+        published.map(|(_, operation)| operation).collect()
     }
 
     /// Takes what a run was told, in order.
@@ -57,6 +76,7 @@ impl ToldInSweep {
     /// when the partition begins anew.
     pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet) {
         self.inputs.retain(|(run, _)| !lost.contains(run.partition()));
+        self.appends.retain(|(run, _)| !lost.contains(run.partition()));
         self.signals
             .retain(|(_, signal)| !lost.contains(signal.to.partition()));
     }
@@ -65,6 +85,7 @@ impl ToldInSweep {
     #[inline]
     pub(in crate::shard) fn clear(&mut self) {
         self.inputs.clear();
+        self.appends.clear();
         self.signals.clear();
     }
 }
