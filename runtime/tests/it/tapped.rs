@@ -10,8 +10,9 @@ use millrun::host::Bell;
 use millrun_core::Sequence;
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedFound, FinishedRun, FinishedSearch,
-    Glance, History, HistoryPage, Journal, JournalFailure, Lane, Progress, ReadError, Reads, RecoveryReport,
-    Snapshot, SnapshotRefused, Stats, TopicStreams, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
+    Glance, History, HistoryPage, Journal, JournalFailure, Lane, LatestRecords, Progress, ReadError, Reads,
+    RecoveryReport, Snapshot, SnapshotRefused, Stats, TopicNumber, TopicPage, TopicRefused, TopicRetention,
+    TopicStreams, TopicSummary, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -30,6 +31,8 @@ pub(crate) struct Tapped {
     asks_always: AtomicBool,
     /// Whether it keeps topics, as its inner one does.
     keeps_topics: AtomicBool,
+    /// The record of a topic up to which none can be read.
+    damaged_until: AtomicU64,
     slow: Slow,
 }
 
@@ -75,6 +78,7 @@ impl Tapped {
             confirms_behind: AtomicU64::new(0),
             asks_always: AtomicBool::new(false),
             keeps_topics: AtomicBool::new(false),
+            damaged_until: AtomicU64::new(0),
             slow: Slow::default(),
         })
     }
@@ -82,6 +86,15 @@ impl Tapped {
     /// Keeps topics from now on.
     pub(crate) fn keep_topics(&self) {
         self.keeps_topics.store(true, Ordering::Relaxed);
+    }
+
+    /// The records of topics up to this one cannot be read from now on.
+    pub(crate) fn damage_topics(&self, until: u64) {
+        self.damaged_until.store(until, Ordering::Relaxed);
+    }
+
+    fn inner_topics(&self) -> &dyn TopicStreams {
+        self.inner.topics().unwrap()
     }
 
     /// From now on nothing becomes durable, and it does not close: as of a disk that does not answer.
@@ -159,10 +172,57 @@ impl fmt::Debug for Tapped {
     }
 }
 
+impl TopicStreams for Tapped {
+    fn declare(&self, name: &str, retention: TopicRetention) -> Result<TopicNumber, TopicRefused> {
+        self.inner_topics().declare(name, retention)
+    }
+
+    fn list(&self) -> Vec<TopicSummary> {
+        self.inner_topics().list()
+    }
+
+    fn store_number(&self) -> u64 {
+        self.inner_topics().store_number()
+    }
+
+    fn summary(&self, topic: TopicNumber) -> Option<TopicSummary> {
+        self.inner_topics().summary(topic)
+    }
+
+    fn latest(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Result<LatestRecords, ReadError> {
+        if after.get() < self.damaged_until.load(Ordering::Relaxed) {
+            return Ok(LatestRecords::Ask);
+        }
+        self.inner_topics().latest(topic, after, bytes_max)
+    }
+
+    fn read(&self, topic: TopicNumber, after: Sequence, bytes_max: usize) -> Result<TopicPage, ReadError> {
+        let until = Sequence::new(self.damaged_until.load(Ordering::Relaxed));
+        if after < until {
+            let cause = "a bad disk".into();
+            return Err(ReadError::TopicDamaged {
+                topic,
+                after,
+                until,
+                cause,
+            });
+        }
+        self.inner_topics().read(topic, after, bytes_max)
+    }
+
+    fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError> {
+        self.inner_topics().at_time(topic, time)
+    }
+}
+
 impl Journal for Tapped {
     fn topics(&self) -> Option<&dyn TopicStreams> {
-        let topics = self.inner.topics();
-        topics.filter(|_| self.keeps_topics.load(Ordering::Relaxed))
+        self.keeps_topics.load(Ordering::Relaxed).then_some(self)
     }
 
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {

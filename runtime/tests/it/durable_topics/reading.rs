@@ -7,9 +7,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use millrun::topics::{ReadFrom, ReadFromError, RecordToken, TopicReadError};
 use millrun::{DurableTopic, Runtime, StopCause, Timestamp, Topic};
+use millrun_persistence::Journal;
 
 use super::{NUMBERS, all, numbers, take};
 use crate::support::Store;
+use crate::tapped::Tapped;
 
 #[tokio::test]
 async fn a_reader_that_waits_is_woken_by_the_next_record() {
@@ -291,4 +293,30 @@ async fn a_reader_that_is_far_behind_reads_from_the_disk_and_goes_on_with_what_i
         );
         runtime.shutdown().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn damaged_records_are_told_with_their_count_and_reading_goes_on_behind_them() {
+    let journal = Tapped::new(super::memory(), |journal: &dyn Journal, batch| {
+        journal.enqueue(batch)
+    });
+    journal.keep_topics();
+    let builder = Runtime::volatile()
+        .durable_topic(NUMBERS)
+        .journal(journal.clone());
+    let runtime = builder.start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    for number in 1..=5 {
+        topic.publish(&number).await.unwrap();
+    }
+    journal.damage_topics(3);
+    let mut reader = topic.read(ReadFrom::Beginning).await.unwrap();
+    let error = reader.next().await.unwrap_err();
+    assert!(
+        matches!(&error, TopicReadError::Damaged { count: 3, cause } if cause == "a bad disk"),
+        "{error:?}"
+    );
+    let read = take(&mut reader, 2).await.into_iter();
+    assert!(read.map(millrun::topics::DurableRecord::into_payload).eq([4, 5]));
+    runtime.shutdown().await.unwrap();
 }
