@@ -15,5 +15,9 @@ pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord};
 pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;
 pub use durable::stored::RECORD_TEXT_BYTES_MAX;
+pub use durable::subscription::{
+    AckSaved, DurableSubscription, LeaseLost, RecordDelivery, SendBackError, SubscribeRecords,
+    SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
+};
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use millrun_persistence::TopicRetention;

@@ -8,6 +8,7 @@ use millrun_persistence::{Journal, TopicNumber, TopicRetention};
 use millrun_workflow::DurableTopic;
 
 use super::news::TopicNews;
+use super::subscription::OpenSubscriptions;
 use crate::OpenError;
 
 /// What a builder is told of a durable topic.
@@ -101,6 +102,7 @@ pub(crate) struct DurableTopics {
     by_name: BTreeMap<&'static str, (KnownTopic, DeclaredTopic)>,
     /// `None` if there are none.
     news: Option<Arc<TopicNews>>,
+    pub(super) subscriptions: OpenSubscriptions,
 }
 
 impl DurableTopics {
@@ -141,6 +143,7 @@ impl DurableTopics {
         Ok(Self {
             by_name: known,
             news: Some(TopicNews::of(journal)),
+            subscriptions: OpenSubscriptions::default(),
         })
     }
 
@@ -156,6 +159,11 @@ impl DurableTopics {
             return None;
         }
         self.by_name.get(name).map(|(known, _)| known.number)
+    }
+
+    /// What is known of the durable topic of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<KnownTopic> {
+        self.by_name.get(name).map(|(known, _)| *known)
     }
 
     /// What is known of a topic that was declared like this.

@@ -19,6 +19,7 @@ use crate::inner::Inner;
 pub struct DurableTopicHandle<T> {
     pub(super) inner: Arc<Inner>,
     pub(super) known: KnownTopic,
+    pub(super) name: &'static str,
     payload: PhantomData<fn(T) -> T>,
 }
 
@@ -27,6 +28,7 @@ impl<T> Clone for DurableTopicHandle<T> {
         Self {
             inner: Arc::clone(&self.inner),
             known: self.known,
+            name: self.name,
             payload: PhantomData,
         }
     }
@@ -88,6 +90,7 @@ impl Runtime {
         Ok(DurableTopicHandle {
             inner: Arc::clone(self.inner()),
             known,
+            name: topic.topic().name(),
             payload: PhantomData,
         })
     }

@@ -16,4 +16,5 @@ pub(crate) mod publish;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod stored;
+pub(crate) mod subscription;
 pub(crate) mod token;

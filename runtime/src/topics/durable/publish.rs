@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use millrun_core::{Cause, Partition, Sequence, TraceContext};
+use millrun_persistence::TopicNumber;
 use millrun_workflow::{Payload, PayloadError};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -51,6 +52,10 @@ pub struct PublishedRecord {
 }
 
 impl PublishedRecord {
+    pub(super) fn new(token: RecordToken, is_repeat: bool) -> Self {
+        Self { token, is_repeat }
+    }
+
     /// Its place.
     #[must_use]
     pub fn token(&self) -> RecordToken {
@@ -216,22 +221,52 @@ impl<'a> PublishRecord<'a> {
             Err(error) => return Err(error.clone().into()),
         };
         self.check(&payload)?;
-        let (reply, answer) = oneshot::channel();
-        let request = Request::Append(Box::new(AppendRequest {
+        let record = RecordToAppend {
             topic: self.known.number,
             partition,
             id: self.id.map(|id| xxh3_128(id.as_bytes())),
             header: self.header.encode(),
             payload,
-            reply,
-        }));
-        let door = self.inner.doors.of(partition);
-        let (sequence, is_repeat) = self.inner.ask_at(door, request, answer).await?;
+        };
+        let (sequence, is_repeat) = append_record(self.inner, record).await?;
         Ok(PublishedRecord {
             token: RecordToken::new(self.known.store, self.known.number, sequence),
             is_repeat,
         })
     }
+}
+
+/// A record that is to be appended by itself.
+pub(super) struct RecordToAppend {
+    pub(super) topic: TopicNumber,
+    pub(super) partition: Partition,
+    pub(super) id: Option<u128>,
+    pub(super) header: Vec<u8>,
+    pub(super) payload: Payload,
+}
+
+/// Has the shard that owns its partition append a record; waits until it is durable.
+pub(super) async fn append_record(
+    inner: &Inner,
+    record: RecordToAppend,
+) -> Result<Appended, DurablePublishError> {
+    let (reply, answer) = oneshot::channel();
+    let RecordToAppend {
+        topic,
+        partition,
+        id,
+        header,
+        payload,
+    } = record;
+    let request = Request::Append(Box::new(AppendRequest {
+        topic,
+        partition,
+        id,
+        header,
+        payload,
+        reply,
+    }));
+    inner.ask_at(inner.doors.of(partition), request, answer).await
 }
 
 /// How many bytes the payload of a record may have where a turn has this many.

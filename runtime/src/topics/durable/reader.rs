@@ -160,7 +160,7 @@ impl Inner {
     }
 }
 
-impl<T: DeserializeOwned> TopicReader<T> {
+impl<T> TopicReader<T> {
     pub(super) async fn open(
         inner: Arc<Inner>,
         known: KnownTopic,
@@ -191,44 +191,38 @@ impl<T: DeserializeOwned> TopicReader<T> {
             }
         };
         Ok(Self {
+            not_before,
+            ..Self::behind(inner, known, after)
+        })
+    }
+
+    /// A reader that begins behind this record.
+    pub(super) fn behind(inner: Arc<Inner>, known: KnownTopic, after: Sequence) -> Self {
+        Self {
             inner,
             known,
             after,
             records: None,
             chunks: Vec::new().into_iter(),
             dropped: 0,
-            not_before,
+            not_before: None,
             payload: PhantomData,
-        })
+        }
     }
 
-    /// Waits for the next record.
-    ///
-    /// # Errors
-    /// What there is in place of a record, see [`TopicReadError`]: the next call goes on behind it.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Result<DurableRecord<T>, TopicReadError> {
+    /// The last record that was given or told of.
+    pub(super) fn read_through(&self) -> Sequence {
+        self.after
+    }
+
+    /// Waits for the next record, as it stands in the journal; see [`next`](Self::next).
+    pub(super) async fn next_raw(&mut self) -> Result<TopicRecord, TopicReadError> {
         loop {
-            if let Some(next) = self.in_hand() {
+            if let Some(next) = self.raw_in_hand() {
                 return next;
             }
             self.turn_page().await?;
         }
-    }
-
-    /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped), behind that error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<DurableRecord<T>, TopicReadError>> + Send
-    where
-        T: Send,
-    {
-        stream::unfold(Some(self), |reader| async {
-            let mut reader = reader?;
-            let next = reader.next().await;
-            let is_last = matches!(next, Err(TopicReadError::Stopped(_)));
-            Some((next, (!is_last).then_some(reader)))
-        })
     }
 
     /// Behind which record the next one is read: `None` before the first of a topic.
@@ -241,8 +235,8 @@ impl<T: DeserializeOwned> TopicReader<T> {
         RecordToken::new(self.known.store, self.known.number, sequence)
     }
 
-    /// What is next of the page in hand.
-    fn in_hand(&mut self) -> Option<Result<DurableRecord<T>, TopicReadError>> {
+    /// What is next of the page in hand, if there is anything.
+    pub(super) fn raw_in_hand(&mut self) -> Option<Result<TopicRecord, TopicReadError>> {
         if let Some(count) = self.take_dropped() {
             return Some(Err(TopicReadError::Dropped { count }));
         }
@@ -263,7 +257,7 @@ impl<T: DeserializeOwned> TopicReader<T> {
                 continue;
             }
             self.not_before = None;
-            return Some(self.decode(record));
+            return Some(Ok(record));
         }
     }
 
@@ -271,20 +265,6 @@ impl<T: DeserializeOwned> TopicReader<T> {
         let count = std::mem::take(&mut self.dropped);
         self.after = Sequence::new(self.after.get() + count);
         (count > 0).then_some(count)
-    }
-
-    fn decode(&self, record: TopicRecord) -> Result<DurableRecord<T>, TopicReadError> {
-        let token = self.token(record.sequence);
-        let undecodable = |problem: String| TopicReadError::Undecodable { token, problem };
-        let (header, payload) =
-            StoredHeader::decode(&record.body).map_err(|error| undecodable(error.to_string()))?;
-        let payload = Payload::from_bytes(payload).decode();
-        Ok(DurableRecord {
-            token,
-            time: record.time,
-            header,
-            payload: payload.map_err(|error| undecodable(error.to_string()))?,
-        })
     }
 
     /// Takes the next page in hand, which may mean waiting for a record.
@@ -343,5 +323,46 @@ impl<T: DeserializeOwned> TopicReader<T> {
                 cause: error.to_string(),
             }),
         }
+    }
+}
+
+impl<T: DeserializeOwned> TopicReader<T> {
+    /// Waits for the next record.
+    ///
+    /// # Errors
+    /// What there is in place of a record, see [`TopicReadError`]: the next call goes on behind it.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<DurableRecord<T>, TopicReadError> {
+        let record = self.next_raw().await?;
+        self.decode(record)
+    }
+
+    /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped), behind that error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<DurableRecord<T>, TopicReadError>> + Send
+    where
+        T: Send,
+    {
+        stream::unfold(Some(self), |reader| async {
+            let mut reader = reader?;
+            let next = reader.next().await;
+            let is_last = matches!(next, Err(TopicReadError::Stopped(_)));
+            Some((next, (!is_last).then_some(reader)))
+        })
+    }
+
+    fn decode(&self, record: TopicRecord) -> Result<DurableRecord<T>, TopicReadError> {
+        let token = self.token(record.sequence);
+        let undecodable = |problem: String| TopicReadError::Undecodable { token, problem };
+        let (header, payload) =
+            StoredHeader::decode(&record.body).map_err(|error| undecodable(error.to_string()))?;
+        let payload = Payload::from_bytes(payload).decode();
+        Ok(DurableRecord {
+            token,
+            time: record.time,
+            header,
+            payload: payload.map_err(|error| undecodable(error.to_string()))?,
+        })
     }
 }

@@ -6,6 +6,7 @@ mod moving;
 mod publishing;
 mod reading;
 mod runs;
+mod subscribing;
 
 use std::sync::Arc;
 

@@ -1,0 +1,256 @@
+//! A consumer of a durable subscription.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::stream::{self, Stream};
+use millrun_core::{Sequence, Timestamp};
+use millrun_workflow::Payload;
+use serde::de::DeserializeOwned;
+
+use super::deliveries::LeasedRecord;
+use super::delivery::RecordDelivery;
+use super::shared::{SubscriptionLost, SubscriptionShared};
+use crate::topics::durable::reader::TopicReadError;
+use crate::topics::durable::record::DurableRecord;
+use crate::topics::durable::stored::StoredHeader;
+use crate::topics::durable::token::RecordToken;
+
+/// Why a subscription has no record to give. Behind [`Missed`](Self::Missed) the next call goes on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscriptionReadError {
+    /// Records are not given: retention had dropped them, or they are damaged or cannot be decoded. The subscription is done
+    /// with them, and has counted them ([`SubscriptionStatus::missed`]).
+    #[error("records are passed over")]
+    Missed(#[source] TopicReadError),
+    /// The subscription does not go on here.
+    #[error(transparent)]
+    Lost(#[from] SubscriptionLost),
+}
+
+/// How a subscription stands, at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriptionStatus {
+    /// All records up to this one are acknowledged.
+    pub acknowledged_through: Sequence,
+    /// How many records of the topic are not acknowledged.
+    pub lag: u64,
+    /// How many of them the subscription has in hand: given to consumers, waiting to be given again, or behind their key.
+    pub in_hand: usize,
+    /// How many of those are given to consumers.
+    pub leased: usize,
+    /// The first that it has in hand, with the time at which it was appended.
+    pub oldest: Option<(Sequence, Timestamp)>,
+    /// How many were passed over since the subscription was opened here.
+    pub missed: u64,
+}
+
+/// A consumer of a durable subscription; made by [`DurableTopicHandle::subscribe`](crate::topics::DurableTopicHandle::subscribe).
+/// Clones are consumers of the same subscription, and share its records. It keeps the runtime alive, as a handle does.
+pub struct DurableSubscription<T> {
+    shared: Arc<SubscriptionShared>,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for DurableSubscription<T> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared))
+    }
+}
+
+impl<T> std::fmt::Debug for DurableSubscription<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DurableSubscription").field(&self.shared).finish()
+    }
+}
+
+impl<T> DurableSubscription<T> {
+    pub(super) fn new(shared: Arc<SubscriptionShared>) -> Self {
+        Self {
+            shared,
+            payload: PhantomData,
+        }
+    }
+
+    /// How the subscription stands.
+    #[must_use]
+    pub fn status(&self) -> SubscriptionStatus {
+        let streams = self.shared.inner.shared.journal.topics();
+        let last = streams.and_then(|streams| streams.summary(self.shared.topic.number));
+        let last = last.map_or(0, |summary| summary.last.get());
+        let state = self.shared.lock();
+        let acknowledged = state.in_hand.acknowledged();
+        let through = acknowledged.through();
+        SubscriptionStatus {
+            acknowledged_through: Sequence::new(through),
+            lag: last.saturating_sub(through + acknowledged.len_behind()),
+            in_hand: state.in_hand.len(),
+            leased: state.in_hand.leased_len(),
+            oldest: state
+                .in_hand
+                .oldest()
+                .map(|(sequence, time)| (Sequence::new(sequence), time)),
+            missed: state.missed,
+        }
+    }
+}
+
+impl<T: DeserializeOwned> DurableSubscription<T> {
+    /// Waits for the next record that may be given: one that has come back, or the next of the topic.
+    ///
+    /// # Errors
+    /// What there is in place of a record, see [`SubscriptionReadError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&self) -> Result<RecordDelivery<T>, SubscriptionReadError> {
+        loop {
+            let mut changed = pin!(self.shared.changed.notified());
+            // Listed before it looks.
+            changed.as_mut().enable();
+            let now = self.shared.inner.shared.host.now();
+            let (leased, due, has_room, is_changed) = {
+                let mut state = self.shared.lock();
+                if let Some(told) = state.told.pop_front() {
+                    return Err(SubscriptionReadError::Missed(told));
+                }
+                if let Some(lost) = &state.lost {
+                    return Err(lost.clone().into());
+                }
+                let leased = state.in_hand.give(now);
+                state.is_waited_for |= leased.is_none();
+                let is_changed = state.in_hand.version() != state.saved;
+                (
+                    leased,
+                    state.in_hand.next_due(),
+                    state.in_hand.has_room(),
+                    is_changed,
+                )
+            };
+            // Leases that have ended leave something to be kept.
+            if is_changed {
+                self.shared.to_save.notify_one();
+            }
+            if let Some(leased) = leased {
+                match self.decode(&leased) {
+                    Ok(record) => return Ok(RecordDelivery::new(record, Arc::clone(&self.shared), leased)),
+                    Err(error) => self.pass_over(&leased, error),
+                }
+                continue;
+            }
+            let sleep = due.map(|due| self.shared.inner.shared.host.sleep_until(due));
+            let mut sleep = sleep;
+            let mut stopped = Box::pin(self.shared.inner.stop.stopped());
+            let mut read = pin!(async {
+                match has_room {
+                    true => self.take_in().await,
+                    false => std::future::pending().await,
+                }
+            });
+            let stopped = poll_fn(|cx| {
+                if changed.as_mut().poll(cx).is_ready() || read.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                if let Some(sleep) = &mut sleep
+                    && sleep.as_mut().poll(cx).is_ready()
+                {
+                    return Poll::Ready(None);
+                }
+                stopped.as_mut().poll(cx).map(Some)
+            });
+            if let Some(cause) = stopped.await {
+                return Err(SubscriptionLost::from(cause).into());
+            }
+        }
+    }
+
+    /// The same as a stream, which ends when the subscription is [lost](SubscriptionReadError::Lost), behind that error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, SubscriptionReadError>> + Send
+    where
+        T: Send,
+    {
+        stream::unfold(Some(self), |consumer| async {
+            let consumer = consumer?;
+            let next = consumer.next().await;
+            let is_last = matches!(next, Err(SubscriptionReadError::Lost(_)));
+            Some((next, (!is_last).then_some(consumer)))
+        })
+    }
+
+    /// Takes records in hand: waits for one, and takes as many as there are and have room.
+    async fn take_in(&self) {
+        let mut reader = self.shared.reader.lock().await;
+        let before = reader.read_through().get();
+        let first = reader.next_raw().await;
+        let mut state = self.shared.lock();
+        let mut next = Some(first);
+        while let Some(read) = next {
+            match read {
+                Ok(record) => {
+                    let header = StoredHeader::decode(&record.body);
+                    let key = header.ok().and_then(|(header, _)| header.key);
+                    state.in_hand.take_in(record, key.as_deref());
+                }
+                Err(TopicReadError::Stopped(cause)) => {
+                    state.lost.get_or_insert(cause.into());
+                }
+                Err(error) => {
+                    let through = reader.read_through().get();
+                    let count = match &error {
+                        TopicReadError::Dropped { count } | TopicReadError::Damaged { count, .. } => *count,
+                        _ => 0,
+                    };
+                    state.missed += count;
+                    let first = (through + 1).saturating_sub(count).max(before + 1);
+                    state.in_hand.pass_over(first, through);
+                    state.told.push_back(error);
+                }
+            }
+            next = if state.in_hand.has_room() && state.told.is_empty() {
+                reader.raw_in_hand()
+            } else {
+                None
+            };
+        }
+        drop(state);
+        self.shared.changed.notify_waiters();
+    }
+
+    fn decode(&self, leased: &LeasedRecord) -> Result<DurableRecord<T>, TopicReadError> {
+        let topic = self.shared.topic;
+        let token = RecordToken::new(topic.store, topic.number, leased.record.sequence);
+        let undecodable = |problem: String| TopicReadError::Undecodable { token, problem };
+        let (header, payload) =
+            StoredHeader::decode(&leased.record.body).map_err(|error| undecodable(error.to_string()))?;
+        let payload = Payload::from_bytes(payload).decode();
+        let payload = payload.map_err(|error| undecodable(error.to_string()))?;
+        Ok(DurableRecord {
+            token,
+            time: leased.record.time,
+            header,
+            payload,
+        })
+    }
+
+    /// A record cannot be given to a consumer of this type: it goes to the undelivered ones, if there is a topic for them, and is
+    /// told otherwise.
+    fn pass_over(&self, leased: &LeasedRecord, error: TopicReadError) {
+        let mut state = self.shared.lock();
+        let (sequence, lease) = (leased.record.sequence.get(), leased.lease);
+        state.missed += 1;
+        if self.shared.undelivered.is_some() {
+            state.in_hand.spend(sequence, lease, &error.to_string());
+        } else {
+            let now = self.shared.inner.shared.host.now();
+            // Its lease began just now; where it has ended all the same, it comes again.
+            if state.in_hand.acknowledge(sequence, lease, now).is_ok() {
+                state.told.push_back(error);
+            }
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! What a subscription has in hand: which records were given to whom until when, and which wait.
+//!
+//! ```text
+//!   taken in ──► ready ──► leased ──► acknowledged
+//!      │           ▲          │ time is up, or sent back
+//!      └─► held ───┘          ├──► paused ──► ready
+//!      behind its key         └──► spent, after so many deliveries ──► buried, which acknowledges it
+//! ```
+//!
+//! Pure: time comes in as an argument. A key has one record at a time that is not held.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use millrun_core::Timestamp;
+use millrun_persistence::TopicRecord;
+
+use super::acknowledged::Acknowledged;
+use super::config::SubscriptionBounds;
+
+/// The longest error that is kept of a delivery, in bytes.
+const ERROR_BYTES_MAX: usize = 512;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RecordsInHand {
+    bounds: SubscriptionBounds,
+    acknowledged: Acknowledged,
+    in_hand: BTreeMap<u64, InHand>,
+    /// Records that can be given now.
+    ready: BTreeSet<u64>,
+    /// When leases and pauses end.
+    due: BTreeSet<(Timestamp, u64)>,
+    /// Records that are held behind another of their key, in order.
+    held: HashMap<Box<str>, VecDeque<u64>>,
+    /// Records that are to be buried.
+    spent: VecDeque<u64>,
+    /// How often records were delivered before this process, and why they came back.
+    earlier: BTreeMap<u64, Returned>,
+    next_lease: u64,
+    /// Grows with all that is to be kept.
+    version: u64,
+}
+
+/// A record that has come back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Returned {
+    pub(crate) deliveries: u32,
+    pub(crate) error: Option<Box<str>>,
+}
+
+#[derive(Debug)]
+struct InHand {
+    record: TopicRecord,
+    key: Option<Box<str>>,
+    returned: Returned,
+    state: InHandState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InHandState {
+    Held,
+    Ready,
+    Leased { lease: u64, until: Timestamp },
+    Paused { until: Timestamp },
+    Spent,
+}
+
+/// A record that is given to a consumer.
+#[derive(Debug)]
+pub(crate) struct LeasedRecord {
+    pub(crate) record: TopicRecord,
+    pub(crate) lease: u64,
+    /// How often it has been given, this time included.
+    pub(crate) deliveries: u32,
+    pub(crate) last_error: Option<Box<str>>,
+}
+
+/// The lease of a delivery is over: the record is somebody else's, or acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotLeased;
+
+impl RecordsInHand {
+    pub(crate) fn new(
+        bounds: SubscriptionBounds,
+        acknowledged: Acknowledged,
+        earlier: BTreeMap<u64, Returned>,
+    ) -> Self {
+        Self {
+            bounds,
+            acknowledged,
+            in_hand: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            due: BTreeSet::new(),
+            held: HashMap::new(),
+            spent: VecDeque::new(),
+            earlier,
+            next_lease: 1,
+            version: 0,
+        }
+    }
+
+    pub(crate) fn acknowledged(&self) -> &Acknowledged {
+        &self.acknowledged
+    }
+
+    /// Grows with all that is to be kept.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What is to be kept of records that have come back.
+    pub(crate) fn returned(&self) -> impl Iterator<Item = (u64, &Returned)> + '_ {
+        let in_hand = self
+            .in_hand
+            .iter()
+            .map(|(sequence, in_hand)| (*sequence, &in_hand.returned));
+        let earlier = self
+            .earlier
+            .iter()
+            .map(|(sequence, returned)| (*sequence, returned));
+        in_hand
+            .filter(|(_, returned)| returned.deliveries > 0)
+            .chain(earlier)
+    }
+
+    /// How many records it has in hand.
+    pub(crate) fn len(&self) -> usize {
+        self.in_hand.len()
+    }
+
+    /// How many of them are given to consumers.
+    pub(crate) fn leased_len(&self) -> usize {
+        let is_leased = |in_hand: &&InHand| matches!(in_hand.state, InHandState::Leased { .. });
+        self.in_hand.values().filter(is_leased).count()
+    }
+
+    /// The first record that is not acknowledged and in hand, with the time at which it was appended.
+    pub(crate) fn oldest(&self) -> Option<(u64, Timestamp)> {
+        let (sequence, in_hand) = self.in_hand.first_key_value()?;
+        Some((*sequence, in_hand.record.time))
+    }
+
+    /// Whether there is room for another record.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_hand.len() < self.bounds.in_flight_max
+    }
+
+    /// Takes a record in, unless it is acknowledged. They come in the order of their sequences.
+    pub(crate) fn take_in(&mut self, record: TopicRecord, key: Option<&str>) {
+        let sequence = record.sequence.get();
+        if self.acknowledged.has(sequence) {
+            return;
+        }
+        let key: Option<Box<str>> = key.filter(|_| self.bounds.is_ordered).map(Into::into);
+        let mut is_held = false;
+        if let Some(key) = &key {
+            match self.held.get_mut(key) {
+                Some(held) => {
+                    held.push_back(sequence);
+                    is_held = true;
+                }
+                None => {
+                    self.held.insert(key.clone(), VecDeque::new());
+                }
+            }
+        }
+        let returned = self.earlier.remove(&sequence).unwrap_or_default();
+        let in_hand = InHand {
+            record,
+            key,
+            returned,
+            state: InHandState::Held,
+        };
+        self.in_hand.insert(sequence, in_hand);
+        if !is_held {
+            self.release(sequence);
+        }
+    }
+
+    /// A record that was held may be given, or is to be buried if it was given too often before this process.
+    fn release(&mut self, sequence: u64) {
+        let Some(in_hand) = self.in_hand.get_mut(&sequence) else {
+            return;
+        };
+        if self.bounds.is_spent(&in_hand.returned) {
+            in_hand.state = InHandState::Spent;
+            self.spent.push_back(sequence);
+        } else {
+            in_hand.state = InHandState::Ready;
+            self.ready.insert(sequence);
+        }
+    }
+
+    /// Records of this range are not there: nobody waits for them.
+    pub(crate) fn pass_over(&mut self, first: u64, last: u64) {
+        self.acknowledged.add_range(first, last);
+        self.earlier
+            .retain(|sequence, _| *sequence < first || *sequence > last);
+        self.version += 1;
+    }
+
+    /// Ends the leases and pauses that are over at `now`.
+    fn wake(&mut self, now: Timestamp) {
+        while let Some((until, sequence)) = self.due.first().copied()
+            && until <= now
+        {
+            self.due.remove(&(until, sequence));
+            let is_leased = |in_hand: &InHand| matches!(in_hand.state, InHandState::Leased { .. });
+            if self.in_hand.get(&sequence).is_some_and(is_leased) {
+                self.come_back(sequence, None, Some("its lease has ended without an answer"));
+            } else if let Some(in_hand) = self.in_hand.get_mut(&sequence) {
+                in_hand.state = InHandState::Ready;
+                self.ready.insert(sequence);
+            }
+        }
+    }
+
+    /// Gives the next record, until its lease ends.
+    pub(crate) fn give(&mut self, now: Timestamp) -> Option<LeasedRecord> {
+        self.wake(now);
+        let sequence = self.ready.pop_first()?;
+        let in_hand = self.in_hand.get_mut(&sequence)?;
+        let (lease, until) = (self.next_lease, now + self.bounds.lease);
+        self.next_lease += 1;
+        in_hand.state = InHandState::Leased { lease, until };
+        self.due.insert((until, sequence));
+        Some(LeasedRecord {
+            record: in_hand.record.clone(),
+            lease,
+            deliveries: in_hand.returned.deliveries + 1,
+            last_error: in_hand.returned.error.clone(),
+        })
+    }
+
+    /// When a lease or a pause ends next.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(until, _)| *until)
+    }
+
+    fn leased(&mut self, sequence: u64, lease: u64) -> Result<&mut InHand, NotLeased> {
+        let in_hand = self.in_hand.get_mut(&sequence).ok_or(NotLeased)?;
+        match in_hand.state {
+            InHandState::Leased { lease: present, .. } if present == lease => Ok(in_hand),
+            _ => Err(NotLeased),
+        }
+    }
+
+    /// The consumer is done with a record.
+    pub(crate) fn acknowledge(&mut self, sequence: u64, lease: u64, now: Timestamp) -> Result<(), NotLeased> {
+        self.wake(now);
+        self.leased(sequence, lease)?;
+        self.finish(sequence);
+        Ok(())
+    }
+
+    /// The consumer is done with a record, and with all that are leased of those before it.
+    pub(crate) fn acknowledge_through(
+        &mut self,
+        sequence: u64,
+        lease: u64,
+        now: Timestamp,
+    ) -> Result<(), NotLeased> {
+        self.acknowledge(sequence, lease, now)?;
+        let before = self.in_hand.range(..sequence);
+        let leased = before.filter(|(_, in_hand)| matches!(in_hand.state, InHandState::Leased { .. }));
+        let leased: Vec<_> = leased.map(|(sequence, _)| *sequence).collect();
+        for sequence in leased {
+            self.finish(sequence);
+        }
+        Ok(())
+    }
+
+    /// The consumer gives a record back, to be given again after `pause`.
+    pub(crate) fn send_back(
+        &mut self,
+        sequence: u64,
+        lease: u64,
+        (pause, error, now): (Duration, &str, Timestamp),
+    ) -> Result<(), NotLeased> {
+        self.wake(now);
+        self.leased(sequence, lease)?;
+        let until = (!pause.is_zero()).then(|| now + pause);
+        self.come_back(sequence, until, Some(error));
+        Ok(())
+    }
+
+    /// A record that was given comes back, and can be given from `until` on.
+    fn come_back(&mut self, sequence: u64, until: Option<Timestamp>, error: Option<&str>) {
+        let Some(in_hand) = self.in_hand.get_mut(&sequence) else {
+            return;
+        };
+        if let InHandState::Leased { until, .. } = in_hand.state {
+            self.due.remove(&(until, sequence));
+        }
+        in_hand.returned.deliveries = in_hand.returned.deliveries.saturating_add(1);
+        in_hand.returned.error = error.map(|error| cut(error).into());
+        self.version += 1;
+        let is_spent = self.bounds.is_spent(&in_hand.returned);
+        in_hand.state = match until {
+            _ if is_spent => {
+                self.spent.push_back(sequence);
+                InHandState::Spent
+            }
+            Some(until) => {
+                self.due.insert((until, sequence));
+                InHandState::Paused { until }
+            }
+            None => {
+                self.ready.insert(sequence);
+                InHandState::Ready
+            }
+        };
+    }
+
+    /// A record that no consumer can take is to be buried at once.
+    pub(crate) fn spend(&mut self, sequence: u64, lease: u64, error: &str) {
+        if let Ok(in_hand) = self.leased(sequence, lease) {
+            let deliveries = in_hand.returned.deliveries + 1;
+            in_hand.returned = Returned {
+                deliveries,
+                error: Some(cut(error).into()),
+            };
+            if let InHandState::Leased { until, .. } = in_hand.state {
+                in_hand.state = InHandState::Spent;
+                self.due.remove(&(until, sequence));
+            }
+            self.spent.push_back(sequence);
+            self.version += 1;
+        }
+    }
+
+    /// The next record to be buried, with what it came back for. It stays the next until it is [buried](Self::buried).
+    pub(crate) fn next_spent(&self) -> Option<(&TopicRecord, &Returned)> {
+        let in_hand = self.in_hand.get(self.spent.front()?)?;
+        Some((&in_hand.record, &in_hand.returned))
+    }
+
+    /// The record that was to be buried next is.
+    pub(crate) fn buried(&mut self) {
+        if let Some(sequence) = self.spent.pop_front() {
+            self.finish(sequence);
+        }
+    }
+
+    /// Nobody waits for a record any more; the next of its key may be given.
+    fn finish(&mut self, sequence: u64) {
+        let Some(in_hand) = self.in_hand.remove(&sequence) else {
+            return;
+        };
+        match in_hand.state {
+            InHandState::Leased { until, .. } | InHandState::Paused { until } => {
+                self.due.remove(&(until, sequence));
+            }
+            InHandState::Ready | InHandState::Held | InHandState::Spent => {}
+        }
+        self.acknowledged.add(sequence);
+        self.version += 1;
+        let Some(key) = in_hand.key else { return };
+        let next = self.held.get_mut(&key).and_then(VecDeque::pop_front);
+        match next {
+            Some(next) => self.release(next),
+            None => {
+                self.held.remove(&key);
+            }
+        }
+    }
+}
+
+impl SubscriptionBounds {
+    /// Whether a record that has come back so often is not given again.
+    fn is_spent(&self, returned: &Returned) -> bool {
+        self.deliveries_max.is_some_and(|max| returned.deliveries >= max)
+    }
+}
+
+/// As much of an error as is kept.
+fn cut(error: &str) -> &str {
+    let mut end = error.len().min(ERROR_BYTES_MAX);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    &error[..end]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! A record that a subscription has given to a consumer, and its answer.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::deliveries::{LeasedRecord, NotLeased};
+use super::shared::{SubscriptionLost, SubscriptionShared, SubscriptionState};
+use crate::topics::durable::record::DurableRecord;
+
+/// The lease of a delivery has ended before its answer: the record was or will be given again, or is acknowledged. Nothing
+/// has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lease of this delivery has ended: the record is given again")]
+pub struct LeaseLost;
+
+impl From<NotLeased> for LeaseLost {
+    fn from(_: NotLeased) -> Self {
+        Self
+    }
+}
+
+/// A record of a durable topic that is given to a consumer, until it answers or its lease ends.
+///
+/// Dropped without an answer, it is given again when the lease has ended.
+pub struct RecordDelivery<T> {
+    record: DurableRecord<T>,
+    shared: Arc<SubscriptionShared>,
+    lease: u64,
+    deliveries: u32,
+    last_error: Option<Box<str>>,
+}
+
+impl<T: fmt::Debug> fmt::Debug for RecordDelivery<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordDelivery")
+            .field("record", &self.record)
+            .field("deliveries", &self.deliveries)
+            .field("last_error", &self.last_error)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> RecordDelivery<T> {
+    pub(super) fn new(
+        record: DurableRecord<T>,
+        shared: Arc<SubscriptionShared>,
+        leased: LeasedRecord,
+    ) -> Self {
+        Self {
+            record,
+            shared,
+            lease: leased.lease,
+            deliveries: leased.deliveries,
+            last_error: leased.last_error,
+        }
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn record(&self) -> &DurableRecord<T> {
+        &self.record
+    }
+
+    /// What it carries.
+    #[must_use]
+    pub fn payload(&self) -> &T {
+        self.record.payload()
+    }
+
+    /// How often the record has been given, this time included, as far as the journal has been told: deliveries whose lease
+    /// was cut off by the end of the process do not count.
+    #[must_use]
+    pub fn deliveries(&self) -> u32 {
+        self.deliveries
+    }
+
+    /// Why it was given back the last time.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// The consumer is done with the record. What this gives completes when the journal holds that, so that the record is
+    /// never given again; it may be dropped, and the acknowledgement goes with the next commit of the subscription all the
+    /// same, unless the process ends before.
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the lease had ended.
+    pub fn ack(self) -> Result<AckSaved, LeaseLost> {
+        let (sequence, lease, now) = self.named();
+        self.answer(|state| state.in_hand.acknowledge(sequence, lease, now))
+    }
+
+    /// As [`ack`](Self::ack), of this record and of all that are given to consumers of those before it.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack).
+    pub fn ack_through(self) -> Result<AckSaved, LeaseLost> {
+        let (sequence, lease, now) = self.named();
+        self.answer(|state| state.in_hand.acknowledge_through(sequence, lease, now))
+    }
+
+    /// The consumer cannot take the record now, and says why: it is given again after `pause`, to any consumer. Of the error
+    /// 512 bytes are kept.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack).
+    pub fn send_back(self, pause: Duration, error: &str) -> Result<AckSaved, LeaseLost> {
+        let (sequence, lease, now) = self.named();
+        self.answer(|state| state.in_hand.send_back(sequence, lease, (pause, error, now)))
+    }
+
+    fn named(&self) -> (u64, u64, millrun_core::Timestamp) {
+        let sequence = self.record.token().sequence().get();
+        (sequence, self.lease, self.shared.inner.shared.host.now())
+    }
+
+    fn answer(
+        self,
+        answer: impl FnOnce(&mut SubscriptionState) -> Result<(), NotLeased>,
+    ) -> Result<AckSaved, LeaseLost> {
+        let (version, is_waited_for) = {
+            let mut state = self.shared.lock();
+            let outcome = answer(&mut state);
+            (outcome.map(|()| state.in_hand.version()), state.is_waited_for)
+        };
+        self.shared.to_save.notify_one();
+        if is_waited_for {
+            self.shared.changed.notify_waiters();
+        }
+        let (version, shared) = (version?, self.shared);
+        Ok(AckSaved(Box::pin(
+            async move { shared.until_saved(version).await },
+        )))
+    }
+}
+
+/// Completes when the journal holds an answer to a delivery; see [`RecordDelivery::ack`].
+pub struct AckSaved(BoxFuture<'static, Result<(), SubscriptionLost>>);
+
+impl Future for AckSaved {
+    type Output = Result<(), SubscriptionLost>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for AckSaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AckSaved")
+    }
+}

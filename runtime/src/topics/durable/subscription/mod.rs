@@ -1,0 +1,30 @@
+//! Durable subscriptions: named consumers of a durable topic whose progress the journal keeps.
+//!
+//! ```text
+//!   reader ─► records in hand ─► next() ─► delivery ─► ack, send back ─┐
+//!                  ▲                                                  ▼
+//!                  └───────── what is kept: a topic of its own ◄─── keeper, one append at a time
+//!                                                                     └─► undelivered records
+//! ```
+//!
+//! Invariants: a record is acknowledged when the journal holds that it is, and never given again then; what is not acknowledged
+//! is given again, in this process or the next. Only the keeper appends, and what it appends is all that is kept: the last
+//! record of the subscription's own topic counts, whose partition fences a second process.
+
+mod acknowledged;
+mod config;
+mod consumer;
+mod deliveries;
+mod delivery;
+mod keeper;
+mod open;
+mod shared;
+mod stored;
+mod undelivered;
+
+pub use consumer::{DurableSubscription, SubscriptionReadError, SubscriptionStatus};
+pub use delivery::{AckSaved, LeaseLost, RecordDelivery};
+pub use open::{SubscribeRecords, SubscriptionOpenError};
+pub(crate) use shared::OpenSubscriptions;
+pub use shared::SubscriptionLost;
+pub use undelivered::{SendBackError, UndeliveredRecord};

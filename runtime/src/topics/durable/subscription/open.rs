@@ -1,0 +1,311 @@
+//! How a subscription is opened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{Partition, Sequence};
+use millrun_persistence::{ReadError, TopicNumber, TopicRefused, TopicRetention};
+use millrun_workflow::DurableTopic;
+
+use super::acknowledged::Acknowledged;
+use super::config::{IN_FLIGHT_MAX, SubscriptionBounds};
+use super::consumer::DurableSubscription;
+use super::deliveries::{RecordsInHand, Returned};
+use super::keeper;
+use super::shared::{SubscriptionLost, SubscriptionShared, SubscriptionState};
+use super::stored::{self, StoredSubscriptionError};
+use super::undelivered::UndeliveredRecord;
+use crate::StopCause;
+use crate::topics::durable::declared::{DurableTopicError, KnownTopic};
+use crate::topics::durable::handle::DurableTopicHandle;
+use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReader};
+
+/// The longest name of a subscription, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+
+/// Why a subscription was not opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscriptionOpenError {
+    /// A name has 1 to 100 bytes, and with that of its topic no more than 230.
+    #[error(
+        "the name of a subscription has 1 to 100 bytes, and 230 with that of its topic: this has {bytes}"
+    )]
+    Name {
+        /// Its size in bytes.
+        bytes: usize,
+    },
+    /// A bound makes no sense.
+    #[error("{field} {problem}")]
+    Bound {
+        /// Which.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It is open in this runtime, and otherwise.
+    #[error("the subscription is open already, with other bounds or another topic for what is not delivered")]
+    Contradiction,
+    /// The topic for undelivered records is not one of this runtime.
+    #[error(transparent)]
+    Undelivered(#[from] DurableTopicError),
+    /// The journal does not keep the topic in which the subscription is kept.
+    #[error("the journal does not keep the subscription: {0}")]
+    Refused(#[from] TopicRefused),
+    /// It cannot be read how far the subscription has come.
+    #[error("it cannot be read how far the subscription has come: {problem}")]
+    Unreadable {
+        /// What is wrong.
+        problem: String,
+    },
+    /// Where it is to begin cannot be told.
+    #[error(transparent)]
+    From(#[from] ReadFromError),
+    /// It does not go on here.
+    #[error(transparent)]
+    Lost(#[from] SubscriptionLost),
+}
+
+impl From<StopCause> for SubscriptionOpenError {
+    fn from(cause: StopCause) -> Self {
+        Self::Lost(cause.into())
+    }
+}
+
+impl From<ReadError> for SubscriptionOpenError {
+    fn from(error: ReadError) -> Self {
+        Self::Unreadable {
+            problem: error.to_string(),
+        }
+    }
+}
+
+impl From<StoredSubscriptionError> for SubscriptionOpenError {
+    fn from(error: StoredSubscriptionError) -> Self {
+        Self::Unreadable {
+            problem: error.to_string(),
+        }
+    }
+}
+
+/// A subscription that is described; made by [`DurableTopicHandle::subscribe`]. Awaited, it is opened.
+#[must_use = "nothing is opened until it is awaited"]
+pub struct SubscribeRecords<'a, T> {
+    topic: &'a DurableTopicHandle<T>,
+    name: &'a str,
+    from: ReadFrom,
+    bounds: SubscriptionBounds,
+    undelivered: Option<DurableTopic<UndeliveredRecord>>,
+}
+
+impl<T> fmt::Debug for SubscribeRecords<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubscribeRecords")
+            .field("topic", &self.topic)
+            .field("name", &self.name)
+            .field("from", &self.from)
+            .field("bounds", &self.bounds)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> DurableTopicHandle<T> {
+    /// Describes a durable subscription of this name, which is opened when it is awaited: its consumers get each record, until
+    /// one of them acknowledges it, also when the process has ended meanwhile.
+    ///
+    /// Unless it says otherwise, it begins with the first record that is there, has 1,024 records in hand, gives a consumer 30
+    /// seconds, and gives one record of a key at a time. What it has come to is kept in the journal under its name; opened
+    /// again, it goes on there, wherever it was to begin. Opened more than once in a runtime, its consumers share the records.
+    ///
+    /// ```
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().durable_topic(PLACED).start().await?;
+    /// let placed = runtime.durable_topic(PLACED)?;
+    /// placed.publish(&7).key("order-7").await?;
+    ///
+    /// let billing = placed.subscribe("billing").await?;
+    /// let delivery = billing.next().await?;
+    /// assert_eq!((delivery.payload(), delivery.deliveries()), (&7, 1));
+    /// delivery.ack()?.await?;
+    /// assert_eq!(billing.status().lag, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn subscribe<'a>(&'a self, name: &'a str) -> SubscribeRecords<'a, T> {
+        SubscribeRecords {
+            topic: self,
+            name,
+            from: ReadFrom::Beginning,
+            bounds: SubscriptionBounds::default(),
+            undelivered: None,
+        }
+    }
+}
+
+impl<'a, T> SubscribeRecords<'a, T> {
+    /// Where it begins, if nothing is kept of it. From a time it begins with what was written together with the first record
+    /// of that time.
+    pub fn from(mut self, from: ReadFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// How many records it has in hand at most, of 1 to 16,384: given to consumers, waiting to be given again, or behind
+    /// their key. When there are as many, no further one is given until one is acknowledged. By default 1,024.
+    pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
+        self.bounds.in_flight_max = in_flight_max;
+        self
+    }
+
+    /// For how long a record is given to a consumer; then it is given again. By default 30 seconds.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.bounds.lease = lease;
+        self
+    }
+
+    /// Gives records of one key to several consumers at a time. Unless this is said, a record waits while another of its key is
+    /// in hand.
+    pub fn unordered(mut self) -> Self {
+        self.bounds.is_ordered = false;
+        self
+    }
+
+    /// A record that has been given as often as this without success goes to that topic, with its bytes and the reason, and so
+    /// does one that is not what the topic carries; its key goes on then. Unless this is said, a record is given again and
+    /// again.
+    pub fn undelivered_to(mut self, topic: DurableTopic<UndeliveredRecord>, deliveries_max: u32) -> Self {
+        self.undelivered = Some(topic);
+        self.bounds.deliveries_max = Some(deliveries_max);
+        self
+    }
+
+    fn check(&self) -> Result<(), SubscriptionOpenError> {
+        let bytes = self.name.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX || bytes + self.topic.name.len() > 230 {
+            return Err(SubscriptionOpenError::Name { bytes });
+        }
+        let bound = |field, problem: &str| {
+            Err(SubscriptionOpenError::Bound {
+                field,
+                problem: problem.to_owned(),
+            })
+        };
+        if self.bounds.in_flight_max == 0 || self.bounds.in_flight_max > IN_FLIGHT_MAX {
+            return bound("in_flight_max", "must be from 1 to 16,384");
+        }
+        if self.bounds.lease.is_zero() {
+            return bound("lease", "must not be zero");
+        }
+        if self.bounds.deliveries_max == Some(0) {
+            return bound("deliveries_max", "must not be zero");
+        }
+        Ok(())
+    }
+
+    async fn open(self) -> Result<DurableSubscription<T>, SubscriptionOpenError> {
+        self.check()?;
+        let (inner, durable) = (&self.topic.inner, &self.topic.inner.shared.durable);
+        let undelivered = self.undelivered.map(|topic| durable.known(topic)).transpose()?;
+        let kept_name = format!("millrun.subscription {}/{}", self.topic.name, self.name);
+        let mut open = durable.subscriptions.0.lock().await;
+        open.retain(|_, shared| shared.strong_count() > 0);
+        if let Some(shared) = open.get(&kept_name).and_then(std::sync::Weak::upgrade)
+            && shared.lock().lost.is_none()
+        {
+            let is_alike = shared.bounds == self.bounds
+                && shared.undelivered.map(|topic| topic.number) == undelivered.map(|topic| topic.number);
+            return match is_alike {
+                true => Ok(DurableSubscription::new(shared)),
+                false => Err(SubscriptionOpenError::Contradiction),
+            };
+        }
+        let streams = inner.shared.journal.topics();
+        let streams = streams.expect("the journal has declared the topic");
+        let last_only = TopicRetention {
+            len_max: 1,
+            ..TopicRetention::unbounded()
+        };
+        let kept_in = streams.declare(&kept_name, last_only)?;
+        let kept = self.kept(kept_in).await?;
+        let is_new = kept.is_none();
+        let (acknowledged, returned) = match kept {
+            Some(kept) => kept,
+            None => {
+                let reader: TopicReader<()> =
+                    TopicReader::open(Arc::clone(inner), self.topic.known, self.from).await?;
+                (Acknowledged::up_to(reader.read_through().get()), BTreeMap::new())
+            }
+        };
+        let through = Sequence::new(acknowledged.through());
+        let reader = TopicReader::behind(Arc::clone(inner), self.topic.known, through);
+        let in_hand = RecordsInHand::new(self.bounds, acknowledged, returned);
+        let mut state = SubscriptionState::new(in_hand);
+        if is_new {
+            state.begin();
+        }
+        let shared = Arc::new(SubscriptionShared::new(
+            Arc::clone(inner),
+            (self.topic.known, self.topic.name),
+            self.name.to_owned(),
+            self.bounds,
+            (kept_in, Partition::of(kept_name.as_bytes())),
+            undelivered,
+            reader,
+            state,
+        ));
+        let version = shared.lock().in_hand.version();
+        keeper::start(&shared);
+        open.insert(kept_name, Arc::downgrade(&shared));
+        drop(open);
+        // Where it begins is kept before anything of it is given.
+        shared.until_saved(version).await?;
+        Ok(DurableSubscription::new(shared))
+    }
+
+    /// What is kept of the subscription; `None` if nothing is.
+    async fn kept(
+        &self,
+        kept_in: TopicNumber,
+    ) -> Result<Option<(Acknowledged, BTreeMap<u64, Returned>)>, SubscriptionOpenError> {
+        let inner = &self.topic.inner;
+        let known = KnownTopic {
+            number: kept_in,
+            store: self.topic.known.store,
+        };
+        let streams = inner.shared.journal.topics();
+        let summary = streams.and_then(|streams| streams.summary(kept_in));
+        let Some(last) = summary
+            .map(|summary| summary.last)
+            .filter(|last| *last > Sequence::ZERO)
+        else {
+            return Ok(None);
+        };
+        let mut reader: TopicReader<()> =
+            TopicReader::behind(Arc::clone(inner), known, Sequence::new(last.get() - 1));
+        let record = reader
+            .next_raw()
+            .await
+            .map_err(|error| SubscriptionOpenError::Unreadable {
+                problem: error.to_string(),
+            })?;
+        Ok(Some(stored::decode(&record.body)?))
+    }
+}
+
+impl<'a, T: Send + Sync + 'static> IntoFuture for SubscribeRecords<'a, T> {
+    type Output = Result<DurableSubscription<T>, SubscriptionOpenError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.open())
+    }
+}

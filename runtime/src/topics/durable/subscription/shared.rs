@@ -1,0 +1,191 @@
+//! What the consumers of a subscription, its deliveries and its keeper share.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use millrun_core::Partition;
+use millrun_persistence::TopicNumber;
+use tokio::sync::Notify;
+
+use super::config::SubscriptionBounds;
+use super::deliveries::RecordsInHand;
+use crate::StopCause;
+use crate::inner::Inner;
+use crate::topics::durable::declared::KnownTopic;
+use crate::topics::durable::publish::DurablePublishError;
+use crate::topics::durable::reader::{TopicReadError, TopicReader};
+
+/// The subscriptions that are open in a runtime, by the names of the topics in which they are kept.
+#[derive(Debug, Default)]
+pub(crate) struct OpenSubscriptions(pub(super) tokio::sync::Mutex<HashMap<String, Weak<SubscriptionShared>>>);
+
+/// Why a subscription does not go on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscriptionLost {
+    /// The partition in which it is kept has another owner: the subscription goes on there.
+    #[error("the subscription has another owner, with partition {}", partition.index())]
+    Moved {
+        /// The partition.
+        partition: Partition,
+    },
+    /// What it is to keep was refused.
+    #[error("what the subscription is to keep was refused: {problem}")]
+    Refused {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The runtime has stopped.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+impl From<DurablePublishError> for SubscriptionLost {
+    fn from(error: DurablePublishError) -> Self {
+        match error {
+            DurablePublishError::Moved { partition } => Self::Moved { partition },
+            DurablePublishError::Stopped(cause) => Self::Stopped(cause),
+            error => Self::Refused {
+                problem: error.to_string(),
+            },
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct SubscriptionShared {
+    pub(super) inner: Arc<Inner>,
+    pub(super) topic: KnownTopic,
+    pub(super) topic_name: &'static str,
+    pub(super) name: String,
+    pub(super) bounds: SubscriptionBounds,
+    /// The topic in which it is kept, and the partition of its records.
+    pub(super) kept_in: TopicNumber,
+    pub(super) partition: Partition,
+    /// Where undelivered records go.
+    pub(super) undelivered: Option<KnownTopic>,
+    /// Records come from here, to one consumer at a time.
+    pub(super) reader: tokio::sync::Mutex<TopicReader<()>>,
+    state: Mutex<SubscriptionState>,
+    /// Tells consumers that there may be something to give, or room.
+    pub(super) changed: Notify,
+    /// Tells those who wait that more is kept.
+    pub(super) saved: Notify,
+    /// Wakes the keeper.
+    pub(super) to_save: Arc<Notify>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(super) struct SubscriptionState {
+    pub(super) in_hand: RecordsInHand,
+    /// The version that is kept.
+    pub(super) saved: u64,
+    pub(super) lost: Option<SubscriptionLost>,
+    /// What is to be told to a consumer: records that cannot be given.
+    pub(super) told: VecDeque<TopicReadError>,
+    /// How many records there were that could not be given.
+    pub(super) missed: u64,
+    /// A consumer has found nothing to be given since the subscription was opened: it may wait for an answer.
+    pub(super) is_waited_for: bool,
+}
+
+impl SubscriptionState {
+    pub(super) fn new(in_hand: RecordsInHand) -> Self {
+        Self {
+            saved: in_hand.version(),
+            in_hand,
+            lost: None,
+            told: VecDeque::new(),
+            missed: 0,
+            is_waited_for: false,
+        }
+    }
+
+    /// Where it begins is to be kept.
+    pub(super) fn begin(&mut self) {
+        let through = self.in_hand.acknowledged().through();
+        self.in_hand.pass_over(through + 1, through);
+    }
+}
+
+impl SubscriptionShared {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "it is made in one place, of all that it consists of"
+    )]
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        (topic, topic_name): (KnownTopic, &'static str),
+        name: String,
+        bounds: SubscriptionBounds,
+        (kept_in, partition): (TopicNumber, Partition),
+        undelivered: Option<KnownTopic>,
+        reader: TopicReader<()>,
+        state: SubscriptionState,
+    ) -> Self {
+        Self {
+            inner,
+            topic,
+            topic_name,
+            name,
+            bounds,
+            kept_in,
+            partition,
+            undelivered,
+            reader: tokio::sync::Mutex::new(reader),
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            saved: Notify::new(),
+            to_save: Arc::default(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SubscriptionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The subscription does not go on.
+    pub(super) fn lose(&self, lost: SubscriptionLost) {
+        self.lock().lost.get_or_insert(lost);
+        self.saved.notify_waiters();
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until this version is kept.
+    pub(super) async fn until_saved(&self, version: u64) -> Result<(), SubscriptionLost> {
+        loop {
+            let mut saved = pin!(self.saved.notified());
+            // Listed before it looks.
+            saved.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.saved >= version {
+                    return Ok(());
+                }
+                if let Some(lost) = &state.lost {
+                    return Err(lost.clone());
+                }
+            }
+            saved.await;
+        }
+    }
+}
+
+impl Drop for SubscriptionShared {
+    fn drop(&mut self) {
+        // The keeper ends.
+        self.to_save.notify_one();
+    }
+}
+
+impl fmt::Debug for SubscriptionShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubscriptionShared")
+            .field("topic", &self.topic_name)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

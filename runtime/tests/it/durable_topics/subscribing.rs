@@ -1,0 +1,281 @@
+//! Durable subscriptions: what is not acknowledged comes again, and what is never does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use millrun::store::{JournalConfig, MemoryJournal};
+use millrun::topics::{
+    DurableSubscription, DurableTopicHandle, ReadFrom, SubscriptionOpenError, SubscriptionReadError,
+    TopicReadError, UndeliveredRecord,
+};
+use millrun::{DurableTopic, Runtime, Topic};
+
+use super::{NUMBERS, memory, numbers};
+
+const UNDELIVERED: DurableTopic<UndeliveredRecord> = Topic::named("undelivered").durable();
+
+async fn over(journal: &Arc<MemoryJournal>) -> (Runtime, DurableTopicHandle<u64>) {
+    let builder = Runtime::volatile().journal(Arc::clone(journal) as _);
+    let builder = builder.durable_topic(NUMBERS).durable_topic(UNDELIVERED);
+    let runtime = builder.start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    (runtime, topic)
+}
+
+async fn publish(topic: &DurableTopicHandle<u64>, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        topic.publish(&number).await.unwrap();
+    }
+}
+
+/// The next records, as many as this, each acknowledged.
+async fn take(subscription: &DurableSubscription<u64>, len: usize) -> Vec<u64> {
+    let mut taken = Vec::new();
+    while taken.len() < len {
+        let delivery = subscription.next().await.unwrap();
+        taken.push(*delivery.payload());
+        delivery.ack().unwrap().await.unwrap();
+    }
+    taken
+}
+
+#[tokio::test]
+async fn a_subscription_begins_where_it_says_and_goes_on_where_it_was() {
+    let journal = memory();
+    let (runtime, topic) = over(&journal).await;
+    publish(&topic, 0..10).await;
+    let mut reader = topic.read(ReadFrom::Beginning).await.unwrap();
+    let third = super::take(&mut reader, 3).await.pop().unwrap().token();
+    for (name, from, first) in [
+        ("all", ReadFrom::Beginning, Some(0)),
+        ("behind", ReadFrom::After(third), Some(3)),
+        ("new", ReadFrom::Now, None),
+    ] {
+        let subscription = topic.subscribe(name).from(from).await.unwrap();
+        let lag = first.map_or(0, |first| 10 - first);
+        assert_eq!(subscription.status().lag, lag, "{name}");
+        if let Some(first) = first {
+            assert_eq!(take(&subscription, 2).await, [first, first + 1]);
+            // Given and not acknowledged.
+            drop(subscription.next().await.unwrap());
+        }
+    }
+    runtime.shutdown().await.unwrap();
+    let (runtime, topic) = over(&Arc::new(journal.reopened())).await;
+    publish(&topic, 10..12).await;
+    for (name, expected) in [("all", 2..12), ("behind", 5..12), ("new", 10..12)] {
+        // Wherever it says now that it begins.
+        let subscription = topic.subscribe(name).from(ReadFrom::Now).await.unwrap();
+        let (len, expected) = (expected.clone().count(), expected.collect::<Vec<_>>());
+        assert_eq!(take(&subscription, len).await, expected, "{name}");
+        assert!(
+            subscription.next().now_or_never().is_none(),
+            "nothing is given twice"
+        );
+        assert_eq!(subscription.status().lag, 0);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_record_that_is_sent_back_comes_again_with_its_error_and_is_buried_in_the_end() {
+    let journal = memory();
+    let (runtime, topic) = over(&journal).await;
+    topic.publish(&7).key("k").correlation("order").await.unwrap();
+    topic.publish(&8).key("k").await.unwrap();
+    let subscribe = |topic: &DurableTopicHandle<u64>| {
+        let topic = topic.clone();
+        async move {
+            topic
+                .subscribe("strict")
+                .undelivered_to(UNDELIVERED, 3)
+                .await
+                .unwrap()
+        }
+    };
+    let subscription = subscribe(&topic).await;
+    for attempt in 1..=2_u32 {
+        let delivery = subscription.next().await.unwrap();
+        assert_eq!((*delivery.payload(), delivery.deliveries()), (7, attempt));
+        assert_eq!(delivery.last_error().is_some(), attempt > 1);
+        assert!(subscription.next().now_or_never().is_none(), "its key waits");
+        let error = format!("attempt {attempt}");
+        delivery.send_back(Duration::ZERO, &error).unwrap().await.unwrap();
+    }
+    // How often it was given is known to the next process.
+    runtime.shutdown().await.unwrap();
+    let (runtime, topic) = over(&Arc::new(journal.reopened())).await;
+    let subscription = subscribe(&topic).await;
+    let delivery = subscription.next().await.unwrap();
+    assert_eq!(
+        (delivery.deliveries(), delivery.last_error()),
+        (3, Some("attempt 2"))
+    );
+    delivery
+        .send_back(Duration::from_secs(3_600), "the last")
+        .unwrap()
+        .await
+        .unwrap();
+    assert_eq!(take(&subscription, 1).await, [8], "its key goes on");
+
+    let undelivered = runtime.durable_topic(UNDELIVERED).unwrap();
+    let mut reader = undelivered.read(ReadFrom::Beginning).await.unwrap();
+    let buried = reader.next().await.unwrap();
+    let record = buried.payload();
+    assert_eq!(
+        (buried.key(), record.correlation.as_deref()),
+        (Some("k"), Some("order"))
+    );
+    assert_eq!((record.deliveries, record.error.as_str()), (3, "the last"));
+    assert_eq!(
+        (record.topic.as_str(), record.subscription.as_str()),
+        ("numbers", "strict")
+    );
+    for is_repeat in [false, true] {
+        let sent_back = undelivered.send_back(record).await.unwrap();
+        assert_eq!(
+            (sent_back.sequence().get(), sent_back.is_repeat()),
+            (3, is_repeat)
+        );
+    }
+    assert_eq!(take(&subscription, 1).await, [7], "it joins at the end");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_after_the_lease_says_so_and_changes_nothing() {
+    let (_runtime, topic) = numbers().await;
+    publish(&topic, 0..1).await;
+    let subscription = topic
+        .subscribe("slow")
+        .lease(Duration::from_millis(1))
+        .await
+        .unwrap();
+    let first = subscription.next().await.unwrap();
+    let second = subscription.next().await.unwrap();
+    assert_eq!((*second.payload(), second.deliveries()), (0, 2));
+    assert!(second.last_error().is_some_and(|error| error.contains("lease")));
+    assert!(first.ack().is_err());
+    // The second lease may be over as well by now: whoever is in time ends it.
+    let mut delivery = second;
+    while let Err(_lost) = delivery.ack() {
+        delivery = subscription.next().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn consumers_of_one_subscription_share_its_records_and_others_have_their_own() {
+    let (_runtime, topic) = numbers().await;
+    publish(&topic, 0..100).await;
+    let one = topic.subscribe("shared").in_flight_max(7).await.unwrap();
+    let (two, other) = (
+        topic.subscribe("shared").in_flight_max(7).await.unwrap(),
+        topic.subscribe("other").await.unwrap(),
+    );
+    let differs = topic.subscribe("shared").await;
+    assert!(matches!(differs, Err(SubscriptionOpenError::Contradiction)));
+    let consume = |subscription: DurableSubscription<u64>| async move {
+        let mut taken = Vec::new();
+        while let Some(delivery) = subscription.next().now_or_never() {
+            let delivery = delivery.unwrap();
+            assert!(subscription.status().in_hand <= 7);
+            taken.push(*delivery.payload());
+            delivery.ack().unwrap().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        taken
+    };
+    let (mut all, others) = tokio::join!(consume(one), consume(two.clone()));
+    all.extend(others);
+    all.sort_unstable();
+    assert_eq!(all, (0..100).collect::<Vec<_>>());
+    assert_eq!(two.status().acknowledged_through.get(), 100);
+    assert_eq!((other.status().lag, take(&other, 3).await), (100, vec![0, 1, 2]));
+    // Ten are given, and acknowledged with the last.
+    let mut deliveries = Vec::new();
+    for _ in 0..10 {
+        deliveries.push(other.next().await.unwrap());
+    }
+    deliveries.pop().unwrap().ack_through().unwrap().await.unwrap();
+    assert_eq!(
+        (other.status().acknowledged_through.get(), other.status().leased),
+        (13, 0)
+    );
+}
+
+#[tokio::test]
+async fn bounds_and_names_that_make_no_sense_are_refused() {
+    let (runtime, topic) = numbers().await;
+    let long = "n".repeat(101);
+    for name in ["", long.as_str()] {
+        let refused = topic.subscribe(name).await;
+        assert!(
+            matches!(refused, Err(SubscriptionOpenError::Name { .. })),
+            "{refused:?}"
+        );
+    }
+    for (refused, expected) in [
+        (topic.subscribe("s").in_flight_max(0).await, "in_flight_max"),
+        (topic.subscribe("s").in_flight_max(16_385).await, "in_flight_max"),
+        (topic.subscribe("s").lease(Duration::ZERO).await, "lease"),
+    ] {
+        assert!(matches!(refused, Err(SubscriptionOpenError::Bound { field, .. }) if field == expected));
+    }
+    let refused = topic.subscribe("s").undelivered_to(UNDELIVERED, 3).await;
+    assert!(
+        matches!(refused, Err(SubscriptionOpenError::Undelivered(_))),
+        "{refused:?}"
+    );
+    let subscription = topic.subscribe("s").await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let lost = subscription.next().await;
+    assert!(matches!(lost, Err(SubscriptionReadError::Lost(_))), "{lost:?}");
+}
+
+#[tokio::test]
+async fn what_retention_has_dropped_and_what_cannot_be_decoded_is_told_once_and_counted() {
+    const FEW: DurableTopic<u64> = Topic::named("few").durable().len_max(3);
+    const TEXTS: DurableTopic<String> = Topic::named("few").durable().len_max(3);
+    let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
+    let open = || async {
+        let builder = Runtime::volatile()
+            .journal(Arc::clone(&journal) as _)
+            .durable_topic(FEW);
+        builder.start().await.unwrap()
+    };
+    let runtime = open().await;
+    let topic = runtime.durable_topic(FEW).unwrap();
+    let subscription = topic.subscribe("late").await.unwrap();
+    publish(&topic, 0..10).await;
+    let missed = subscription.next().await;
+    let Err(SubscriptionReadError::Missed(TopicReadError::Dropped { count })) = missed else {
+        panic!("{missed:?}");
+    };
+    assert_eq!(count, 7);
+    assert_eq!(take(&subscription, 3).await, [7, 8, 9]);
+    assert_eq!((subscription.status().missed, subscription.status().lag), (7, 0));
+    drop((subscription, topic));
+    runtime.shutdown().await.unwrap();
+
+    let reopened = Arc::new(journal.reopened());
+    let builder = Runtime::volatile().journal(reopened as _).durable_topic(TEXTS);
+    let runtime = builder.start().await.unwrap();
+    let topic = runtime.durable_topic(TEXTS).unwrap();
+    let subscription = topic.subscribe("others").await.unwrap();
+    topic.publish(&"text".to_owned()).await.unwrap();
+    let mut told = BTreeMap::new();
+    let text = loop {
+        match subscription.next().await {
+            Ok(delivery) => break delivery.payload().clone(),
+            Err(SubscriptionReadError::Missed(error)) => *told.entry(error.to_string()).or_insert(0) += 1,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(text, "text");
+    assert!(
+        told.len() >= 2 && told.values().all(|count| *count == 1),
+        "{told:?}"
+    );
+}
