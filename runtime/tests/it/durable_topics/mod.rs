@@ -1,5 +1,6 @@
 //! Topics whose records the journal keeps.
 
+mod consumed;
 mod crashes;
 mod declaring;
 mod moving;

@@ -32,7 +32,7 @@ fn bounds() -> SubscriptionBounds {
 }
 
 fn key_of(sequence: u64) -> Option<String> {
-    (sequence % 4 > 0).then(|| format!("key-{}", sequence % 4))
+    (!sequence.is_multiple_of(4)).then(|| format!("key-{}", sequence % 4))
 }
 
 /// What happens to a subscription.
