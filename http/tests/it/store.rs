@@ -22,7 +22,7 @@ async fn a_store_is_told_verified_copied_exported_and_compacted() {
     let app = router(&runtime, Access::operator());
     let told = get(&app, "/v1/store").await.json();
     assert!(told["path"].as_str().unwrap().ends_with("app.redb"), "{told}");
-    assert_eq!((&told["live_runs"], &told["format"]), (&0.into(), &3.into()));
+    assert_eq!((&told["live_runs"], &told["format"]), (&0.into(), &4.into()));
     assert_eq!(
         post(&app, "/v1/store/verify", "{}").await.json()["is_sound"],
         true

@@ -16,7 +16,7 @@
 //! there is no store at the place before all of it is durable.
 //!
 //! Left out: records that are not whole are not mended; snapshots, names of dropped runs and the index of
-//! finished runs are derived or lost.
+//! finished runs are derived or lost; records of topics stay behind.
 
 mod hints;
 mod pages;
@@ -57,7 +57,7 @@ const SHARES_MAX: u16 = 1_024;
 /// A live run is whole if nothing is known to have followed its last record. Finished runs that retention
 /// had dropped stay away as far as that can be told; the report says where it cannot. A turn that was
 /// never acknowledged may be found, as after any crash. The ids of runs that are not whole are free in
-/// the new store: starting them again repeats what they did.
+/// the new store: starting them again repeats what they did. Records of topics are not salvaged: a backup has them.
 ///
 /// Time is about linear in the size of the source. Memory is bounded by [`SalvageOptions`].
 ///

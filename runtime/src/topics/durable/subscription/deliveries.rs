@@ -26,7 +26,7 @@ const ERROR_BYTES_MAX: usize = 512;
 pub(crate) struct RecordsInHand {
     bounds: SubscriptionBounds,
     acknowledged: Acknowledged,
-    in_hand: BTreeMap<u64, InHand>,
+    in_hand: BTreeMap<u64, RecordInHand>,
     /// Records that can be given now.
     ready: BTreeSet<u64>,
     /// When leases and pauses end.
@@ -50,7 +50,7 @@ pub(crate) struct Returned {
 }
 
 #[derive(Debug)]
-struct InHand {
+struct RecordInHand {
     record: TopicRecord,
     key: Option<Box<str>>,
     returned: Returned,
@@ -131,7 +131,7 @@ impl RecordsInHand {
 
     /// How many of them are given to consumers.
     pub(crate) fn leased_len(&self) -> usize {
-        let is_leased = |in_hand: &&InHand| matches!(in_hand.state, InHandState::Leased { .. });
+        let is_leased = |in_hand: &&RecordInHand| matches!(in_hand.state, InHandState::Leased { .. });
         self.in_hand.values().filter(is_leased).count()
     }
 
@@ -166,7 +166,7 @@ impl RecordsInHand {
             }
         }
         let returned = self.earlier.remove(&sequence).unwrap_or_default();
-        let in_hand = InHand {
+        let in_hand = RecordInHand {
             record,
             key,
             returned,
@@ -206,7 +206,7 @@ impl RecordsInHand {
             && until <= now
         {
             self.due.remove(&(until, sequence));
-            let is_leased = |in_hand: &InHand| matches!(in_hand.state, InHandState::Leased { .. });
+            let is_leased = |in_hand: &RecordInHand| matches!(in_hand.state, InHandState::Leased { .. });
             if self.in_hand.get(&sequence).is_some_and(is_leased) {
                 self.come_back(sequence, None, Some("its lease has ended without an answer"));
             } else if let Some(in_hand) = self.in_hand.get_mut(&sequence) {
@@ -238,7 +238,7 @@ impl RecordsInHand {
         self.due.first().map(|(until, _)| *until)
     }
 
-    fn leased(&mut self, sequence: u64, lease: u64) -> Result<&mut InHand, NotLeased> {
+    fn leased(&mut self, sequence: u64, lease: u64) -> Result<&mut RecordInHand, NotLeased> {
         let in_hand = self.in_hand.get_mut(&sequence).ok_or(NotLeased)?;
         match in_hand.state {
             InHandState::Leased { lease: present, .. } if present == lease => Ok(in_hand),
