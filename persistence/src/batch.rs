@@ -63,6 +63,9 @@ pub struct Batch {
     joined: usize,
     /// Records of topics, if it has had any.
     topics: Option<Box<BatchTopics>>,
+    /// How many there are, and of how many bytes: most batches have none, and are not to look.
+    topics_len: usize,
+    topics_bytes: usize,
 }
 
 /// Where a finished turn stands, and under which conditions it may be appended.
@@ -106,6 +109,8 @@ impl Batch {
             is_sealed: true,
             joined: 0,
             topics: None,
+            topics_len: 0,
+            topics_bytes: 0,
         }
     }
 
@@ -135,15 +140,15 @@ impl Batch {
         self.bytes.clear();
         self.turns.clear();
         self.joined = 0;
-        if let Some(topics) = &mut self.topics {
-            topics.clear();
+        if self.topics_len > 0 {
+            self.clear_topics();
         }
     }
 
     /// Whether no turn has been finished, and there is no record of a topic.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty() && self.topics().is_none()
+        self.turns.is_empty() && self.topics_len == 0
     }
 
     /// How many turns have been finished.
@@ -155,7 +160,7 @@ impl Batch {
     /// Size of the finished turns and the records of topics in bytes, as they will be stored.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len() + self.topics.as_ref().map_or(0, |topics| topics.bytes())
+        self.bytes.len() + self.topics_bytes
     }
 
     /// The finished turn with this index: one that was [refused](crate::RefusedTurn), say. `None` if there are not

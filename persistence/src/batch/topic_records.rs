@@ -56,15 +56,6 @@ pub(crate) struct TopicRecordSpan {
 }
 
 impl BatchTopics {
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.spans.clear();
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.spans.len()
     }
@@ -126,7 +117,18 @@ impl Batch {
             id: header.id,
             with: header.with,
         });
-        Ok(topics.spans.len() - 1)
+        (self.topics_len, self.topics_bytes) = (topics.spans.len(), topics.bytes.len());
+        Ok(self.topics_len - 1)
+    }
+
+    /// Removes all records of topics.
+    #[cold]
+    pub(super) fn clear_topics(&mut self) {
+        (self.topics_len, self.topics_bytes) = (0, 0);
+        if let Some(topics) = &mut self.topics {
+            topics.bytes.clear();
+            topics.spans.clear();
+        }
     }
 
     /// The records of topics, in order: what a journal takes.
@@ -160,11 +162,14 @@ impl Batch {
     /// How many records of topics it has.
     #[must_use]
     pub fn topic_records(&self) -> usize {
-        self.topics.as_ref().map_or(0, |topics| topics.len())
+        self.topics_len
     }
 
     /// The records of topics; `None` if there are none.
     pub(crate) fn topics(&self) -> Option<&BatchTopics> {
-        self.topics.as_deref().filter(|topics| topics.len() > 0)
+        if self.topics_len == 0 {
+            return None;
+        }
+        self.topics.as_deref()
     }
 }

@@ -170,16 +170,20 @@ impl Journal for MemoryJournal {
         if let Some(failure) = &state.failure {
             return Err(EnqueueError::Failed(failure.clone()));
         }
-        let has_room = state.queued_bytes() + batch.bytes() <= self.config.batch_bytes_max
-            && state.queued_len() + batch.turns() + batch.topic_records() <= self.config.batch_len_max;
+        let has_room = state.queued_bytes + batch.bytes() <= self.config.batch_bytes_max
+            && state.queued_len + batch.turns() + batch.topic_records() <= self.config.batch_len_max;
         if state.is_queued() && !has_room {
             state.was_full = true;
             return Err(EnqueueError::Full);
         }
-        let queued = state.queued_len();
+        let queued = state.queued_len;
         let refused = state.admit(batch);
-        let topic_appends = state.append_to_topics(batch, &refused);
-        if state.queued_len() > queued {
+        let topic_appends = if batch.topic_records() > 0 {
+            state.append_to_topics(batch, &refused)
+        } else {
+            Vec::new()
+        };
+        if state.queued_len > queued {
             state.enqueued = state.enqueued.next();
         }
         let offset = state.enqueued;
@@ -296,7 +300,7 @@ impl Journal for MemoryJournal {
             dropped_runs: state.dropped,
             live_bytes: log_bytes,
             log_bytes,
-            queued_bytes: state.queued_bytes() as u64,
+            queued_bytes: state.queued_bytes as u64,
             topics: state.topics.table.len() as u64,
             topic_bytes: state.topics.table.bytes(),
             commits: state.commits,

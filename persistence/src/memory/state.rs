@@ -48,8 +48,9 @@ pub(super) struct MemoryState {
     spare: Vec<Vec<u8>>,
     pub(super) enqueued: Offset,
     pub(super) durable: Offset,
-    queued_bytes: usize,
-    queued_turns: usize,
+    pub(super) queued_bytes: usize,
+    /// Turns, and records of topics.
+    pub(super) queued_len: usize,
     pub(super) was_full: bool,
     pub(super) failure: Option<JournalFailure>,
     pub(super) watchers: Vec<Bell>,
@@ -87,7 +88,7 @@ impl MemoryState {
             enqueued: Offset::ZERO,
             durable: Offset::ZERO,
             queued_bytes: 0,
-            queued_turns: 0,
+            queued_len: 0,
             was_full: false,
             failure: None,
             watchers: Vec::new(),
@@ -130,25 +131,25 @@ impl MemoryState {
         self.topics.take_over_durable(&old.topics);
     }
 
-    /// Turns and records of topics that are queued.
-    pub(super) fn queued_len(&self) -> usize {
-        self.queued_turns + self.topics.table.queued_len
-    }
-
-    pub(super) fn queued_bytes(&self) -> usize {
-        self.queued_bytes + self.topics.table.queued_bytes
-    }
-
+    #[inline]
     pub(super) fn is_queued(&self) -> bool {
-        self.queued_len() > 0
+        self.queued_len > 0
     }
 
     /// Takes the records of topics of a batch of which these turns were refused.
+    #[cold]
     pub(super) fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> Vec<TopicAppend> {
-        match batch.topics() {
-            Some(topics) => self.topics.table.append(topics, refused, &self.conditions.owners),
-            None => Vec::new(),
-        }
+        let Some(records) = batch.topics() else {
+            return Vec::new();
+        };
+        let (len, bytes) = (self.topics.table.queued_len, self.topics.table.queued_bytes);
+        let appends = self
+            .topics
+            .table
+            .append(records, refused, &self.conditions.owners);
+        self.queued_len += self.topics.table.queued_len - len;
+        self.queued_bytes += self.topics.table.queued_bytes - bytes;
+        appends
     }
 
     pub(super) fn admit(&mut self, batch: &Batch) -> Vec<RefusedTurn> {
@@ -214,7 +215,7 @@ impl MemoryState {
         };
         let is_last = |head: &Head<RunFrames>| head.place.ends_with(frames);
         let ended = self.conditions.admit(turn, put, is_last)?;
-        self.queued_turns += 1;
+        self.queued_len += 1;
         self.queued_bytes += frames.len();
         self.live_bytes += frames.len() as u64;
         if (turn.closes || turn.trims) && !self.snapshots.is_empty() {
@@ -257,11 +258,15 @@ impl MemoryState {
                 self.spare.push(buffer);
             }
         }
-        self.topics.commit();
+        let mut turns = self.queued_len;
+        if self.topics.table.queued_len > 0 {
+            turns -= self.topics.table.queued_len;
+            self.topics.commit();
+        }
         self.commits += 1;
-        self.turns += self.queued_turns as u64;
+        self.turns += turns as u64;
         self.bytes += self.queued_bytes as u64;
-        (self.queued_turns, self.queued_bytes) = (0, 0);
+        (self.queued_len, self.queued_bytes) = (0, 0);
         self.was_full = false;
         self.durable = self.enqueued;
     }

@@ -231,14 +231,14 @@ impl Shard {
         if !self.sweeps.has_turns() && self.effects.is_empty() {
             return true;
         }
-        let Some((refused, appends)) = self.sweeps.enqueue(&*self.shared.journal) else {
+        let Some(refused) = self.sweeps.enqueue(&*self.shared.journal) else {
             return false;
         };
         if !refused.is_empty() {
             self.take_back(&refused);
         }
         if self.appends.has_asked() {
-            self.answer_appends(&appends);
+            self.answer_appends();
         }
         if self.shared.feed.is_open() {
             self.gather_changes(&refused);

@@ -114,7 +114,8 @@ impl Shard {
 
     /// The batch is queued: its callers are told what became of their records, once that is durable.
     #[cold]
-    pub(in crate::shard) fn answer_appends(&mut self, appends: &[TopicAppend]) {
+    pub(in crate::shard) fn answer_appends(&mut self) {
+        let appends = self.sweeps.take_topic_appends();
         let asked = std::mem::take(&mut self.appends.asked);
         let append_of = |asked: &AskedAppend| appends.get(asked.index);
         let is_fenced = |asked: &&AskedAppend| matches!(append_of(asked), Some(TopicAppend::Fenced { .. }));

@@ -27,6 +27,8 @@ use effects::{Effects, InFlight, Sweep};
 pub(super) struct Sweeps {
     /// The turns of the present sweep.
     batch: Batch,
+    /// What became of the records of durable topics in the last one.
+    topic_appends: Vec<TopicAppend>,
     in_flight: InFlight,
     /// The offset of the last batch that was queued.
     last_offset: Offset,
@@ -39,6 +41,7 @@ impl Sweeps {
     pub(super) fn new(batch: Batch) -> Self {
         Self {
             batch,
+            topic_appends: Vec::new(),
             in_flight: InFlight::default(),
             last_offset: Offset::ZERO,
             queued_len: 0,
@@ -70,6 +73,11 @@ impl Sweeps {
     /// Adds a record of a durable topic to the present sweep; gives its index among those.
     pub(super) fn append(&mut self, header: TopicRecordHeader, body: &[&[u8]]) -> Result<usize, TurnError> {
         self.batch.topic_record(header, body)
+    }
+
+    /// What became of the records of durable topics in the sweep that was queued just now.
+    pub(super) fn take_topic_appends(&mut self) -> Vec<TopicAppend> {
+        std::mem::take(&mut self.topic_appends)
     }
 
     /// The last turn that was written counts only if the one before it is taken.
@@ -121,15 +129,18 @@ impl Sweeps {
     /// Queues the turns of the present sweep, if it has any, and says which were refused, and what became of its records
     /// of durable topics. Turns can be [looked at](Self::turn_at) until the sweep is [closed](Self::close). `None` if there was no room.
     #[inline]
-    pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<(Vec<RefusedTurn>, Vec<TopicAppend>)> {
+    pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<Vec<RefusedTurn>> {
         if self.batch.is_empty() {
             self.last_offset = journal.confirm(self.last_offset);
-            return Some((Vec::new(), Vec::new()));
+            return Some(Vec::new());
         }
         match journal.enqueue(&self.batch) {
             Ok(enqueued) => {
                 self.last_offset = enqueued.offset;
-                Some((enqueued.refused, enqueued.topic_appends))
+                if !enqueued.topic_appends.is_empty() {
+                    self.topic_appends = enqueued.topic_appends;
+                }
+                Some(enqueued.refused)
             }
             // A failure is noticed at the next turn, for which the bell rings.
             Err(EnqueueError::Full | EnqueueError::Failed(_)) => None,
