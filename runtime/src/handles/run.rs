@@ -180,7 +180,7 @@ impl<O, E> RunHandle<O, E> {
         self.send_signal(signal, value, None, Some(request.into())).await
     }
 
-    async fn send_signal<T: Serialize>(
+    pub(crate) async fn send_signal<T: Serialize>(
         &self,
         signal: Signal<T>,
         value: T,

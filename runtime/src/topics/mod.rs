@@ -20,4 +20,5 @@ pub use durable::subscription::{
     SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
 };
 pub use durable::token::{RecordToken, RecordTokenError};
+pub use durable::trigger::{DurableTrigger, TriggerRecords};
 pub use millrun_persistence::TopicRetention;

@@ -122,7 +122,7 @@ struct Asked<V> {
 }
 
 /// The start with what it stems from, as far as that is known.
-fn with_provenance<H>(mut start: Start<'_, H>, stems: Provenance) -> Start<'_, H> {
+pub(super) fn with_provenance<H>(mut start: Start<'_, H>, stems: Provenance) -> Start<'_, H> {
     if let Some(cause) = stems.cause {
         start = start.caused_by(cause);
     }

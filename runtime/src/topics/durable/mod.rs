@@ -18,3 +18,5 @@ pub(crate) mod record;
 pub(crate) mod stored;
 pub(crate) mod subscription;
 pub(crate) mod token;
+pub(crate) mod trigger;
+mod triggered;

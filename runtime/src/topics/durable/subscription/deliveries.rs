@@ -54,6 +54,8 @@ struct RecordInHand {
     record: TopicRecord,
     key: Option<Box<str>>,
     returned: Returned,
+    /// How often it was postponed since it was taken in.
+    postponed: u32,
     state: InHandState,
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct LeasedRecord {
     /// How often it has been given, this time included.
     pub(crate) deliveries: u32,
     pub(crate) last_error: Option<Box<str>>,
+    /// How often it was postponed.
+    pub(crate) postponed: u32,
 }
 
 /// The lease of a delivery is over: the record is somebody else's, or acknowledged.
@@ -170,6 +174,7 @@ impl RecordsInHand {
             record,
             key,
             returned,
+            postponed: 0,
             state: InHandState::Held,
         };
         self.in_hand.insert(sequence, in_hand);
@@ -230,6 +235,7 @@ impl RecordsInHand {
             lease,
             deliveries: in_hand.returned.deliveries + 1,
             last_error: in_hand.returned.error.clone(),
+            postponed: in_hand.postponed,
         })
     }
 
@@ -282,6 +288,25 @@ impl RecordsInHand {
         self.leased(sequence, lease)?;
         let until = (!pause.is_zero()).then(|| now + pause);
         self.come_back(sequence, until, Some(error));
+        Ok(())
+    }
+
+    /// The consumer gives a record back for a reason that is not the record's: that is no delivery, and nothing is to be kept.
+    pub(crate) fn postpone(
+        &mut self,
+        sequence: u64,
+        lease: u64,
+        (pause, now): (Duration, Timestamp),
+    ) -> Result<(), NotLeased> {
+        self.wake(now);
+        let in_hand = self.leased(sequence, lease)?;
+        let until = now + pause;
+        let before = std::mem::replace(&mut in_hand.state, InHandState::Paused { until });
+        in_hand.postponed = in_hand.postponed.saturating_add(1);
+        if let InHandState::Leased { until, .. } = before {
+            self.due.remove(&(until, sequence));
+        }
+        self.due.insert((until, sequence));
         Ok(())
     }
 

@@ -33,6 +33,7 @@ pub struct RecordDelivery<T> {
     lease: u64,
     deliveries: u32,
     last_error: Option<Box<str>>,
+    postponed: u32,
 }
 
 impl<T: fmt::Debug> fmt::Debug for RecordDelivery<T> {
@@ -57,6 +58,7 @@ impl<T> RecordDelivery<T> {
             lease: leased.lease,
             deliveries: leased.deliveries,
             last_error: leased.last_error,
+            postponed: leased.postponed,
         }
     }
 
@@ -113,6 +115,35 @@ impl<T> RecordDelivery<T> {
     pub fn send_back(self, pause: Duration, error: &str) -> Result<AckSaved, LeaseLost> {
         let (sequence, lease, now) = self.named();
         self.answer(|state| state.in_hand.send_back(sequence, lease, (pause, error, now)))
+    }
+
+    /// How often it was [postponed](Self::postpone) in this process.
+    pub(in crate::topics::durable) fn postponed(&self) -> u32 {
+        self.postponed
+    }
+
+    /// Gives the record back for a reason that is not the record's: it comes again after `pause`, and this was no delivery.
+    pub(in crate::topics::durable) fn postpone(self, pause: Duration) -> Result<(), LeaseLost> {
+        let (sequence, lease, now) = self.named();
+        let postponed = self.answer(|state| state.in_hand.postpone(sequence, lease, (pause, now)));
+        postponed.map(drop)
+    }
+
+    /// Says that no delivery of the record can succeed: it is buried, or passed over where there is no topic for that.
+    pub(in crate::topics::durable) fn give_up(self, error: &str) -> Result<AckSaved, LeaseLost> {
+        if self.shared.undelivered.is_none() {
+            return self.ack();
+        }
+        let (sequence, lease, _) = self.named();
+        self.answer(|state| {
+            state.in_hand.spend(sequence, lease, error);
+            Ok(())
+        })
+    }
+
+    /// Whether the subscription counts deliveries, and buries a record that was given too often.
+    pub(in crate::topics::durable) fn is_counted(&self) -> bool {
+        self.shared.undelivered.is_some()
     }
 
     fn named(&self) -> (u64, u64, millrun_core::Timestamp) {

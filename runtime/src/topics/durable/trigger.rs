@@ -1,0 +1,300 @@
+//! Durable subscriptions that start or signal workflows.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use millrun_core::TaskHandle;
+use millrun_workflow::{DurableTopic, Signal, Workflow};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::handle::DurableTopicHandle;
+use super::reader::ReadFrom;
+use super::record::DurableRecord;
+use super::subscription::{
+    DurableSubscription, SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionStatus,
+    UndeliveredRecord,
+};
+use super::triggered::{TriggerOutcome, TriggerTally, Triggered, work};
+use crate::Runtime;
+use crate::topics::trigger::with_provenance;
+
+/// A trigger answers each record, or gives it back as it ends: its lease is only for a journal that does not answer.
+const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A durable subscription that starts or signals workflows; made by [`DurableTopicHandle::trigger`]. It ends when this is
+/// dropped or the runtime stops, and goes on where it was when a trigger of its name is made again. It keeps the runtime alive.
+#[must_use = "dropping it ends the trigger"]
+pub struct DurableTrigger {
+    task: TaskHandle,
+    tally: Arc<TriggerTally>,
+    status: Box<dyn Fn() -> SubscriptionStatus + Send + Sync>,
+}
+
+impl fmt::Debug for DurableTrigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableTrigger")
+            .field("handled", &self.handled())
+            .field("refused", &self.refused())
+            .finish_non_exhaustive()
+    }
+}
+
+impl DurableTrigger {
+    /// How far its subscription has come.
+    #[must_use]
+    pub fn status(&self) -> SubscriptionStatus {
+        (self.status)()
+    }
+
+    /// How many records have started or signalled an instance in this process, or were found to have done so.
+    #[must_use]
+    pub fn handled(&self) -> u64 {
+        self.tally.handled.load(Ordering::Relaxed)
+    }
+
+    /// How many records this process has given up because no further delivery can succeed, or may be made. Each is a warning
+    /// too. Those that have used up the deliveries of [`undelivered_to`](TriggerRecords::undelivered_to) are in that topic, and
+    /// not counted here.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.tally.refused.load(Ordering::Relaxed)
+    }
+
+    /// Why it does not go on; `None` while it does.
+    #[must_use]
+    pub fn lost(&self) -> Option<SubscriptionLost> {
+        self.tally.lost()
+    }
+}
+
+impl Drop for DurableTrigger {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A trigger that is described; made by [`DurableTopicHandle::trigger`]. Its last method says what becomes of each record.
+#[must_use = "nothing is triggered until it is said what becomes of a record"]
+#[derive(Debug)]
+pub struct TriggerRecords<'a, T> {
+    topic: &'a DurableTopicHandle<T>,
+    name: &'a str,
+    subscribe: SubscribeRecords<'a, T>,
+}
+
+impl<T> DurableTopicHandle<T> {
+    /// Lets each record start or signal a workflow, exactly once whatever is killed: a durable subscription of this name
+    /// drives it, and a record is acknowledged when its effect is durable. One that is given again after a crash finds its
+    /// effect there: a start by the id of its instance, a signal by a request that is made of the name and the record's token.
+    ///
+    /// Up to 128 records are handled at once; of one key, one at a time and in order. Records of different keys
+    /// that go to one instance have no order.
+    ///
+    /// Where the runtime does not take a start or a signal for now (there are as many instances or unread signals as there may be,
+    /// a partition has moved, a part restarts), the record is tried again after a pause, from 10 ms doubling up to 5 s, as long
+    /// as it takes: only its key waits, and room for records in hand. Where the record is at fault, it goes to the topic for
+    /// [undelivered](TriggerRecords::undelivered_to) records with the reason: at once if no delivery can succeed (the id is
+    /// none or another workflow's, the instance has ended, the code panics), after as many deliveries as are given for it if one
+    /// may (there is no instance to signal, or it cannot be read). **Without such a topic** a record is passed over in these cases, the
+    /// second after 10 deliveries, with a warning that has its token and the reason.
+    ///
+    /// ```
+    /// use millrun::{DurableTopic, Runtime, Topic, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    /// const ORDER: Workflow<u64, u64> = Workflow::named("order");
+    ///
+    /// async fn order(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    ///     Ok(number)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().durable_topic(PLACED).register(ORDER, order).start().await?;
+    /// let placed = runtime.durable_topic(PLACED)?;
+    /// let billing = placed.trigger("billing");
+    /// let trigger = billing.start(ORDER, |record| (format!("order-{}", record.payload()), *record.payload())).await?;
+    /// placed.publish(&7).key("order-7").await?;
+    /// # while trigger.handled() == 0 { tokio::task::yield_now().await; }
+    /// assert_eq!(runtime.attach(ORDER, "order-7")?.result().await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trigger<'a>(&'a self, name: &'a str) -> TriggerRecords<'a, T> {
+        TriggerRecords {
+            topic: self,
+            name,
+            subscribe: self.subscribe(name).lease(LEASE),
+        }
+    }
+}
+
+impl<T> TriggerRecords<'_, T> {
+    /// Where it begins, if nothing is kept of it; as [`SubscribeRecords::from`].
+    pub fn from(mut self, from: ReadFrom) -> Self {
+        self.subscribe = self.subscribe.from(from);
+        self
+    }
+
+    /// How many records it has in hand at most; as [`SubscribeRecords::in_flight_max`].
+    pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
+        self.subscribe = self.subscribe.in_flight_max(in_flight_max);
+        self
+    }
+
+    /// Where records go that cannot be handled, and after how many deliveries; as [`SubscribeRecords::undelivered_to`].
+    pub fn undelivered_to(mut self, topic: DurableTopic<UndeliveredRecord>, deliveries_max: u32) -> Self {
+        self.subscribe = self.subscribe.undelivered_to(topic, deliveries_max);
+        self
+    }
+}
+
+impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
+    /// Starts an instance for each record, under the id and with the input that `make` gives. An id that is taken, by a live
+    /// run of the workflow or by a finished one that is retained, is left alone; see [`Runtime::start`].
+    ///
+    /// # Errors
+    /// See [`SubscriptionOpenError`].
+    pub async fn start<I, O, E, F>(
+        self,
+        workflow: Workflow<I, O, E>,
+        make: F,
+    ) -> Result<DurableTrigger, SubscriptionOpenError>
+    where
+        I: Serialize + Send + 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&DurableRecord<T>) -> (String, I) + Send + Sync + 'static,
+    {
+        self.open(make, move |runtime, asked: Triggered<I>| {
+            Box::pin(async move {
+                let start = runtime.start(workflow, &asked.id, asked.value);
+                match with_provenance(start, asked.stems).await {
+                    Ok(_) => TriggerOutcome::Done,
+                    Err(error) => TriggerOutcome::of_start(&runtime, error),
+                }
+            })
+        })
+        .await
+    }
+
+    /// As [`start`](Self::start), an instance of its own for each record: its id is the name of the trigger, `/` and the token
+    /// of the record.
+    ///
+    /// # Errors
+    /// See [`SubscriptionOpenError`].
+    pub async fn start_each<I, O, E, F>(
+        self,
+        workflow: Workflow<I, O, E>,
+        make: F,
+    ) -> Result<DurableTrigger, SubscriptionOpenError>
+    where
+        I: Serialize + Send + 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&DurableRecord<T>) -> I + Send + Sync + 'static,
+    {
+        let name = self.name.to_owned();
+        let make = move |record: &DurableRecord<T>| (format!("{name}/{}", record.token()), make(record));
+        self.start(workflow, make).await
+    }
+
+    /// Signals an instance for each record: the latest run of the id that `make` gives. A run remembers the requests of its last
+    /// 1,000 signals, see [`signal_as`](crate::RunHandle::signal_as).
+    ///
+    /// # Errors
+    /// See [`SubscriptionOpenError`].
+    pub async fn signal<V, I, O, E, F>(
+        self,
+        workflow: Workflow<I, O, E>,
+        signal: Signal<V>,
+        make: F,
+    ) -> Result<DurableTrigger, SubscriptionOpenError>
+    where
+        V: Serialize + Send + 'static,
+        I: 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
+    {
+        self.open(make, move |runtime, asked: Triggered<V>| {
+            Box::pin(async move {
+                let run = match runtime.attach(workflow, &asked.id) {
+                    Ok(run) => run,
+                    Err(error) => return TriggerOutcome::Never(error.to_string()),
+                };
+                let (cause, request) = (asked.stems.cause.map(Box::new), Some(asked.request.into()));
+                match run.send_signal(signal, asked.value, cause, request).await {
+                    Ok(()) => TriggerOutcome::Done,
+                    Err(error) => TriggerOutcome::of_signal(&runtime, error),
+                }
+            })
+        })
+        .await
+    }
+
+    /// Signals an instance for each record, and starts it with that signal if there is none: `make` gives the id, the input of a
+    /// run that begins, and what the signal carries. An instance that has ended and is retained is not started again, and
+    /// takes no other signal.
+    ///
+    /// # Errors
+    /// See [`SubscriptionOpenError`].
+    pub async fn start_with_signal<I, V, O, E, F>(
+        self,
+        workflow: Workflow<I, O, E>,
+        signal: Signal<V>,
+        make: F,
+    ) -> Result<DurableTrigger, SubscriptionOpenError>
+    where
+        I: Serialize + Send + 'static,
+        V: Serialize + Send + 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&DurableRecord<T>) -> (String, I, V) + Send + Sync + 'static,
+    {
+        let make = move |record: &DurableRecord<T>| {
+            let (id, input, value) = make(record);
+            (id, (input, value))
+        };
+        self.open(make, move |runtime, asked: Triggered<(I, V)>| {
+            Box::pin(async move {
+                let (input, value) = asked.value;
+                let start = with_provenance(runtime.start(workflow, &asked.id, input), asked.stems);
+                match start.with_signal_as(signal, &asked.request, value).await {
+                    Ok(_) => TriggerOutcome::Done,
+                    Err(error) => TriggerOutcome::of_both(&runtime, error),
+                }
+            })
+        })
+        .await
+    }
+
+    async fn open<V, F, D>(self, make: F, deliver: D) -> Result<DurableTrigger, SubscriptionOpenError>
+    where
+        V: Send + 'static,
+        F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
+        D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome> + Send + Sync + 'static,
+    {
+        let inner = Arc::clone(&self.topic.inner);
+        let subscription: DurableSubscription<T> = self.subscribe.await?;
+        let tally = Arc::new(TriggerTally::default());
+        let status = {
+            let subscription = subscription.clone();
+            Box::new(move || subscription.status())
+        };
+        let work = work(
+            Runtime::of(Arc::clone(&inner)),
+            self.name.to_owned(),
+            subscription,
+            Arc::clone(&tally),
+            make,
+            deliver,
+        );
+        let task = inner.shared.host.spawn("durable trigger", Box::pin(work));
+        Ok(DurableTrigger { task, tally, status })
+    }
+}
