@@ -125,15 +125,15 @@ pub(super) struct Triggered<V> {
 }
 
 /// A delivery that is given back where it is not answered, as when the trigger is dropped.
-struct AtWork<T>(Option<RecordDelivery<T>>);
+struct RecordAtWork<T>(Option<RecordDelivery<T>>);
 
-impl<T> AtWork<T> {
+impl<T> RecordAtWork<T> {
     fn answer<A>(mut self, answer: impl FnOnce(RecordDelivery<T>) -> A) -> Option<A> {
         self.0.take().map(answer)
     }
 }
 
-impl<T> Drop for AtWork<T> {
+impl<T> Drop for RecordAtWork<T> {
     fn drop(&mut self) {
         if let Some(delivery) = self.0.take() {
             // Another's it is where its lease has ended.
@@ -192,7 +192,7 @@ pub(super) async fn work<T, V, F, D>(
                 let (make, deliver) = (&make, &deliver);
                 working.push(async move {
                     let token = delivery.record().token();
-                    let one = one(runtime, name, tally, AtWork(Some(delivery)), make, deliver);
+                    let one = one(runtime, name, tally, RecordAtWork(Some(delivery)), make, deliver);
                     // The payload's own code may panic as it is dropped: it is answered then.
                     let ended = AssertUnwindSafe(one).catch_unwind().await;
                     ended.unwrap_or_else(|panic| {
@@ -213,7 +213,7 @@ async fn one<T, V, F, D>(
     runtime: &Runtime,
     name: &str,
     tally: &TriggerTally,
-    delivery: AtWork<T>,
+    delivery: RecordAtWork<T>,
     make: &F,
     deliver: &D,
 ) -> Result<(), SubscriptionLost>

@@ -8,6 +8,7 @@ mod publishing;
 mod reading;
 mod runs;
 mod subscribing;
+mod triggering;
 
 use std::sync::Arc;
 
