@@ -92,17 +92,17 @@ impl MemoryTopics {
             return;
         };
         loop {
+            let bytes_dropped = head.bytes_dropped;
             head.front = shelf.first().map(|(chunk, last)| FrontRow {
-                len: chunk.last().get() - chunk.first().get() + 1,
-                bytes: chunk.bytes() as u64,
+                end: chunk.last().get(),
+                bytes_end: bytes_dropped + chunk.bytes() as u64,
                 last,
             });
             let Some(front) = head.front.filter(|_| head.is_due(now)) else {
                 return;
             };
             shelf.pop_first();
-            head.dropped += front.len;
-            head.bytes_dropped += front.bytes;
+            (head.dropped, head.bytes_dropped) = (front.end, front.bytes_end);
         }
     }
 

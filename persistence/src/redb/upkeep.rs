@@ -19,6 +19,7 @@ use super::opening::rebuild::{self, KnownFinished};
 use super::topics;
 use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::topics::TopicNumber;
+use crate::wire::topic_row;
 
 /// How many bytes of rows a backup copies in one transaction.
 const COPY_BYTES: usize = 8 << 20;
@@ -197,6 +198,13 @@ fn check_topics(moment: &StoreMoment, damaged: &mut Vec<ReadError>) -> Result<u6
         let index = usize::try_from(topic.get()).unwrap_or(usize::MAX);
         topics.topics.get(index).map_or(0, |found| found.stored.dropped)
     };
+    for (first, cause) in &topics.damaged_ids {
+        damaged.push(ReadError::Damaged {
+            run: None,
+            position: *first,
+            cause: format!("ids of records of topics: {cause}"),
+        });
+    }
     let (mut sound, mut expected) = (0, None::<(TopicNumber, u64)>);
     moment.all_topic_rows(&mut |topic, first, row| {
         let next = match expected {
@@ -222,10 +230,14 @@ fn check_topics(moment: &StoreMoment, damaged: &mut Vec<ReadError>) -> Result<u6
                     _ => first,
                 };
                 damaged.push(error);
-                (until + 1).saturating_sub(first)
+                // Where its header does not say how far it reaches, the next row may begin anywhere.
+                match topic_row::read_header(row, topic, first) {
+                    Ok(_) => (until + 1).saturating_sub(first),
+                    Err(_) => u64::MAX,
+                }
             }
         };
-        expected = Some((topic, first + len));
+        expected = Some((topic, first.saturating_add(len)));
         true
     })?;
     Ok(sound)

@@ -7,13 +7,15 @@ use rustc_hash::FxHashMap;
 use super::TopicNumber;
 use crate::wire::topic_row::StoredId;
 
-/// The ids of the records that were appended last with one, of all topics together.
+/// The ids of the records that were appended last with one, of all topics together. They are numbered in the order in which
+/// they were taken in; numbers of which nothing could be read are left out.
 #[derive(Debug)]
 pub(crate) struct IdWindow {
-    sequences: FxHashMap<(TopicNumber, u128), u64>,
-    order: VecDeque<(TopicNumber, u128)>,
-    /// How many ids were taken in before the first of `order`.
-    first: u64,
+    /// The latest record with an id, and the number of the id.
+    known: FxHashMap<(TopicNumber, u128), (u64, u64)>,
+    order: VecDeque<(u64, (TopicNumber, u128))>,
+    /// The number of the next id.
+    next: u64,
     len_max: usize,
     /// Those that are queued, to be stored with the next commit.
     queued: Vec<StoredId>,
@@ -22,9 +24,9 @@ pub(crate) struct IdWindow {
 impl IdWindow {
     pub(crate) fn new(len_max: usize) -> Self {
         Self {
-            sequences: FxHashMap::default(),
+            known: FxHashMap::default(),
             order: VecDeque::new(),
-            first: 0,
+            next: 0,
             len_max,
             queued: Vec::new(),
         }
@@ -32,7 +34,7 @@ impl IdWindow {
 
     /// The record that was appended with this id.
     pub(crate) fn sequence(&self, topic: TopicNumber, id: u128) -> Option<u64> {
-        self.sequences.get(&(topic, id)).copied()
+        self.known.get(&(topic, id)).map(|(sequence, _)| *sequence)
     }
 
     /// Remembers one, which is not known.
@@ -40,36 +42,36 @@ impl IdWindow {
         if self.len_max == 0 {
             return;
         }
-        self.remember(stored);
+        self.remember(self.next, stored);
         self.queued.push(stored);
     }
 
     /// Takes in what was stored of those with the numbers from `first` on. They come in order.
     pub(crate) fn restore(&mut self, first: u64, ids: impl Iterator<Item = StoredId>) {
-        if self.order.is_empty() {
-            self.first = first;
-        }
-        for stored in ids {
-            self.remember(stored);
+        for (number, stored) in (first..).zip(ids) {
+            self.remember(number, stored);
         }
     }
 
-    fn remember(&mut self, stored: StoredId) {
+    fn remember(&mut self, number: u64, stored: StoredId) {
         let key = (stored.topic, stored.id);
-        self.sequences.insert(key, stored.sequence);
-        self.order.push_back(key);
+        self.known.insert(key, (stored.sequence, number));
+        self.order.push_back((number, key));
+        self.next = number + 1;
         while self.order.len() > self.len_max {
-            let Some(oldest) = self.order.pop_front() else {
+            let Some((oldest, key)) = self.order.pop_front() else {
                 break;
             };
-            self.sequences.remove(&oldest);
-            self.first += 1;
+            // It may have come again behind it.
+            if self.known.get(&key).is_some_and(|(_, number)| *number == oldest) {
+                self.known.remove(&key);
+            }
         }
     }
 
     /// All that are remembered, the earliest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = StoredId> + '_ {
-        self.order.iter().filter_map(|(topic, id)| {
+        self.order.iter().filter_map(|(_, (topic, id))| {
             Some(StoredId {
                 topic: *topic,
                 id: *id,
@@ -81,8 +83,8 @@ impl IdWindow {
     /// Takes those that are to be stored, with the number of the first; and the number before which none is remembered.
     pub(crate) fn seal(&mut self) -> (u64, Vec<StoredId>, u64) {
         let queued = std::mem::take(&mut self.queued);
-        let end = self.first + self.order.len() as u64;
-        (end - queued.len() as u64, queued, self.first)
+        let low = self.order.front().map_or(self.next, |(number, _)| *number);
+        (self.next - queued.len() as u64, queued, low)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -119,5 +121,27 @@ mod tests {
             assert_eq!(window.sequence(TopicNumber::new(2), 4), None);
         }
         assert_eq!(again.seal(), (5, Vec::new(), 2));
+    }
+
+    #[test]
+    fn what_cannot_be_read_of_them_moves_no_number() {
+        let mut window = IdWindow::new(100);
+        window.restore(0, (0..10).map(stored));
+        // Ten of them are damaged.
+        window.restore(20, (20..30).map(stored));
+        window.add(stored(30));
+        let (first, queued, low) = window.seal();
+        assert_eq!((first, queued, low), (30, vec![stored(30)], 0));
+        assert_eq!(window.sequence(TopicNumber::new(1), 25), Some(35));
+    }
+
+    #[test]
+    fn an_id_that_stands_there_twice_is_forgotten_with_the_later_one() {
+        let mut window = IdWindow::new(3);
+        window.restore(0, [1, 2, 1, 3].into_iter().map(stored));
+        assert_eq!(window.sequence(TopicNumber::new(1), 1), Some(11));
+        window.add(stored(4));
+        window.add(stored(5));
+        assert_eq!(window.sequence(TopicNumber::new(1), 1), None);
     }
 }

@@ -69,8 +69,10 @@ pub(crate) struct TopicHead {
 /// The first row of a topic's records: what retention drops next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrontRow {
-    pub(crate) len: u64,
-    pub(crate) bytes: u64,
+    /// Its last record.
+    pub(crate) end: u64,
+    /// Bytes of all records that the topic has had up to that.
+    pub(crate) bytes_end: u64,
     /// The time of its last record.
     pub(crate) last: Timestamp,
 }
@@ -322,7 +324,7 @@ impl TopicTable {
         rows
     }
 
-    /// Whether rows of topics are to be written, or ids.
+    /// Whether rows of topics are to be written.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -350,11 +352,11 @@ impl TopicHead {
 
     /// Whether its first row is one that retention does not keep at `now`, or not known.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        let (len, bytes) = (self.durable - self.dropped, self.bytes());
-        len > 0
+        self.durable > self.dropped
             && !self.is_blocked
             && self.front.is_none_or(|front| {
-                let (len, bytes) = (len.saturating_sub(front.len), bytes.saturating_sub(front.bytes));
+                let len = self.durable.saturating_sub(front.end);
+                let bytes = self.bytes_durable.saturating_sub(front.bytes_end);
                 self.retention.drops(now, front.last, len, bytes)
             })
     }

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Numbers are little-endian. `before` counts the bytes of all records that the topic has had before this row; `last` is the
-//! time of the row's last record, in microseconds since the Unix epoch; its `crc` is crc32c over the key and the
+//! time that the store believed when it wrote the row, in microseconds since the Unix epoch, by which records age; its `crc` is crc32c over the key and the
 //! 24 bytes before it, and the others' over the key and all bytes before it. `dropped` is the sequence of the last
 //! record that retention has dropped, `age_max` counts microseconds.
 
@@ -45,7 +45,7 @@ pub(crate) struct RowHeader {
     pub(crate) len: u32,
     /// Bytes of the topic's records before it, those that were dropped included.
     pub(crate) before: u64,
-    /// The time of its last record.
+    /// The time by which its records age.
     pub(crate) last: Timestamp,
 }
 
@@ -75,6 +75,8 @@ pub(crate) enum TopicRowError {
     Checksum,
     #[error("the row has version {version}, which this release does not know")]
     Version { version: u32 },
+    #[error("the row has no records")]
+    Empty,
     #[error("the row's name is not text")]
     Name,
 }
@@ -96,6 +98,9 @@ pub(crate) fn read_header(row: &[u8], topic: TopicNumber, first: u64) -> Result<
         return Err(TopicRowError::Checksum);
     }
     check_version(word(header, 0))?;
+    if word(header, 4) == 0 {
+        return Err(TopicRowError::Empty);
+    }
     Ok(RowHeader {
         len: word(header, 4),
         before: long(header, 8),

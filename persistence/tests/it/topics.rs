@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_core::{Epoch, Partition, Sequence, Timestamp};
 use millrun_persistence::{
@@ -23,9 +24,10 @@ fn streams(journal: &RedbJournal) -> &dyn TopicStreams {
 }
 
 /// Appends records in one commit, with these ids if they have some.
-fn append(
+fn append_at(
     (journal, host): (&RedbJournal, &HandHost),
     topic: TopicNumber,
+    time: Timestamp,
     bodies: &[(Vec<u8>, Option<u128>)],
 ) -> Vec<TopicAppend> {
     let partition = Partition::of(b"topics");
@@ -36,7 +38,7 @@ fn append(
             topic,
             partition,
             epoch,
-            time: START,
+            time,
             id: *id,
             with: None,
         };
@@ -45,6 +47,14 @@ fn append(
     let enqueued = journal.enqueue(&batch).unwrap();
     host.run();
     enqueued.topic_appends
+}
+
+fn append(
+    of: (&RedbJournal, &HandHost),
+    topic: TopicNumber,
+    bodies: &[(Vec<u8>, Option<u128>)],
+) -> Vec<TopicAppend> {
+    append_at(of, topic, START, bodies)
 }
 
 fn read(journal: &RedbJournal, topic: TopicNumber) -> Vec<Vec<u8>> {
@@ -180,4 +190,65 @@ fn what_does_not_fit_into_memory_is_read_from_the_disk() {
         "there is nothing behind it, which is known"
     );
     assert_eq!((read(&journal, busy).len(), read(&journal, quiet).len()), (50, 1));
+}
+
+/// The store believes a clock that jumps ahead by six hours only; the records have the times of their writers.
+#[test]
+fn a_record_is_found_by_the_time_of_its_writer_also_where_the_store_does_not_believe_it() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let journal = open(&folder.path().join("a.redb"), &host);
+    let topic = streams(&journal)
+        .declare("one", TopicRetention::default())
+        .unwrap();
+    let hours = |hours: u64| START + Duration::from_secs(3_600 * hours);
+    for at in [0, 10, 20] {
+        append_at((&journal, &host), topic, hours(at), &numbered(2));
+    }
+    for (at, behind) in [(0, 0), (9, 2), (10, 2), (19, 4), (21, 6)] {
+        let found = streams(&journal).at_time(topic, hours(at)).unwrap();
+        assert_eq!(found, Sequence::new(behind), "{at} h");
+    }
+}
+
+#[test]
+fn a_topic_whose_last_row_cannot_be_read_tells_that_once_and_goes_on() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let path = folder.path().join("a.redb");
+    let journal = open(&path, &host);
+    let topic = streams(&journal)
+        .declare("one", TopicRetention::default())
+        .unwrap();
+    append((&journal, &host), topic, &numbered(3));
+    append(
+        (&journal, &host),
+        topic,
+        &[(b"the only body of the last row".to_vec(), None)],
+    );
+    journal.begin_close();
+    host.run();
+    drop(journal);
+    let mut image = fs::read(&path).unwrap();
+    let body = b"the only body of the last row";
+    let found: Vec<_> = (0..image.len() - body.len())
+        .filter(|at| image[*at..].starts_with(body))
+        .collect();
+    assert!(!found.is_empty());
+    for at in found {
+        // In the row's header, which has 28 bytes, behind which the record's has 20.
+        image[at - 40] ^= 1;
+    }
+    fs::write(&path, image).unwrap();
+    let journal = open(&path, &host);
+    let first = streams(&journal).read(topic, Sequence::ZERO, usize::MAX).unwrap();
+    assert_eq!(first.last(), Sequence::new(3));
+    let damaged = streams(&journal).read(topic, first.last(), usize::MAX);
+    let Err(ReadError::TopicDamaged { until, .. }) = damaged else {
+        panic!("{damaged:?}");
+    };
+    let last = streams(&journal).summary(topic).unwrap().last;
+    assert_eq!(until, last, "there is nothing further");
+    let appended = append((&journal, &host), topic, &numbered(1));
+    assert_eq!(appended, [TopicAppend::Appended(last.next())]);
+    let page = streams(&journal).read(topic, until, usize::MAX).unwrap();
+    assert_eq!((page.records().count(), page.last()), (1, last.next()));
 }

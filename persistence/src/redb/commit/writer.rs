@@ -150,7 +150,8 @@ impl Writer {
         if queued == 0 && state.is_closing {
             // What is closed in good order says of all its turns twice where they stand.
             let store = self.store.as_ref().expect(KEPT);
-            return if state.has_unlisted() && !store.is_of_earlier_format() {
+            let is_left = state.has_unlisted() || state.topics.table.has_changed();
+            return if is_left && !store.is_of_earlier_format() {
                 WriterWork::Commit(state.seal(now))
             } else {
                 WriterWork::End
@@ -309,7 +310,7 @@ impl Writer {
             return true;
         }
         let is_time_wanted = state.finished.age.want_stored();
-        let is_topic_due = state.topics.is_due(now);
+        let is_topic_due = state.topics.is_due(now) || state.topics.table.has_changed();
         state.topics.looks_at_all = is_topic_due;
         drop(state);
         if let Err(failure) = self.settling.plan_upkeep(&store, &self.shared) {

@@ -3,6 +3,8 @@
 //! Invariants: a commit has the rows of records, of topics and of ids that belong to it, or none; rows go from the front of a
 //! topic, and what has gone stands in the row of the topic.
 
+use std::ops::RangeInclusive;
+
 use millrun_core::Sequence;
 use redb::{ReadableTable, WriteTransaction};
 
@@ -13,9 +15,9 @@ use crate::error::FailureKind;
 use crate::error::JournalFailure;
 use crate::redb::topics::{FoundTopic, FoundTopics, TopicTrim, TopicTrimmed, TopicWrites, TopicsCommitted};
 use crate::topics::{FrontRow, TopicNumber};
-use crate::wire::topic_row::{self, StoredTopic};
+use crate::wire::topic_row::{self, RowHeader, StoredTopic};
 
-/// How many rows of records are dropped with one commit, at most.
+/// How many rows of records are dropped with one commit, at most; or twice as many as it adds.
 const DROPPED_LEN_MAX: usize = 256;
 
 /// A row of records as it was found.
@@ -56,7 +58,8 @@ pub(in crate::redb) fn put(
         }
         ids.insert(*first, row.as_slice())?;
     }
-    let mut left = DROPPED_LEN_MAX;
+    // More than come in, so that none grows.
+    let mut left = DROPPED_LEN_MAX.max(2 * writes.chunks.len());
     for trim in &writes.trims {
         if left == 0 {
             break;
@@ -89,15 +92,15 @@ fn drop_rows(
             trimmed.is_blocked = true;
             break;
         };
+        let (end, bytes_end) = ends(first, header, row);
         let front = FrontRow {
-            len: u64::from(header.len),
-            bytes: row.len().saturating_sub(topic_row::HEADER_BYTES) as u64,
+            end,
+            bytes_end,
             last: header.last,
         };
-        let end = first + front.len - 1;
         let (len, bytes) = (
             trim.last.saturating_sub(end),
-            trim.bytes.saturating_sub(header.before + front.bytes),
+            trim.bytes.saturating_sub(bytes_end),
         );
         trimmed.front = Some(front);
         let is_kept = end > trim.last || !trim.stored.retention.drops(trim.now, front.last, len, bytes);
@@ -107,7 +110,7 @@ fn drop_rows(
         *left -= 1;
         gone.push(first);
         trimmed.front = None;
-        (trimmed.dropped, trimmed.bytes_dropped) = (end, header.before + front.bytes);
+        (trimmed.dropped, trimmed.bytes_dropped) = (end, bytes_end);
     }
     for first in &gone {
         records.remove((topic, *first))?;
@@ -121,6 +124,18 @@ fn drop_rows(
         txn.open_table(TOPICS)?.insert(topic, row.as_slice())?;
     }
     Ok(trimmed)
+}
+
+/// The keys of all rows of records of a topic.
+fn all_of(topic: TopicNumber) -> RangeInclusive<(u32, u64)> {
+    (topic.get(), 0)..=(topic.get(), u64::MAX)
+}
+
+/// The last record of a row, and bytes of all records that its topic has had up to that.
+fn ends(first: u64, header: RowHeader, row: &[u8]) -> (u64, u64) {
+    let bytes = row.len().saturating_sub(topic_row::HEADER_BYTES) as u64;
+    let end = first.saturating_add(u64::from(header.len) - 1);
+    (end, header.before.saturating_add(bytes))
 }
 
 impl StoreMoment {
@@ -150,43 +165,44 @@ impl StoreMoment {
                     is_blocked: false,
                     stored,
                 };
-                let all = (number.get(), 0)..=(number.get(), u64::MAX);
-                let mut rows = records.range(all)?;
-                let header = |key: u64, row: &[u8]| {
-                    let header = topic_row::read_header(row, number, key).ok()?;
-                    let bytes = row.len().saturating_sub(topic_row::HEADER_BYTES) as u64;
-                    Some((header, bytes))
-                };
-                let first = rows.next().transpose()?;
-                let last = rows.next_back().transpose()?;
-                let last = last.as_ref().or(first.as_ref());
-                if let Some((key, row)) = last {
+                let mut rows = records.range(all_of(number))?;
+                let header = |key: u64, row: &[u8]| topic_row::read_header(row, number, key).ok();
+                if let Some((key, row)) = records.range(all_of(number))?.next().transpose()? {
                     match header(key.value().1, row.value()) {
-                        Some((header, bytes)) => {
-                            topic.last = key.value().1 + u64::from(header.len) - 1;
-                            topic.bytes = header.before + bytes;
-                        }
-                        // How many records stand there is not known: the next have numbers far behind.
-                        None => {
-                            topic.is_blocked = true;
-                            topic.last = key.value().1 + row.value().len() as u64;
-                        }
-                    }
-                }
-                if let Some((key, row)) = &first {
-                    match header(key.value().1, row.value()) {
-                        Some((header, bytes)) => {
+                        Some(header) => {
+                            let (end, bytes_end) = ends(key.value().1, header, row.value());
                             topic.bytes_dropped = header.before;
                             topic.front = Some(FrontRow {
-                                len: u64::from(header.len),
-                                bytes,
+                                end,
+                                bytes_end,
                                 last: header.last,
                             });
                         }
                         None => topic.is_blocked = true,
                     }
-                } else {
+                }
+                // How many records stand in a row that cannot be read is not known: those behind it have numbers far behind.
+                let mut unread_bytes = 0;
+                while let Some((key, row)) = rows.next_back().transpose()? {
+                    let (first, row) = (key.value().1, row.value());
+                    if let Some(header) = header(first, row) {
+                        let (end, bytes_end) = ends(first, header, row);
+                        topic.last = topic.last.max(end);
+                        topic.bytes = bytes_end + unread_bytes;
+                        break;
+                    }
+                    topic.last = topic.last.max(first.saturating_add(row.len() as u64));
+                    unread_bytes += row.len() as u64;
+                    topic.bytes = unread_bytes;
+                }
+                if topic.front.is_none() && !topic.is_blocked {
                     topic.bytes_dropped = topic.bytes;
+                }
+                if topic.is_blocked {
+                    tracing::error!(
+                        topic = %topic.stored.name,
+                        "retention has stopped for a topic: its first row is damaged; it grows until the store is mended"
+                    );
                 }
                 found.topics.push(topic);
             }
@@ -194,10 +210,14 @@ impl StoreMoment {
                 let (first, row) = row?;
                 match topic_row::read_ids(first.value(), row.value()) {
                     Ok(ids) => found.ids.push((first.value(), ids.collect())),
-                    Err(error) => tracing::error!(
-                        first = first.value(), %error,
-                        "ids of records of topics cannot be read: records that come again with them are appended again"
-                    ),
+                    Err(error) => {
+                        let first = first.value();
+                        tracing::error!(
+                            first, %error,
+                            "ids of records of topics cannot be read: records that come again with them are appended again"
+                        );
+                        found.damaged_ids.push((first, error.to_string()));
+                    }
                 }
             }
             Ok(found)

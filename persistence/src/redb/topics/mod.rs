@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::{Sequence, Timestamp};
+use rustc_hash::FxHashSet;
 
 pub(in crate::redb) use self::reading::check_row;
 pub(in crate::redb) use self::writes::{SealedChunk, TopicTrim, TopicTrimmed, TopicWrites, TopicsCommitted};
@@ -26,7 +27,7 @@ use crate::topics::{FrontRow, TopicChunk, TopicHead, TopicNumber, TopicShelf, To
 use crate::wire::topic_row::{self, RowHeader, StoredId, StoredTopic};
 
 /// How many topics for which nothing is queued are looked at with each commit, whether retention is to drop something of them.
-const LOOKED_AT: usize = 16;
+const LOOKED_AT: u32 = 16;
 /// What a chunk in memory is counted for, beside its bytes.
 const CHUNK_OVERHEAD: usize = 128;
 
@@ -65,6 +66,8 @@ pub(in crate::redb) struct FoundTopics {
     pub(in crate::redb) topics: Vec<FoundTopic>,
     /// Rows of ids: the number of the first, and the ids.
     pub(in crate::redb) ids: Vec<(u64, Vec<StoredId>)>,
+    /// Rows of ids that cannot be read: the number of the first, and why.
+    pub(in crate::redb) damaged_ids: Vec<(u64, String)>,
 }
 
 impl RedbTopics {
@@ -98,8 +101,12 @@ impl RedbTopics {
         age: &mut AgeClock,
         elapsed: Duration,
     ) -> Option<Box<TopicWrites>> {
+        if self.table.len() == 0 {
+            return None;
+        }
+        let looked_at = self.look_at_next();
         let is_idle = self.table.queued_len == 0 && !self.table.has_changed();
-        if is_idle && !self.has_due_among_idle(age.now()) {
+        if is_idle && !self.has_due(&looked_at, age.now()) {
             return None;
         }
         let mut chunks = Vec::new();
@@ -124,7 +131,7 @@ impl RedbTopics {
                 row: row.into(),
             });
         }
-        let trims = self.trims(&chunks, age.now());
+        let trims = self.trims(&chunks, looked_at, age.now());
         let (ids_first, ids, ids_low) = self.table.ids.seal();
         Some(Box::new(TopicWrites {
             topics: self.table.seal_changed(),
@@ -135,19 +142,23 @@ impl RedbTopics {
         }))
     }
 
-    /// Whether one of the topics that are looked at next is due, though nothing is queued.
-    fn has_due_among_idle(&self, now: Timestamp) -> bool {
-        if self.looks_at_all {
-            return self.is_due(now);
-        }
-        self.looked_at()
-            .any(|number| self.table.head(number).is_some_and(|head| head.is_due(now)))
+    /// The topics that are looked at with this commit, whether retention is to drop something of them. All come in turn.
+    fn look_at_next(&mut self) -> Vec<TopicNumber> {
+        let len = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
+        let most = if std::mem::take(&mut self.looks_at_all) {
+            len
+        } else {
+            len.min(LOOKED_AT)
+        };
+        let from = self.look_from;
+        self.look_from = (from + most) % len.max(1);
+        (0..most).map(|at| TopicNumber::new((from + at) % len)).collect()
     }
 
-    fn looked_at(&self) -> impl Iterator<Item = TopicNumber> + use<> {
-        let len = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
-        let (from, most) = (self.look_from, LOOKED_AT.min(self.table.len()));
-        (0..u32::try_from(most).unwrap_or(0)).map(move |at| TopicNumber::new((from + at) % len.max(1)))
+    /// Whether one of these topics is due, though nothing may be queued.
+    fn has_due(&self, looked_at: &[TopicNumber], now: Timestamp) -> bool {
+        let is_due = |number: &TopicNumber| self.table.head(*number).is_some_and(|head| head.is_due(now));
+        looked_at.iter().any(is_due)
     }
 
     /// Whether any topic has a row that retention does not keep at `now`.
@@ -156,18 +167,17 @@ impl RedbTopics {
     }
 
     /// Which topics are to be trimmed with a commit of these chunks.
-    fn trims(&mut self, chunks: &[SealedChunk], now: Timestamp) -> Vec<TopicTrim> {
-        let mut numbers: Vec<_> = if std::mem::take(&mut self.looks_at_all) {
-            self.table.iter().map(|(number, _)| number).collect()
-        } else {
-            let touched = chunks.iter().map(|chunk| chunk.topic);
-            touched.chain(self.looked_at()).collect()
-        };
-        let len = u32::try_from(self.table.len()).unwrap_or(u32::MAX).max(1);
-        self.look_from = (self.look_from + u32::try_from(LOOKED_AT).unwrap_or(0)) % len;
-        numbers.sort_unstable();
-        numbers.dedup();
-        let due = numbers.into_iter().filter_map(|number| {
+    fn trims(
+        &self,
+        chunks: &[SealedChunk],
+        mut looked_at: Vec<TopicNumber>,
+        now: Timestamp,
+    ) -> Vec<TopicTrim> {
+        // Those that are looked at come first: a commit drops a bounded number of rows, and all topics come in turn.
+        looked_at.extend(chunks.iter().map(|chunk| chunk.topic));
+        let mut seen = FxHashSet::default();
+        let numbers = looked_at.into_iter().filter(|number| seen.insert(*number));
+        let due = numbers.filter_map(|number| {
             let head = self.table.head(number).filter(|head| head.is_due(now))?;
             Some(TopicTrim {
                 topic: number,
@@ -190,7 +200,7 @@ impl RedbTopics {
                 .expect("it was queued for a topic");
             head.durable = chunk.end();
             head.bytes_durable += chunk.frames().len() as u64;
-            if head.durable - head.dropped == u64::from(chunk.header.len) {
+            if head.durable.saturating_sub(head.dropped) == u64::from(chunk.header.len) {
                 head.front = Some(chunk.as_front());
             }
             self.put_latest(chunk);
@@ -199,11 +209,13 @@ impl RedbTopics {
             let head = self.table.head_mut(trimmed.topic).expect("it was trimmed");
             head.dropped = trimmed.dropped;
             head.bytes_dropped = trimmed.bytes_dropped;
-            (head.front, head.is_blocked) = (trimmed.front, trimmed.is_blocked);
-            if trimmed.is_blocked {
+            // Where no first row is found of what is there, none can be dropped.
+            let is_lost = trimmed.front.is_none() && head.durable > head.dropped;
+            (head.front, head.is_blocked) = (trimmed.front, trimmed.is_blocked || is_lost);
+            if head.is_blocked {
                 tracing::error!(
                     topic = %head.name, behind = trimmed.dropped,
-                    "retention has stopped for a topic: its first row is damaged; it grows until the store is mended"
+                    "retention has stopped for a topic: its first row is damaged or missing; it grows until the store is mended"
                 );
             }
         }
@@ -265,8 +277,8 @@ impl SealedChunk {
 
     fn as_front(&self) -> FrontRow {
         FrontRow {
-            len: u64::from(self.header.len),
-            bytes: self.frames().len() as u64,
+            end: self.end(),
+            bytes_end: self.header.before + self.frames().len() as u64,
             last: self.header.last,
         }
     }
@@ -284,7 +296,7 @@ pub(in crate::redb) fn queued_chunks(
     })
 }
 
-/// What is to be known of a topic that is in the store.
+/// How many records behind `after` retention has dropped.
 pub(in crate::redb) fn dropped(head: &TopicHead, after: Sequence) -> u64 {
     head.dropped.saturating_sub(after.get())
 }

@@ -13,7 +13,7 @@ use crate::redb::state::JournalState;
 use crate::topics::{
     LatestRecords, TopicChunk, TopicNumber, TopicPage, TopicRetention, TopicStreams, TopicSummary,
 };
-use crate::wire::topic_row;
+use crate::wire::{topic_frame, topic_row};
 
 impl TopicStreams for RedbJournal {
     fn declare(&self, name: &str, retention: TopicRetention) -> Result<TopicNumber, TopicRefused> {
@@ -58,7 +58,8 @@ impl TopicStreams for RedbJournal {
             return Ok(page);
         }
         let store = self.reader()?;
-        page(&store.moment()?, topic, after, bytes_max)
+        let last = self.summary(topic).map_or(after, |summary| summary.last);
+        page(&store.moment()?, topic, (after, last), bytes_max)
     }
 
     fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError> {
@@ -81,17 +82,10 @@ impl TopicStreams for RedbJournal {
                 low = middle + 1;
                 continue;
             };
-            let header = topic_row::read_header(&row.row, topic, row.first);
-            let header = header.map_err(|error| ReadError::TopicDamaged {
-                topic,
-                after: Sequence::new(row.first - 1),
-                until: Sequence::new(row.first),
-                cause: error.to_string(),
-            })?;
-            if header.last < time {
-                low = (row.first + u64::from(header.len)).max(middle + 1);
-            } else {
-                high = row.first;
+            match last_time(&row.row, topic, row.first) {
+                Some((len, last)) if last < time => low = (row.first + u64::from(len)).max(middle + 1),
+                // What cannot be read is not passed over.
+                Some(_) | None => high = row.first.min(middle),
             }
         }
         let is_all = low > durable.get() && self.reads_unwritten();
@@ -154,11 +148,24 @@ impl JournalState {
     }
 }
 
-/// The records behind `after` as they stand in the store at some moment.
+/// How many records a row has, and when the last of them was appended by the clock of its writer: the row's header has the
+/// time that the store believed then.
+fn last_time(row: &[u8], topic: TopicNumber, first: u64) -> Option<(u32, Timestamp)> {
+    let header = topic_row::read_header(row, topic, first).ok()?;
+    let (mut rest, mut last) = (row.get(topic_row::HEADER_BYTES..)?, None);
+    while !rest.is_empty() {
+        let frame = topic_frame::read(rest).ok()?;
+        last = Some(frame.time);
+        rest = rest.get(frame.len..)?;
+    }
+    Some((header.len, last?))
+}
+
+/// The records behind `after` as they stand in the store at some moment; `last` is the topic's last.
 pub(in crate::redb) fn page(
     moment: &StoreMoment,
     topic: TopicNumber,
-    after: Sequence,
+    (after, last): (Sequence, Sequence),
     bytes_max: usize,
 ) -> Result<TopicPage, ReadError> {
     let dropped = moment
@@ -188,8 +195,8 @@ pub(in crate::redb) fn page(
                 Ok(_) => Ok(None),
                 Err(error) => {
                     let next = moment.topic_row_behind(topic, first)?;
-                    // Without a row behind it only its header could say how far it reaches.
-                    let until = next.map_or(error.until, |next| next - 1);
+                    // Without a row behind it there is nothing further.
+                    let until = next.map_or(error.until.max(last.get()), |next| next - 1);
                     Err(damaged(until, error.cause))
                 }
             }
