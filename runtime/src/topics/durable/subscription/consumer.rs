@@ -124,7 +124,8 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
                 }
                 let leased = state.in_hand.give(now);
                 state.is_waited_for |= leased.is_none();
-                let is_changed = state.in_hand.version() != state.saved;
+                let is_changed =
+                    state.in_hand.version() != state.saved || state.in_hand.next_spent().is_some();
                 (
                     leased,
                     state.in_hand.next_due(),

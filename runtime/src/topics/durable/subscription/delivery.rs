@@ -88,8 +88,8 @@ impl<T> RecordDelivery<T> {
     }
 
     /// The consumer is done with the record. What this gives completes when the journal holds that, so that the record is
-    /// never given again; it may be dropped, and the acknowledgement goes with the next commit of the subscription all the
-    /// same, unless the process ends before.
+    /// never given again. It may be dropped: the acknowledgement goes with the next commit of the subscription all the same, as
+    /// long as a consumer of the subscription or another delivery is there, and the runtime is not shut down before.
     ///
     /// # Errors
     /// [`LeaseLost`]: the lease had ended.

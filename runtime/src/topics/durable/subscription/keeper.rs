@@ -1,6 +1,7 @@
 //! The task that keeps what a subscription has come to: one append at a time, of all that has changed since the last.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::Host;
@@ -9,7 +10,11 @@ use tokio::sync::Notify;
 
 use super::shared::{SubscriptionLost, SubscriptionShared};
 use super::{stored, undelivered};
+use crate::StopCause;
 use crate::topics::durable::publish::{RecordToAppend, append_record};
+
+/// How long the keeper waits before it asks again a part that was restarted.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Starts the keeper of a subscription, which ends with it.
 pub(super) fn start(shared: &Arc<SubscriptionShared>) {
@@ -24,6 +29,14 @@ async fn keep(shared: Weak<SubscriptionShared>, to_save: Arc<Notify>) {
         match save(&shared).await {
             Ok(true) => continue,
             Ok(false) => {}
+            Err(SubscriptionLost::Stopped(StopCause::Part { .. }))
+                if shared.inner.settled_cause().is_none() =>
+            {
+                // A part was restarted with what was asked of it: to ask again changes nothing.
+                let host = &shared.inner.shared.host;
+                host.sleep_until(host.now() + PAUSE).await;
+                continue;
+            }
             Err(lost) => return shared.lose(lost),
         }
         // It must not be held while nothing is to be done.
@@ -32,20 +45,20 @@ async fn keep(shared: Weak<SubscriptionShared>, to_save: Arc<Notify>) {
     }
 }
 
-/// Buries what is to be buried, and keeps what has changed. Whether there may be more to do.
+/// Buries one of what is to be buried, and keeps what has changed. Whether there may be more to do.
 async fn save(shared: &SubscriptionShared) -> Result<bool, SubscriptionLost> {
-    let mut has_buried = false;
-    while undelivered::bury_next(shared).await? {
-        has_buried = true;
-    }
+    let has_buried = undelivered::bury_next(shared).await?;
     if has_buried {
         shared.changed.notify_waiters();
     }
     let (version, bytes) = {
         let state = shared.lock();
+        if let Some(lost) = &state.lost {
+            return Err(lost.clone());
+        }
         let version = state.in_hand.version();
         if version == state.saved {
-            return Ok(false);
+            return Ok(has_buried);
         }
         (version, stored::encode(&state.in_hand))
     };

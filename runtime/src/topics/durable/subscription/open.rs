@@ -223,10 +223,13 @@ impl<'a, T> SubscribeRecords<'a, T> {
         {
             let is_alike = shared.bounds == self.bounds
                 && shared.undelivered.map(|topic| topic.number) == undelivered.map(|topic| topic.number);
-            return match is_alike {
-                true => Ok(DurableSubscription::new(shared)),
-                false => Err(SubscriptionOpenError::Contradiction),
-            };
+            if !is_alike {
+                return Err(SubscriptionOpenError::Contradiction);
+            }
+            drop(open);
+            let version = shared.lock().in_hand.version();
+            shared.until_saved(version).await?;
+            return Ok(DurableSubscription::new(shared));
         }
         let streams = inner.shared.journal.topics();
         let streams = streams.expect("the journal has declared the topic");

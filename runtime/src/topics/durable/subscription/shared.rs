@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 
 use millrun_core::Partition;
 use millrun_persistence::TopicNumber;
@@ -169,7 +171,14 @@ impl SubscriptionShared {
                     return Err(lost.clone());
                 }
             }
-            saved.await;
+            let mut stopped = Box::pin(self.inner.stop.stopped());
+            let cause = poll_fn(|cx| match saved.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => stopped.as_mut().poll(cx).map(Some),
+            });
+            if let Some(cause) = cause.await {
+                return Err(cause.into());
+            }
         }
     }
 }

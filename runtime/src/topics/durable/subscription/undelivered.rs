@@ -122,7 +122,8 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         let id = format!("undelivered {}/{token}", shared.name);
         RecordToAppend {
             topic: topic.number,
-            partition: record.partition,
+            // Where the subscription is kept: who has it can bury.
+            partition: shared.partition,
             id: Some(xxh3_128(id.as_bytes())),
             header: header.encode(),
             payload,
