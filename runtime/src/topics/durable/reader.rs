@@ -124,6 +124,13 @@ pub struct TopicReader<T> {
     payload: PhantomData<fn() -> T>,
 }
 
+/// What becomes of a reader that has come to the end of its topic.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfNone {
+    Wait,
+    Return,
+}
+
 impl<T> fmt::Debug for TopicReader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TopicReader")
@@ -221,8 +228,55 @@ impl<T> TopicReader<T> {
             if let Some(next) = self.raw_in_hand() {
                 return next;
             }
-            self.turn_page().await?;
+            self.turn_page(IfNone::Wait).await?;
         }
+    }
+
+    /// Waits for the next record as [`next`](Self::next) does, and gives what it carries as it is encoded: for what shows
+    /// records without knowing their type.
+    ///
+    /// # Errors
+    /// As those of [`next`](Self::next). A record that is encoded as another type is no error.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next_encoded(&mut self) -> Result<DurableRecord<Payload>, TopicReadError> {
+        let record = self.next_raw().await?;
+        self.encoded(&record)
+    }
+
+    /// The next record that is there already, as [`next_encoded`](Self::next_encoded) gives it; `None` where that would wait
+    /// for one. The store may be read for it.
+    ///
+    /// # Errors
+    /// As those of [`next_encoded`](Self::next_encoded).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next_encoded_now(&mut self) -> Result<Option<DurableRecord<Payload>>, TopicReadError> {
+        loop {
+            if let Some(next) = self.raw_in_hand() {
+                return self.encoded(&next?).map(Some);
+            }
+            if !self.turn_page(IfNone::Return).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn encoded(&self, record: &TopicRecord) -> Result<DurableRecord<Payload>, TopicReadError> {
+        let token = self.token(record.sequence);
+        let decoded = StoredHeader::decode(&record.body);
+        let (header, payload) = decoded.map_err(|error| TopicReadError::Undecodable {
+            token,
+            problem: error.to_string(),
+        })?;
+        Ok(DurableRecord {
+            token,
+            time: record.time,
+            header,
+            payload: Payload::from_bytes(payload),
+        })
     }
 
     /// Behind which record the next one is read: `None` before the first of a topic.
@@ -267,8 +321,8 @@ impl<T> TopicReader<T> {
         (count > 0).then_some(count)
     }
 
-    /// Takes the next page in hand, which may mean waiting for a record.
-    async fn turn_page(&mut self) -> Result<(), TopicReadError> {
+    /// Takes the next page in hand, and tells whether there is one: if not, a record may be waited for.
+    async fn turn_page(&mut self, if_none: IfNone) -> Result<bool, TopicReadError> {
         let inner = Arc::clone(&self.inner);
         let bytes_max = inner.shared.config.topic_page_bytes_max;
         let (topic, after) = (self.known.number, self.after);
@@ -284,13 +338,16 @@ impl<T> TopicReader<T> {
                     drop(waiting);
                     let read = inner.shared.reader.topic_page(topic, after, bytes_max);
                     let page = inner.lane_answer(read).await?;
-                    return self.take_page(page);
+                    return self.take_page(page).map(|()| true);
                 }
                 Err(error) => Err(inner.stopped_by(error)?),
             };
             match page {
                 Ok(page) if page.chunks.is_empty() && page.dropped == 0 => {}
-                page => return self.take_page(page),
+                page => return self.take_page(page).map(|()| true),
+            }
+            if if_none == IfNone::Return {
+                return Ok(false);
             }
             let mut stopped = Box::pin(inner.stop.stopped());
             let mut told = pin!(waiting.told());
@@ -335,8 +392,22 @@ impl<T: DeserializeOwned> TopicReader<T> {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<DurableRecord<T>, TopicReadError> {
-        let record = self.next_raw().await?;
-        self.decode(record)
+        let DurableRecord {
+            token,
+            time,
+            header,
+            payload,
+        } = self.next_encoded().await?;
+        let payload = payload.decode().map_err(|error| TopicReadError::Undecodable {
+            token,
+            problem: error.to_string(),
+        })?;
+        Ok(DurableRecord {
+            token,
+            time,
+            header,
+            payload,
+        })
     }
 
     /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped), behind that error.
@@ -349,20 +420,6 @@ impl<T: DeserializeOwned> TopicReader<T> {
             let next = reader.next().await;
             let is_last = matches!(next, Err(TopicReadError::Stopped(_)));
             Some((next, (!is_last).then_some(reader)))
-        })
-    }
-
-    fn decode(&self, record: TopicRecord) -> Result<DurableRecord<T>, TopicReadError> {
-        let token = self.token(record.sequence);
-        let undecodable = |problem: String| TopicReadError::Undecodable { token, problem };
-        let (header, payload) =
-            StoredHeader::decode(&record.body).map_err(|error| undecodable(error.to_string()))?;
-        let payload = Payload::from_bytes(payload).decode();
-        Ok(DurableRecord {
-            token,
-            time: record.time,
-            header,
-            payload: payload.map_err(|error| undecodable(error.to_string()))?,
         })
     }
 }

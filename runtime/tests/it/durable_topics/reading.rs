@@ -52,6 +52,27 @@ async fn each_position_begins_with_its_record() {
     runtime.shutdown().await.unwrap();
 }
 
+#[tokio::test]
+async fn what_is_there_is_given_as_it_is_encoded_and_nothing_is_waited_for() {
+    let (runtime, topic) = numbers().await;
+    let mut reader = topic.read(ReadFrom::Beginning).await.unwrap();
+    assert_eq!(reader.next_encoded_now().await.unwrap(), None, "there is none");
+    for number in 1..=3 {
+        topic.publish(&number).key("k").await.unwrap();
+    }
+    for number in 1..=2 {
+        let record = reader.next_encoded_now().await.unwrap().unwrap();
+        assert_eq!(
+            (record.key(), record.payload().decode().ok()),
+            (Some("k"), Some(number))
+        );
+        assert_eq!(Some(record.token()), reader.position());
+    }
+    assert_eq!(reader.next_encoded().await.unwrap().payload().decode(), Ok(3_u64));
+    assert_eq!(reader.next_encoded_now().await.unwrap(), None, "no more of them");
+    runtime.shutdown().await.unwrap();
+}
+
 /// Readers that begin anywhere, while a publisher never pauses, and pages of a few records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_see_all_without_gap_or_repeat_while_a_publisher_never_pauses() {
