@@ -5,27 +5,24 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use millrun::broker::Headers;
 use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
-use millrun::workflow::TraceContext;
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 
-use crate::body::{
-    EmptyBody, PublishBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload,
-};
+use crate::body::{EmptyBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload};
 use crate::bulk::{start_bulk, told_bulk};
 use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
-use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, wait, wait_or};
+use crate::publish::publish;
+use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, wait};
 use crate::router::Served;
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events};
-use crate::topics::tail;
+use crate::topics::{ExposedTopic, record_tail, records_page, tail};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
@@ -34,9 +31,6 @@ use crate::view::{
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role};
-
-/// How long a publish waits for room if the request does not say, and that of a webhook always.
-pub(crate) const PUBLISH_WAIT_MS: u64 = 5_000;
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
@@ -141,18 +135,17 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
                 .await?
                 .into_response());
         }
-        Action::Topics => served.topics.told(),
-        Action::Tail => {
-            let (topic, query) = (
-                served.topics.get(value)?,
-                StreamQuery::parse(query, &head.headers)?,
-            );
-            return tail(served, topic, query);
-        }
-        Action::Publish => {
-            let wait = wait_or(query, PUBLISH_WAIT_MS)?;
-            publish(served, value, wait, trace_of(&head.headers), parse(body)?).await?
-        }
+        Action::Topics => served.topics.told(runtime),
+        Action::Tail => match served.topics.get(value)? {
+            ExposedTopic::Volatile(topic) => {
+                return tail(served, topic, StreamQuery::parse(query, &head.headers)?);
+            }
+            ExposedTopic::Durable(topic) => {
+                return record_tail(served, topic.as_ref(), query, &head.headers).await;
+            }
+        },
+        Action::Records => records_page(runtime, served.topics.durable(value)?, query).await?,
+        Action::Publish => publish(served, value, query, &head.headers, parse(body)?).await?,
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
             let answer = instance()?.query(&name, payload(question)?).await?;
@@ -234,37 +227,6 @@ fn metrics_answer(runtime: &Runtime) -> Response {
 /// What was asked is in the run's history.
 fn recorded() -> Json {
     object([("recorded", true.into())])
-}
-
-/// Publishes to a topic, and waits no longer for room there.
-async fn publish(
-    served: &Served,
-    topic: &str,
-    wait: Duration,
-    trace: Option<TraceContext>,
-    body: PublishBody<'_>,
-) -> Result<Json, Problem> {
-    let runtime = &served.runtime;
-    let carried = served.topics.get(topic)?.carried();
-    let mut headers = body.key.map(|key| Headers::new().key(key)).unwrap_or_default();
-    if let Some(trace) = trace {
-        headers = headers.trace(trace);
-    }
-    let publishing = carried.publish(headers, &payload(body.value)?);
-    let publishing = publishing.map_err(|error| Problem::new("payload", error.to_string()))?;
-    match within(runtime.host().as_ref(), wait, publishing).await {
-        Some(published) => {
-            let published = published?;
-            Ok(object([
-                ("envelope", published.id.to_string().into()),
-                ("delivered", published.delivered.into()),
-            ]))
-        }
-        None => {
-            let detail = format!("there was none for {} ms", wait.as_millis());
-            Err(Problem::new("topic-full", detail).retryable())
-        }
-    }
 }
 
 /// How a run has ended, or that it has not; for so long it is waited for. One that is parked is told at once.

@@ -145,6 +145,13 @@ pub(crate) struct PublishBody<'a> {
     pub(crate) value: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) key: Option<String>,
+    /// Of a durable topic alone, as what follows.
+    #[serde(default)]
+    pub(crate) id: Option<String>,
+    #[serde(default)]
+    pub(crate) correlation: Option<String>,
+    #[serde(default)]
+    pub(crate) content_type: Option<String>,
 }
 
 /// Asks a query.

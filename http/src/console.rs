@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use axum::Router;
 use millrun::broker::TopicError;
-use millrun::{Runtime, Topic};
+use millrun::topics::DurableTopicError;
+use millrun::{DurableTopic, Runtime, Topic};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -101,6 +102,34 @@ impl Console {
         T: Serialize + DeserializeOwned + Send + Sync + 'static,
     {
         self.served.topics.expose(&self.served.runtime, topic)?;
+        Ok(self)
+    }
+
+    /// Lets a durable topic be published to, read and tailed, with its values as JSON: operators publish, readers read. What
+    /// is published over HTTP is durable when it is answered, and is of the topic's type; what is read is as it is recorded.
+    ///
+    /// ```
+    /// # use millrun::{DurableTopic, Runtime, Topic};
+    /// # use millrun_http::{Access, Console};
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().durable_topic(PLACED).start().await?;
+    /// let console = Console::new(&runtime, Access::read_only()).expose_durable(PLACED)?;
+    /// let app = console.router();
+    /// # drop(app);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the runtime's builder was not told of it, or told something else of it.
+    pub fn expose_durable<T>(mut self, topic: DurableTopic<T>) -> Result<Self, DurableTopicError>
+    where
+        T: Serialize + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.served.topics.expose_durable(&self.served.runtime, topic)?;
         Ok(self)
     }
 

@@ -60,6 +60,7 @@ pub(crate) enum Action {
     Query,
     Topics,
     Tail,
+    Records,
     Publish,
     Start,
     StartByKey,
@@ -264,7 +265,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::GET,
         path: "v1/topics",
         role: Role::Reader,
-        about: "the topics that are exposed",
+        about: "the topics in memory that are exposed, and the durable topics: retention, first and last record, bytes",
         action: Action::Topics,
     },
     Operation {
@@ -272,8 +273,16 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::GET,
         path: "v1/topics/{topic}/tail",
         role: Role::Reader,
-        about: "what is published to an exposed topic as a stream, from now on or behind `after`, or `limit` of it",
+        about: "what is published to an exposed topic as a stream, from now on or behind `after`, or `limit` of it; of a durable topic also `from` a place",
         action: Action::Tail,
+    },
+    Operation {
+        name: "records",
+        method: Method::GET,
+        path: "v1/topics/{topic}/records",
+        role: Role::Reader,
+        about: "records of an exposed durable topic, `from` a place (the beginning) or behind the token `after`, at most `limit` (100, up to 1,000) of them",
+        action: Action::Records,
     },
     Operation {
         name: "query",
@@ -312,7 +321,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::POST,
         path: "v1/topics/{topic}/publish",
         role: Role::Operator,
-        about: "publishes to an exposed topic, and waits for room `wait_ms` (5,000, up to 60,000)",
+        about: "publishes to an exposed topic, and waits for room `wait_ms` (5,000, up to 60,000), or until it is durable: once per `id`, or else per `Idempotency-Key`",
         action: Action::Publish,
     },
     Operation {

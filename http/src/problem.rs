@@ -203,7 +203,37 @@ pub static PROBLEMS: &[ProblemType] = &[
         "no-topic",
         404,
         "no topic of this name is exposed",
-        "the operation topics tells which are; a program exposes one with Console::expose",
+        "the operation topics tells which are; a program exposes one with Console::expose or Console::expose_durable",
+    ),
+    problem(
+        "not-durable",
+        409,
+        "the topic is in memory, and has no records",
+        "tail it, or declare it durable in the program and expose it with Console::expose_durable",
+    ),
+    problem(
+        "record-token",
+        400,
+        "this names no record or place of a durable topic",
+        "send a token as it was given, percent-encoded, or from=beginning, from=now or a time",
+    ),
+    problem(
+        "other-store",
+        409,
+        "the token is of a record in another store",
+        "read from a time or from the beginning: a restored backup is another store",
+    ),
+    problem(
+        "other-topic",
+        409,
+        "the token is of a record of another topic",
+        "ask the topic that the token is of",
+    ),
+    problem(
+        "record-not-yet",
+        409,
+        "the token is of a record that this store has not had",
+        "read from a time or from the beginning",
     ),
     problem(
         "topic-full",
@@ -250,7 +280,7 @@ pub static PROBLEMS: &[ProblemType] = &[
     problem(
         "damaged",
         500,
-        "a record of the run is damaged",
+        "a record is damaged",
         "salvage the store, or restore a backup",
     ),
     problem(

@@ -150,14 +150,8 @@ impl StreamQuery {
     /// Reads a query, and the header by which a client resumes: a browser sends it along with the same query.
     pub(crate) fn parse(query: &str, headers: &HeaderMap) -> Result<Self, Problem> {
         let [after, limit] = parameters(query, ["after", "limit"])?;
-        let limit = limit.map_or(Ok(u64::MAX), |limit| number("limit", &limit))?;
-        if limit == 0 {
-            return Err(wrong("limit", "at least 1"));
-        }
-        let last = headers.get("last-event-id").map(|last| last.to_str());
-        let last = last
-            .transpose()
-            .map_err(|_| wrong("last-event-id", "it is no text"))?;
+        let limit = stream_limit(limit)?;
+        let last = last_event_id(headers)?;
         Ok(Self {
             is_resumed: last.is_some(),
             after: last.map(str::to_owned).or(after),
@@ -171,6 +165,22 @@ impl StreamQuery {
             .as_deref()
             .map_or(Ok(0), |after| number("after", after))
     }
+}
+
+/// How many messages a stream has; all that come if the request does not say.
+pub(crate) fn stream_limit(limit: Option<String>) -> Result<u64, Problem> {
+    let limit = limit.map_or(Ok(u64::MAX), |limit| number("limit", &limit))?;
+    match limit {
+        0 => Err(wrong("limit", "at least 1")),
+        limit => Ok(limit),
+    }
+}
+
+/// The id of the last message that a client has seen, by the header with which it resumes.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let last = headers.get("last-event-id").map(|last| last.to_str());
+    last.transpose()
+        .map_err(|_| wrong("last-event-id", "it is no text"))
 }
 
 /// How long a request may wait: `wait_ms`, not at all if it does not say.
@@ -189,7 +199,10 @@ pub(crate) fn wait_or(query: &str, default_ms: u64) -> Result<Duration, Problem>
 }
 
 /// The decoded values of these parameters. Another one, and one that stands there twice, is an error.
-fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<String>; N], Problem> {
+pub(crate) fn parameters<const N: usize>(
+    query: &str,
+    names: [&str; N],
+) -> Result<[Option<String>; N], Problem> {
     let mut values = [const { None }; N];
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -208,7 +221,7 @@ fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<S
 }
 
 /// How much a page has.
-fn page_limit(limit: Option<String>) -> Result<usize, Problem> {
+pub(crate) fn page_limit(limit: Option<String>) -> Result<usize, Problem> {
     let Some(limit) = limit else {
         return Ok(LIMIT);
     };

@@ -8,10 +8,10 @@ use millrun::broker::Headers;
 use millrun::{InstanceId, Payload, RunHandle, RunId, Runtime, Signal, Topic, Workflow};
 use serde::Serialize;
 
-use crate::answers::PUBLISH_WAIT_MS;
 use crate::problem::Problem;
+use crate::publish::{PUBLISH_WAIT_MS, publish_in_memory, publish_record};
 use crate::starts::check_registered;
-use crate::topics::Topics;
+use crate::topics::{ExposedTopic, RecordSaid, Topics};
 use crate::waiting::within;
 
 /// Why a closure takes no webhook like this.
@@ -219,22 +219,28 @@ impl Reaction {
     }
 
     /// As [`publish`](Self::publish), to a topic that the hook's [`Console`](crate::Console) exposes, with the value as
-    /// encoded. Any other topic is a problem.
+    /// encoded. Any other topic is a problem. To a durable topic it is published under the webhook's id, so that one that is
+    /// sent again is published once, and is answered when it is durable.
     pub fn publish_untyped(topic: impl Into<String>, value: Payload) -> Self {
         let topic = topic.into();
         Self(Box::new(move |reach, webhook| {
             Box::pin(async move {
-                let carried = reach.topics.get(&topic)?.carried();
-                let publishing = carried.publish(Headers::new().key(webhook), &value);
-                let publishing = publishing.map_err(|error| Problem::new("payload", error.to_string()))?;
-                let wait = Duration::from_millis(PUBLISH_WAIT_MS);
-                match within(reach.runtime.host().as_ref(), wait, publishing).await {
-                    Some(published) => published.map(|_| Done::Published),
-                    None => {
-                        let detail = format!("there was no room for {PUBLISH_WAIT_MS} ms");
-                        Err(Problem::new("topic-full", detail).retryable())
+                match reach.topics.get(&topic)? {
+                    ExposedTopic::Volatile(topic) => {
+                        let wait = Duration::from_millis(PUBLISH_WAIT_MS);
+                        let said = Headers::new().key(webhook);
+                        publish_in_memory(&reach.runtime, topic, wait, said, &value).await?;
+                    }
+                    ExposedTopic::Durable(topic) => {
+                        let said = RecordSaid {
+                            key: Some(webhook.clone()),
+                            id: Some(webhook),
+                            ..RecordSaid::default()
+                        };
+                        publish_record(topic.as_ref(), said, &value).await?;
                     }
                 }
+                Ok(Done::Published)
             })
         }))
     }

@@ -294,6 +294,17 @@ pub static METRICS: &[Metric] = &[
         "1 once retention has stopped at a row that cannot be read",
         |seen, samples| samples.one(u64::from(seen.stats.journal.is_retention_stopped)),
     ),
+    gauge(
+        "millrun_store_topics",
+        "topics whose records the store keeps, those of earlier openings and of durable subscriptions included",
+        |seen, samples| samples.one(seen.stats.journal.topics),
+    ),
+    gauge(
+        "millrun_store_topic_records",
+        "size of the records of all topics",
+        |seen, samples| samples.one(seen.stats.journal.topic_bytes),
+    )
+    .unit("bytes"),
     counter(
         "millrun_topic_published",
         "envelopes published to a topic",

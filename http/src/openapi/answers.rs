@@ -2,8 +2,8 @@
 
 use utoipa::openapi::{Content, Response, ResponseBuilder};
 
-use super::parameters::run;
-use super::schema::{Shape, flag, list, named, number, object, open_object, or_null, text, word};
+use super::parameters::{record_token, run};
+use super::schema::{Shape, either, flag, list, named, number, object, open_object, or_null, text, word};
 use crate::metrics::MEDIA_TYPE;
 use crate::operations::Action;
 
@@ -96,15 +96,38 @@ fn shape(action: Action) -> Shape {
                 ]),
             ),
         ]),
-        Action::Topics => object([(
-            "topics",
-            list(object([
-                ("name", text()),
-                ("payload", text()),
-                ("published", number()),
-            ])),
-        )]),
-        Action::Publish => object([("envelope", text()), ("delivered", number())]),
+        Action::Topics => object([
+            (
+                "topics",
+                list(object([
+                    ("name", text()),
+                    ("payload", text()),
+                    ("published", number()),
+                ])),
+            ),
+            ("durable", list(named("DurableTopic"))),
+        ]),
+        Action::Records => object([
+            ("records", list(named("Record"))),
+            (
+                "gaps",
+                list(object([
+                    ("after", number()),
+                    ("lost", number()),
+                    ("why", word(["dropped", "damaged"])),
+                    ("detail", text()),
+                ])),
+            ),
+            ("next", or_null(text())),
+        ]),
+        Action::Publish => either(
+            object([("envelope", text()), ("delivered", number())]),
+            object([
+                ("token", record_token()),
+                ("sequence", number()),
+                ("is_repeat", flag()),
+            ]),
+        ),
         Action::Query | Action::Update => object([("answer", named("Payload"))]),
         Action::Start | Action::StartByKey => object([
             ("id", text()),

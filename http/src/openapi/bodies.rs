@@ -12,7 +12,16 @@ pub(super) fn of(action: Action) -> Shape {
     match action {
         Action::Session => sent([], [("end", flag())]),
         Action::Query => sent([("name", name())], [("question", anything())]),
-        Action::Publish => sent([], [("value", anything()), ("key", text())]),
+        Action::Publish => sent(
+            [],
+            [
+                ("value", anything()),
+                ("key", text()),
+                ("id", text()),
+                ("correlation", text()),
+                ("content_type", text()),
+            ],
+        ),
         Action::Start => sent([("workflow", name())], [("input", anything()), conflict()]),
         Action::StartByKey => sent(
             [("workflow", name())],

@@ -1,6 +1,6 @@
 //! Schemas that have a name, as `view/` makes the values.
 
-use super::parameters::run;
+use super::parameters::{record_token, run};
 use super::schema::{
     Shape, anything, flag, list, named, number, object, open_object, or_null, pattern, text, time, word,
 };
@@ -34,6 +34,8 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("WorkflowCounts", workflow_counts()),
         ("BulkSummary", object(bulk_summary())),
         ("Bulk", bulk()),
+        ("DurableTopic", durable_topic()),
+        ("Record", record()),
         ("CatalogueWorkflow", workflow()),
         ("Stats", stats()),
     ]
@@ -170,6 +172,38 @@ fn bulk() -> Shape {
         ("passed_over", number()),
         ("failed", number()),
         ("failures", list(object([("id", text()), ("message", text())]))),
+    ])
+}
+
+fn durable_topic() -> Shape {
+    let retention = object([
+        ("age_max_us", number()),
+        ("bytes_max", number()),
+        ("len_max", number()),
+    ]);
+    object([
+        ("name", text()),
+        ("is_exposed", flag()),
+        ("payload", or_null(text())),
+        ("retention", retention),
+        ("first", number()),
+        ("last", number()),
+        ("records", number()),
+        ("bytes", number()),
+    ])
+}
+
+fn record() -> Shape {
+    object([
+        ("token", record_token()),
+        ("sequence", number()),
+        ("at_us", or_null(time())),
+        ("key", or_null(text())),
+        ("correlation", or_null(text())),
+        ("content_type", or_null(text())),
+        ("cause", or_null(named("Cause"))),
+        ("trace", or_null(named("Trace"))),
+        ("payload", named("Payload")),
     ])
 }
 

@@ -46,20 +46,42 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             all.extend([cursor(), limit()]);
         }
         Action::Bulks => all.extend([cursor(), limit()]),
-        Action::Events | Action::Tail | Action::Changes => all.extend([
+        Action::Events | Action::Tail | Action::Changes => {
+            all.extend([
+                behind(
+                    "after",
+                    text(),
+                    "the id of a message behind which the stream begins",
+                ),
+                behind("limit", number_between(1, u64::MAX), "how many messages it has"),
+                header("Last-Event-ID", text(), "as after, and counts more"),
+            ]);
+            if matches!(operation.action, Action::Tail) {
+                all.push(from("now"));
+            }
+        }
+        Action::Records => all.extend([
             behind(
                 "after",
-                text(),
-                "the id of a message behind which the stream begins",
+                record_token(),
+                "the token of the record behind which the page begins",
             ),
-            behind("limit", number_between(1, u64::MAX), "how many messages it has"),
-            header("Last-Event-ID", text(), "as after, and counts more"),
+            from("beginning"),
+            limit(),
         ]),
         Action::Result | Action::ResultOfRun | Action::Publish => {
             let wait = number_between(0, 60_000);
             all.push(behind("wait_ms", wait, "how long the answer may wait"));
         }
-        Action::Start | Action::StartByKey | Action::Signal | Action::Update | Action::BulkStart => {
+        _ => {}
+    }
+    match operation.action {
+        Action::Start
+        | Action::StartByKey
+        | Action::Publish
+        | Action::Signal
+        | Action::Update
+        | Action::BulkStart => {
             let about = "sent again with the same key, the request has no second effect";
             all.push(header("Idempotency-Key", pattern("^[!#-~]{1,255}$"), about));
         }
@@ -79,6 +101,18 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
 /// An id of a run.
 pub(super) fn run() -> Shape {
     pattern("^0[0-3][0-9a-f]{30}$")
+}
+
+/// A token of a record.
+pub(super) fn record_token() -> Shape {
+    pattern("^[A-Za-z0-9+/]{28}$")
+}
+
+fn from(default: &str) -> Parameter {
+    let about = format!(
+        "where in a durable topic it begins ({default}): beginning, now, a time in microseconds since 1970, or a token of a record"
+    );
+    behind("from", text(), &about)
 }
 
 fn in_path(part: &str) -> Option<Parameter> {

@@ -72,6 +72,11 @@ pub(super) fn or_null(shape: Shape) -> Shape {
     AnyOfBuilder::new().item(shape).item(of(Type::Null)).into()
 }
 
+/// A value of one of these shapes.
+pub(super) fn either(one: Shape, other: Shape) -> Shape {
+    AnyOfBuilder::new().item(one).item(other).into()
+}
+
 /// A schema that has a name.
 pub(super) fn named(name: &str) -> Shape {
     Ref::from_schema_name(name).into()

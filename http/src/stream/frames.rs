@@ -18,8 +18,13 @@ impl Frames {
 
     /// Adds a message: JSON, behind which a client resumes that names its id.
     pub(crate) fn message(&mut self, id: &dyn Display, json: &str) {
-        self.field("id", id);
+        self.id(id);
         self.data(json);
+    }
+
+    /// Behind what comes next, a client resumes that names this id.
+    pub(crate) fn id(&mut self, id: &dyn Display) {
+        self.field("id", id);
     }
 
     /// Adds an event that is no message, and has no payload.

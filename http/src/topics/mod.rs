@@ -8,7 +8,10 @@
 //! Nobody who listens holds up a publisher: what the pump does not get to in time is dropped and counted, and so is
 //! what a client does not get to before it leaves the ring. Both are told as a gap. A topic that nobody listens to
 //! has no inbox here, and so costs its publishers nothing.
+//!
+//! Topics whose records the journal keeps have none of that: see `durable/`.
 
+mod durable;
 mod exposed;
 mod pump;
 mod ring;
@@ -19,23 +22,36 @@ use std::fmt;
 use std::sync::Arc;
 
 use millrun::broker::TopicError;
-use millrun::{Runtime, Topic};
+use millrun::topics::DurableTopicError;
+use millrun::{DurableTopic, Runtime, Topic};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
-use crate::view::{Json, list, object};
+use crate::view::{Json, durable_topic, list, object};
 
+pub(crate) use durable::{CarriesRecords, RecordSaid, record_tail, records_page};
 pub(crate) use tail::tail;
 
+pub use durable::RECORDS_BYTES_MAX;
 pub use ring::{RING_BYTES_MAX, RING_LEN_MAX};
 
+use durable::TypedRecords;
 use exposed::Typed;
-use pump::Tail;
+pub(crate) use pump::Tail;
 
 /// The topics that are exposed. A cheap clone, whose tails are shared.
 #[derive(Clone, Default)]
-pub(crate) struct Topics(BTreeMap<&'static str, Arc<Tail>>);
+pub(crate) struct Topics(BTreeMap<&'static str, ExposedTopic>);
+
+/// A topic that is exposed.
+#[derive(Clone)]
+pub(crate) enum ExposedTopic {
+    /// In memory.
+    Volatile(Arc<Tail>),
+    /// The journal keeps its records.
+    Durable(Arc<dyn CarriesRecords>),
+}
 
 impl fmt::Debug for Topics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,25 +67,63 @@ impl Topics {
     {
         let carried = Typed::<T>::new(runtime, topic)?;
         let tail = Tail::new(Box::new(carried), runtime.host().random());
-        self.0.insert(topic.name(), Arc::new(tail));
+        self.0
+            .insert(topic.name(), ExposedTopic::Volatile(Arc::new(tail)));
+        Ok(())
+    }
+
+    /// Exposes a durable topic.
+    pub(crate) fn expose_durable<T>(
+        &mut self,
+        runtime: &Runtime,
+        topic: DurableTopic<T>,
+    ) -> Result<(), DurableTopicError>
+    where
+        T: Serialize + DeserializeOwned + Send + Sync + 'static,
+    {
+        let carried = TypedRecords::<T>::new(runtime, topic)?;
+        let exposed = ExposedTopic::Durable(Arc::new(carried));
+        self.0.insert(topic.topic().name(), exposed);
         Ok(())
     }
 
     /// The topic of this name.
-    pub(crate) fn get(&self, name: &str) -> Result<&Arc<Tail>, Problem> {
+    pub(crate) fn get(&self, name: &str) -> Result<&ExposedTopic, Problem> {
         let exposed = self.0.get(name);
         exposed.ok_or_else(|| Problem::new("no-topic", format!("no topic {name:?} is exposed")))
     }
 
-    /// What there is.
-    pub(crate) fn told(&self) -> Json {
-        let topics = list(&self.0, |(name, tail)| {
+    /// The durable topic of this name.
+    pub(crate) fn durable(&self, name: &str) -> Result<&dyn CarriesRecords, Problem> {
+        match self.get(name)? {
+            ExposedTopic::Durable(topic) => Ok(topic.as_ref()),
+            ExposedTopic::Volatile(_) => {
+                let detail = format!("{name:?} is not declared durable");
+                Err(Problem::new("not-durable", detail))
+            }
+        }
+    }
+
+    /// The topics in memory that are exposed, and what is kept of each durable one.
+    pub(crate) fn told(&self, runtime: &Runtime) -> Json {
+        let volatile = self.0.iter().filter_map(|(name, exposed)| match exposed {
+            ExposedTopic::Volatile(tail) => Some((*name, tail.carried())),
+            ExposedTopic::Durable(_) => None,
+        });
+        let topics = list(volatile, |(name, carried)| {
             object([
-                ("name", (*name).into()),
-                ("payload", tail.carried().type_name().into()),
-                ("published", tail.carried().published().into()),
+                ("name", name.into()),
+                ("payload", carried.type_name().into()),
+                ("published", carried.published().into()),
             ])
         });
-        object([("topics", topics)])
+        let durable = list(&runtime.durable_topics(), |summary| {
+            let payload = match self.0.get(summary.name.as_str()) {
+                Some(ExposedTopic::Durable(topic)) => Some(topic.type_name()),
+                Some(ExposedTopic::Volatile(_)) | None => None,
+            };
+            durable_topic(summary, payload)
+        });
+        object([("topics", topics), ("durable", durable)])
     }
 }

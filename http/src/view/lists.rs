@@ -112,6 +112,8 @@ fn journal(stats: &RuntimeStats) -> Json {
         ("compactions", stats.compactions.into()),
         ("is_compacting", stats.is_compacting.into()),
         ("compacted_bytes", stats.compacted_bytes.into()),
+        ("topics", stats.topics.into()),
+        ("topic_bytes", stats.topic_bytes.into()),
         ("archived_runs", stats.archived_runs.into()),
         ("archived_parts", stats.archived_parts.into()),
         ("held_parts", stats.held_parts.into()),

@@ -18,6 +18,7 @@ mod openapi;
 mod page;
 mod polling;
 mod reading;
+mod records;
 mod redacting;
 mod refusing;
 #[cfg(feature = "serve")]

@@ -6,7 +6,9 @@ use std::path::Path;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request};
-use millrun::{Query, Runtime, Signal, Topic, Update, Workflow, WorkflowContext, WorkflowError};
+use millrun::{
+    DurableTopic, Query, Runtime, Signal, Topic, Update, Workflow, WorkflowContext, WorkflowError,
+};
 use millrun_http::{Access, Console, OPERATIONS, openapi_json};
 use serde_json::{Value, json};
 
@@ -17,6 +19,7 @@ const ADD: Update<u64, u64, u64> = Update::named("add");
 const TOTAL: Query<u64, (), u64> = Query::named("total");
 const END: Signal<u64> = Signal::named("end");
 const PRICES: Topic<u64> = Topic::named("shop.prices");
+const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
 
 async fn sum(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
     let sum = cx.state(first);
@@ -69,6 +72,7 @@ impl Check<'_> {
             Some("string") if value.is_string() => match schema["pattern"].as_str() {
                 None => Ok(()),
                 Some("^0[0-3][0-9a-f]{30}$") if value.as_str().unwrap().len() == 32 => Ok(()),
+                Some("^[A-Za-z0-9+/]{28}$") if value.as_str().unwrap().len() == 28 => Ok(()),
                 Some(_) => wrong("no such text"),
             },
             Some("array") if value.is_array() => value
@@ -141,11 +145,14 @@ async fn what_routes_answer_is_as_the_document_says() {
     let runtime = builder
         .register(ORDER, crate::support::order)
         .topic(PRICES)
+        .durable_topic(PLACED)
         .start()
         .await
         .unwrap();
     let app = Console::new(&runtime, Access::operator())
         .expose(PRICES)
+        .unwrap()
+        .expose_durable(PLACED)
         .unwrap()
         .router();
     let document = get(&app, "/v1/openapi.json").await.json();
@@ -165,6 +172,11 @@ async fn what_routes_answer_is_as_the_document_says() {
         ("query", "v1/instances/s/query", json!({"name": "total"})),
         ("query", "v1/instances/s/query", json!({"name": "none"})),
         ("publish", "v1/topics/shop.prices/publish", json!({"value": 7})),
+        (
+            "publish",
+            "v1/topics/orders.placed/publish",
+            json!({"value": 7, "key": "k", "id": "i", "correlation": "c", "content_type": "text/plain"}),
+        ),
         (
             "start",
             "v1/instances/a/start",
@@ -237,6 +249,7 @@ async fn what_routes_answer_is_as_the_document_says() {
             let answer = match operation.name {
                 // It would wait for a message.
                 "tail" => get(&app, "/v1/topics/nothing/tail").await,
+                "records" if id == "o" => get(&app, "/v1/topics/orders.placed/records").await,
                 _ => get(&app, &path).await,
             };
             check(&document, operation.name, &answer);

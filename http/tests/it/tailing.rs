@@ -52,7 +52,7 @@ async fn what_is_published_is_tailed_whoever_publishes_it_and_typed_listeners_ge
     let told = get(&app, "/v1/topics").await.json();
     assert_eq!(
         told,
-        json!({"topics": [{"name": "shop.prices", "payload": "u64", "published": 0}]})
+        json!({"topics": [{"name": "shop.prices", "payload": "u64", "published": 0}], "durable": []})
     );
     let inbox = runtime
         .broker()

@@ -10,8 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use millrun::broker::SubscriptionConfig;
-use millrun::{Runtime, RuntimeBuilder, Signal, Topic, Workflow, WorkflowContext, WorkflowError};
-use millrun_http::{BODY_BYTES_MAX, Hook, Hooks, Reaction, RefusedWebhook, Scheme};
+use millrun::{
+    DurableTopic, Payload, Runtime, RuntimeBuilder, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+};
+use millrun_http::{Access, BODY_BYTES_MAX, Console, Hook, Hooks, Reaction, RefusedWebhook, Scheme};
 use millrun_testkit::{SimConfig, SimHost};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -24,6 +26,7 @@ const GO: Signal<u64> = Signal::named("go");
 const ADD_UP: Workflow<usize, u64> = Workflow::named("add-up");
 const ADD: Signal<u64> = Signal::named("add");
 const NEWS: Topic<String> = Topic::named("shop.news");
+const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
 
 async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     Ok(number * 2)
@@ -424,4 +427,41 @@ async fn a_webhook_signals_once_however_often_it_is_sent_and_starts_what_it_is_f
         let new = post(&app, path, &sent("w-4", 1)).await;
         assert_eq!(new.status, StatusCode::CONFLICT, "{}", new.text);
     }
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_sent_again_is_published_to_a_durable_topic_once() {
+    let runtime = Runtime::volatile().durable_topic(PLACED).start().await.unwrap();
+    let publishes = |webhook: &millrun_http::Webhook<'_>| {
+        let order = Payload::encode(&webhook.json::<Value>()?);
+        let order = order.map_err(|error| RefusedWebhook::because(error.to_string()))?;
+        Ok(Reaction::publish_untyped("orders.placed", order))
+    };
+    let hook = Hook::post("/orders").unsigned().then(publishes);
+    let console = Console::new(&runtime, Access::read_only()).hook(hook);
+    let app = console.expose_durable(PLACED).unwrap().router();
+    for (id, order, status) in [
+        ("m1", "7", 200),
+        ("m1", "7", 200),
+        ("m2", "8", 200),
+        ("m3", "\"x\"", 400),
+    ] {
+        let sent = (vec![("webhook-id", id.to_owned())], order.to_owned());
+        let answer = post(&app, "/hooks/orders", &sent).await;
+        assert_eq!(answer.status.as_u16(), status, "{id}: {}", answer.text);
+    }
+    let page = crate::support::get(&app, "/v1/topics/orders.placed/records")
+        .await
+        .json();
+    let told = |at: usize| {
+        (
+            page["records"][at]["payload"]["value"].clone(),
+            page["records"][at]["key"].clone(),
+        )
+    };
+    assert_eq!(
+        [told(0), told(1)],
+        [(json!(7), json!("m1")), (json!(8), json!("m2"))]
+    );
+    assert_eq!(page["records"].as_array().unwrap().len(), 2);
 }

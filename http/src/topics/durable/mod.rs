@@ -1,0 +1,22 @@
+//! Durable topics that a program exposes: published to, read by pages, and tailed from any place.
+//!
+//! ```text
+//!   publish ─► the topic's handle ─► journal ──► reader of its own ─┬─► page: what is there
+//!                                                                   └─► tail: that, and what comes
+//! ```
+//!
+//! A tail has a reader of its own in place of a ring: a client that comes again names the last record that it has seen by
+//! its token, and the log has what follows. A reader holds one page at most and waits for nobody, so that a tail holds up
+//! no publisher, and costs none while nobody tails.
+
+mod carried;
+mod from;
+mod page;
+mod read;
+mod tail;
+
+pub(crate) use carried::{CarriesRecords, RecordSaid, TypedRecords};
+pub(crate) use page::records_page;
+pub(crate) use tail::record_tail;
+
+pub use page::RECORDS_BYTES_MAX;
