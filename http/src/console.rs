@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use millrun::broker::TopicError;
 use millrun::topics::DurableTopicError;
 use millrun::{DurableTopic, Runtime, Topic};
 use serde::Serialize;
@@ -14,7 +13,7 @@ use crate::checked::CheckSites;
 use crate::router::{Served, routes};
 #[cfg(feature = "serve")]
 use crate::serve::Routes;
-use crate::{Access, Hook, Hooks, Redaction, Sites};
+use crate::{Access, ExposeError, Hook, Hooks, Redaction, Sites};
 
 /// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
 ///
@@ -96,8 +95,8 @@ impl Console {
     /// ```
     ///
     /// # Errors
-    /// When the name is none of a topic, or the topic of this name carries another type.
-    pub fn expose<T>(mut self, topic: Topic<T>) -> Result<Self, TopicError>
+    /// When the name is none of a topic, or the topic of this name carries another type or is durable.
+    pub fn expose<T>(mut self, topic: Topic<T>) -> Result<Self, ExposeError>
     where
         T: Serialize + DeserializeOwned + Send + Sync + 'static,
     {

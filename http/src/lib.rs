@@ -72,4 +72,4 @@ pub use sites::Sites;
 pub use starts::LINES_LEN_MAX;
 pub use stream::STREAMS_LEN_MAX;
 pub use token::{Token, TokenError};
-pub use topics::{RECORDS_BYTES_MAX, RING_BYTES_MAX, RING_LEN_MAX};
+pub use topics::{ExposeError, RECORDS_BYTES_MAX, RING_BYTES_MAX, RING_LEN_MAX};

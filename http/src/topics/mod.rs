@@ -12,6 +12,7 @@
 //! Topics whose records the journal keeps have none of that: see `durable/`.
 
 mod durable;
+mod error;
 mod exposed;
 mod pump;
 mod ring;
@@ -21,7 +22,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun::broker::TopicError;
 use millrun::topics::DurableTopicError;
 use millrun::{DurableTopic, Runtime, Topic};
 use serde::Serialize;
@@ -34,6 +34,7 @@ pub(crate) use durable::{CarriesRecords, RecordSaid, record_tail, records_page};
 pub(crate) use tail::tail;
 
 pub use durable::RECORDS_BYTES_MAX;
+pub use error::ExposeError;
 pub use ring::{RING_BYTES_MAX, RING_LEN_MAX};
 
 use durable::TypedRecords;
@@ -61,14 +62,21 @@ impl fmt::Debug for Topics {
 
 impl Topics {
     /// Exposes a topic.
-    pub(crate) fn expose<T>(&mut self, runtime: &Runtime, topic: Topic<T>) -> Result<(), TopicError>
+    pub(crate) fn expose<T>(&mut self, runtime: &Runtime, topic: Topic<T>) -> Result<(), ExposeError>
     where
         T: Serialize + DeserializeOwned + Send + Sync + 'static,
     {
+        let name = topic.name();
+        if runtime
+            .durable_topics()
+            .iter()
+            .any(|durable| durable.name == name)
+        {
+            return Err(ExposeError::Durable { name });
+        }
         let carried = Typed::<T>::new(runtime, topic)?;
         let tail = Tail::new(Box::new(carried), runtime.host().random());
-        self.0
-            .insert(topic.name(), ExposedTopic::Volatile(Arc::new(tail)));
+        self.0.insert(name, ExposedTopic::Volatile(Arc::new(tail)));
         Ok(())
     }
 

@@ -10,13 +10,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use millrun::broker::TopicError;
 use millrun::workflow::Either;
 use millrun::{
     Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, RuntimeBuilder, Signal,
     StartError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_http::Console;
+use millrun_http::{Console, ExposeError};
 use serde::{Deserialize, Serialize};
 
 const ORDER: Workflow<Order, String> = Workflow::named("sample-order");
@@ -65,7 +64,7 @@ pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
 ///
 /// # Errors
 /// When the topic has another type in the program.
-pub(super) fn expose(console: Console) -> Result<Console, TopicError> {
+pub(super) fn expose(console: Console) -> Result<Console, ExposeError> {
     console.expose(SENT)
 }
 
