@@ -131,6 +131,10 @@ bench-scale *ARGS:
 bench-http *ARGS:
     cargo run --release -p millrun-benches --bin bench-http -- {{ARGS}}
 
+# Durable topics: publishes beside the journal's own appends, a subscriber's wait, catching up, a reader that is stuck.
+bench-topics *ARGS:
+    cargo run --release -p millrun-benches --bin bench-topics -- {{ARGS}}
+
 # The same workloads on engines that can be embedded as well, run live; each builds on its own. The
 # last table has all of them beside each other. One that does not build or fails is left out, and said.
 bench-peers *ARGS:

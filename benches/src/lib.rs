@@ -40,6 +40,8 @@ pub mod profile;
 #[cfg(feature = "suites")]
 pub mod scale;
 #[cfg(feature = "suites")]
+pub mod topics;
+#[cfg(feature = "suites")]
 pub mod workflows;
 
 pub mod report;

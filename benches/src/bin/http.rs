@@ -71,5 +71,6 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         arguments.common.only.as_deref(),
     )?;
     program.leave_out(measured.failures);
-    program.finish(&measured.rows, &[table(&measured.rows)], &[])
+    let table = table("The HTTP routes under load", &measured.rows);
+    program.finish(&measured.rows, &[table], &[])
 }

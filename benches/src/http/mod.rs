@@ -19,5 +19,5 @@ mod server;
 
 pub use cases::{Effort, measure};
 pub use embedded::{Embedded, embedded};
-pub use row::{Row, table};
+pub use row::{Row, Summary, table};
 pub use server::{ServerKind, serve};

@@ -8,13 +8,13 @@ use crate::{ALLOCATOR, Spread, Table, approximate, grouped};
 /// What one contestant did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What was asked: `start`, `batches`, `paced`, `told`, `idle streams` or `sustained`.
+    /// What was asked: a group of `bench-http` or of `bench-topics`, by which `--only` picks.
     pub group: String,
     /// Who was asked, and beside what.
     pub mode: String,
     /// `system` or `mimalloc`.
     pub allocator: String,
-    /// Connections, or clients of the embedded runtime, or streams.
+    /// Connections, or clients of the embedded runtime, or streams; of a topic its publishers, or the records read.
     pub concurrency: u64,
     /// Requests or runs per second; the median of the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct Row {
     /// The same for 99 in 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
-    /// Resident memory of the server for each stream, or by which it grew, in bytes.
+    /// Resident memory in bytes: of the server for each stream, or of a process, or by which either grew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes_used: Option<f64>,
 }
@@ -74,7 +74,7 @@ impl Row {
 }
 
 /// What one round was, as a process tells it that measured it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Operations per second.
     pub per_s: f64,
@@ -100,9 +100,9 @@ impl From<&Sample> for Summary {
 
 /// All rows.
 #[must_use]
-pub fn table(rows: &[Row]) -> Table {
+pub fn table(title: &str, rows: &[Row]) -> Table {
     let mut table = Table::new(
-        "The HTTP routes under load; medians over the rounds",
+        format!("{title}; medians over the rounds"),
         2,
         [
             "what",

@@ -5,31 +5,77 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use millrun::host::{HostConfig, TokioHost};
 use millrun_core::{Epoch, Host, InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::appender::Appender;
-use millrun_persistence::{Batch, EnqueueError, Journal, TurnHeader};
+use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, RedbJournal, TurnHeader};
 
 use super::floor::histogram;
 use super::row::Sample;
-use crate::{BenchError, resident_bytes, written_bytes};
+use crate::{BenchError, resident_bytes, workers, written_bytes};
 
 thread_local! {
     static LATENCY: RefCell<Histogram<u64>> = RefCell::new(histogram());
     static BATCH: RefCell<Batch> = RefCell::new(Batch::new());
 }
 
-/// Appends for `time` on the tokio runtime that runs the caller.
-pub(super) async fn append(
-    journal: Arc<dyn Journal>,
-    host: &dyn Host,
-    appenders: usize,
-    body_bytes: usize,
-    time: Duration,
+/// How many append, what, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appends {
+    /// Worker threads of the tokio runtime.
+    pub(crate) threads: usize,
+    /// Tasks that append, each waiting for its event.
+    pub(crate) appenders: usize,
+    /// Size of each event's body.
+    pub(crate) body_bytes: usize,
+    /// How long.
+    pub(crate) time: Duration,
+}
+
+/// Appends to the journal in this file, which is opened for it, on a tokio runtime of its own.
+pub(crate) fn append_to_file(
+    path: &Path,
+    config: JournalConfig,
+    load: Appends,
 ) -> Result<Sample, BenchError> {
+    let open = |host: &Arc<dyn Host>| {
+        let journal = RedbJournal::open(path, config, Arc::clone(host));
+        let journal = journal.map_err(|error| BenchError::failed("millrun", error))?;
+        Ok(Arc::new(journal) as Arc<dyn Journal>)
+    };
+    append_to(open, load)
+}
+
+/// Appends to the journal that `open` gives, on a tokio runtime of its own.
+pub(super) fn append_to(
+    open: impl FnOnce(&Arc<dyn Host>) -> Result<Arc<dyn Journal>, BenchError>,
+    load: Appends,
+) -> Result<Sample, BenchError> {
+    workers(load.threads)?.block_on(async {
+        let owner = TokioHost::spawn(HostConfig::default()).await;
+        let owner = owner.map_err(|error| BenchError::failed("millrun", error))?;
+        let host = owner.host();
+        let journal = open(&host)?;
+        let sample = append(Arc::clone(&journal), &*host, load).await?;
+        journal
+            .close()
+            .map_err(|error| BenchError::failed("millrun", error))?;
+        Ok(sample)
+    })
+}
+
+async fn append(journal: Arc<dyn Journal>, host: &dyn Host, load: Appends) -> Result<Sample, BenchError> {
+    let Appends {
+        appenders,
+        body_bytes,
+        time,
+        ..
+    } = load;
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("millrun", error);
     let epoch = journal.take_over(&partitions()).map_err(|error| failed(&error))?;
     let appender = Appender::new(Arc::clone(&journal), host).map_err(|error| failed(&error))?;

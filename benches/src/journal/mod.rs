@@ -14,6 +14,8 @@ mod row;
 mod runner;
 mod sustained;
 
+pub(crate) use appenders::{Appends, append_to_file};
 pub(crate) use recovery::fill_and_recover;
+pub(crate) use row::Sample;
 pub use row::{Row, charts, tables};
 pub use runner::{Effort, Runner};

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use millrun::host::{HostConfig, TokioHost};
 use millrun_core::Host;
-use millrun_persistence::{Durability, Journal, JournalConfig, MemoryJournal, RedbJournal};
+use millrun_persistence::{Durability, Journal, JournalConfig, MemoryJournal};
 
+use super::appenders::Appends;
 use super::row::{Cell, Row, Sample};
 use super::{appenders, floor, recovery, sustained};
 use crate::{
@@ -218,6 +219,12 @@ impl<'a> Runner<'a> {
         let path = folder.path().join("store.redb");
         let time = self.effort.sample;
         let mut config = JournalConfig::default();
+        let load = Appends {
+            threads: self.effort.threads,
+            appenders,
+            body_bytes,
+            time,
+        };
         match contestant {
             Contestant::RedbLoop => floor::commits(&path, body_bytes, per_commit, time),
             Contestant::RedbOneRow => floor::commits(&path, body_bytes, 1, time),
@@ -225,45 +232,16 @@ impl<'a> Runner<'a> {
             Contestant::Memory => {
                 let journal =
                     MemoryJournal::new(config).map_err(|error| BenchError::failed("millrun", error))?;
-                self.append(
-                    |_| Ok(Arc::new(journal) as Arc<dyn Journal>),
-                    appenders,
-                    body_bytes,
-                )
+                let open = |_: &Arc<dyn Host>| Ok(Arc::new(journal) as Arc<dyn Journal>);
+                appenders::append_to(open, load)
             }
             Contestant::Durable | Contestant::Volatile => {
                 if contestant == Contestant::Volatile {
                     config.durability = Durability::Volatile;
                 }
-                let open = |host: &Arc<dyn Host>| {
-                    let journal = RedbJournal::open(&path, config, Arc::clone(host));
-                    let journal = journal.map_err(|error| BenchError::failed("millrun", error))?;
-                    Ok(Arc::new(journal) as Arc<dyn Journal>)
-                };
-                self.append(open, appenders, body_bytes)
+                appenders::append_to_file(&path, config, load)
             }
         }
-    }
-
-    fn append(
-        &self,
-        open: impl FnOnce(&Arc<dyn Host>) -> Result<Arc<dyn Journal>, BenchError>,
-        appenders: usize,
-        body_bytes: usize,
-    ) -> Result<Sample, BenchError> {
-        let runtime = workers(self.effort.threads)?;
-        runtime.block_on(async {
-            let owner = TokioHost::spawn(HostConfig::default()).await;
-            let owner = owner.map_err(|error| BenchError::failed("millrun", error))?;
-            let host = owner.host();
-            let journal = open(&host)?;
-            let time = self.effort.sample;
-            let sample = appenders::append(Arc::clone(&journal), &*host, appenders, body_bytes, time).await?;
-            journal
-                .close()
-                .map_err(|error| BenchError::failed("millrun", error))?;
-            Ok(sample)
-        })
     }
 
     fn recovery(&self, events: u64, progress: &Progress) -> Result<Vec<Row>, BenchError> {
