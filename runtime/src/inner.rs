@@ -85,6 +85,28 @@ impl Inner {
         }
     }
 
+    /// As [`ask_at`](Self::ask_at), for a future that is made for each request in memory of its own: there, waiting for room
+    /// has a box of its own, so that the future is small without it.
+    pub(crate) async fn ask_in_little_memory<T, E: From<StopCause>>(
+        &self,
+        door: &ShardDoor,
+        request: Request,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        if let Some(cause) = self.refusal(&request) {
+            return Err(cause.into());
+        }
+        if let Err(request) = door.try_push(request)
+            && !Box::pin(door.push(request)).await
+        {
+            return Err(self.stop_cause().into());
+        }
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
+    }
+
     /// Why no request of this kind is taken.
     #[inline]
     pub(crate) fn refusal(&self, request: &Request) -> Option<StopCause> {

@@ -214,25 +214,18 @@ impl<'a> PublishRecord<'a> {
             .unwrap_or_else(|| Partition::of(&random.to_le_bytes()))
     }
 
-    async fn perform(self) -> Result<PublishedRecord, DurablePublishError> {
+    /// What is asked of the shard, if the record is one that it may take.
+    fn ask(self) -> Result<AskedRecord, DurablePublishError> {
         let partition = self.partition();
-        let payload = match &self.payload {
-            Ok(payload) => payload.clone(),
-            Err(error) => return Err(error.clone().into()),
-        };
-        self.check(&payload)?;
+        self.check(self.payload.as_ref().map_err(Clone::clone)?)?;
         let record = RecordToAppend {
             topic: self.known.number,
             partition,
             id: self.id.map(|id| xxh3_128(id.as_bytes())),
             header: self.header.encode(),
-            payload,
+            payload: self.payload?,
         };
-        let (sequence, is_repeat) = append_record(self.inner, record).await?;
-        Ok(PublishedRecord {
-            token: RecordToken::new(self.known.store, self.known.number, sequence),
-            is_repeat,
-        })
+        Ok(record.ask())
     }
 }
 
@@ -245,28 +238,49 @@ pub(super) struct RecordToAppend {
     pub(super) payload: Payload,
 }
 
+/// What a shard is asked for, and where it answers.
+struct AskedRecord {
+    request: Box<AppendRequest>,
+    answer: oneshot::Receiver<Result<Appended, DurablePublishError>>,
+}
+
+impl RecordToAppend {
+    fn ask(self) -> AskedRecord {
+        let (reply, answer) = oneshot::channel();
+        let Self {
+            topic,
+            partition,
+            id,
+            header,
+            payload,
+        } = self;
+        let request = Box::new(AppendRequest {
+            topic,
+            partition,
+            id,
+            header,
+            payload,
+            reply,
+        });
+        AskedRecord { request, answer }
+    }
+}
+
+impl AskedRecord {
+    async fn answered(self, inner: &Inner) -> Result<Appended, DurablePublishError> {
+        let door = inner.doors.of(self.request.partition);
+        inner
+            .ask_in_little_memory(door, Request::Append(self.request), self.answer)
+            .await
+    }
+}
+
 /// Has the shard that owns its partition append a record; waits until it is durable.
 pub(super) async fn append_record(
     inner: &Inner,
     record: RecordToAppend,
 ) -> Result<Appended, DurablePublishError> {
-    let (reply, answer) = oneshot::channel();
-    let RecordToAppend {
-        topic,
-        partition,
-        id,
-        header,
-        payload,
-    } = record;
-    let request = Request::Append(Box::new(AppendRequest {
-        topic,
-        partition,
-        id,
-        header,
-        payload,
-        reply,
-    }));
-    inner.ask_at(inner.doors.of(partition), request, answer).await
+    record.ask().answered(inner).await
 }
 
 /// How many bytes the payload of a record may have where a turn has this many.
@@ -281,6 +295,15 @@ impl<'a> IntoFuture for PublishRecord<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.perform())
+        let (inner, known) = (self.inner, self.known);
+        // Made before, so that the future holds what is asked and not what it was made of.
+        let asked = self.ask();
+        Box::pin(async move {
+            let (sequence, is_repeat) = asked?.answered(inner).await?;
+            Ok(PublishedRecord {
+                token: RecordToken::new(known.store, known.number, sequence),
+                is_repeat,
+            })
+        })
     }
 }
