@@ -100,6 +100,10 @@ pub struct RuntimeConfig {
     pub task_queue_len_max: usize,
     /// How many activities of one task queue run at once, 4,096 by default.
     pub activities_running_max: usize,
+    /// How many workflows, activities and task queues, each, have a histogram of their own in
+    /// [`durations`](crate::Runtime::durations), 256 by default: the first names that are recorded. All other names of a
+    /// kind share one histogram, whose name is empty.
+    pub duration_names_max: usize,
     /// How many task queues may be [added by name](crate::RuntimeBuilder::queue), 1,024 by default: each has a pool.
     /// With more of them a runtime does not start: [`OpenError::Config`].
     pub named_queues_len_max: usize,
@@ -163,6 +167,7 @@ impl Default for RuntimeConfig {
             result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
             activities_running_max: 4_096,
+            duration_names_max: 256,
             named_queues_len_max: 1_024,
             queue_running_max: BTreeMap::new(),
             blocking_threads_max: 64,

@@ -141,12 +141,13 @@ pub mod operating {
     pub use crate::looking::describe::{
         InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription,
     };
+    pub use crate::looking::durations::{Durations, Histogram, NamedHistogram};
     pub use crate::looking::find::{RunCursor, RunCursorError, RunSearch, RunStatus, RunSummary, RunsPage};
     pub use crate::looking::parts::{KillError, PartChange, PartEvent, PartStatus};
     pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use crate::opening::recovery::StartupReport;
     pub use crate::ownership::partitions::Partitions;
-    pub use crate::runtime::{QueueStats, RuntimeStats};
+    pub use crate::runtime::{QueueStats, RuntimeStats, WeakRuntime};
     #[cfg(feature = "otel")]
     pub use crate::traces::{SpanExport, SpanExportConfig};
     pub use crate::traces::{SpanFeed, SpanFeedConfig, SpanFeedTaken};

@@ -12,6 +12,7 @@ use crate::code::changed_values::ChangedValues;
 use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::changes::Feed;
 use crate::looking::counts::Tallies;
+use crate::looking::durations::DurationTallies;
 use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::runtime::QueueStats;
@@ -42,6 +43,7 @@ pub(crate) struct ShardShared {
     pub(crate) watch: Arc<Watch>,
     pub(crate) counters: Counters,
     pub(crate) tallies: Tallies,
+    pub(crate) durations: Arc<DurationTallies>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) traced_ends: TracedEnds,
     pub(crate) changed_values: ChangedValues,

@@ -140,6 +140,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("restarts of parts: {restarts}");
     // ANCHOR_END: metrics
 
+    // ANCHOR: durations
+    let durations = runtime.durations(); // recorded from the first call on
+    for row in &durations.runs {
+        let within = row.histogram.quantile(0.99);
+        println!(
+            "{}: 99 of a hundred runs took no longer than {within:?}",
+            row.name
+        );
+    }
+    // ANCHOR_END: durations
+
     // ANCHOR: stopped
     let stopped = runtime.stopped(); // in a task of its own: what ends the process when the runtime has ended
     let report = runtime.shutdown().await?;

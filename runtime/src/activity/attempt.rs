@@ -140,7 +140,7 @@ mod tests {
     use millrun_workflow::{Activity, ActivityError};
     use tokio::sync::Semaphore;
 
-    use super::super::samples::{owned, task};
+    use super::super::samples::{durations, owned, task};
     use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
@@ -153,7 +153,7 @@ mod tests {
         let broker = Broker::new(BrokerConfig::default(), host.host());
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let threads = Arc::new(Semaphore::new(1));
-        let queue = TaskQueue::new(&broker, "default".into(), 1).unwrap();
+        let queue = TaskQueue::new(&broker, "default".into(), 1, &durations()).unwrap();
         let pool = PoolState::new(Arc::new(queue), host.host(), doors, 1_024, threads, owned());
         let pool = Arc::new(pool);
         test(&|input| ActivityContext::new(task(1, input), Arc::clone(&pool)));

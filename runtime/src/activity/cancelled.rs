@@ -103,7 +103,7 @@ mod tests {
     use millrun_workflow::OperationId;
     use tokio::sync::Semaphore;
 
-    use super::super::samples::{owned, task};
+    use super::super::samples::{durations, owned, task};
     use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
@@ -192,7 +192,7 @@ mod tests {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
         let broker = Broker::new(BrokerConfig::default(), host.host());
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
-        let queue = Arc::new(TaskQueue::new(&broker, "default".into(), 300).unwrap());
+        let queue = Arc::new(TaskQueue::new(&broker, "default".into(), 300, &durations()).unwrap());
         let threads = Arc::new(Semaphore::new(1));
         let pool = PoolState::new(Arc::clone(&queue), host.host(), doors, 1_024, threads, owned());
         let mut state = 11_u64;
@@ -214,7 +214,7 @@ mod tests {
                 }
                 1 => {
                     let len = usize::try_from(random(120)).unwrap();
-                    for task in queue.take().take(len) {
+                    for task in queue.take(Timestamp::EPOCH).take(len) {
                         let number = task.scheduled.operation.get();
                         assert_eq!(waiting.pop_front(), Some(number));
                         let begins = pool.begin(&task, Timestamp::EPOCH);
@@ -240,7 +240,7 @@ mod tests {
                 }
             }
         }
-        for task in queue.take() {
+        for task in queue.take(Timestamp::EPOCH) {
             let number = task.scheduled.operation.get();
             let begins = pool.begin(&task, Timestamp::EPOCH);
             assert_eq!(begins, !cancelled.contains(&number), "{number}");

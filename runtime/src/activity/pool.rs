@@ -214,7 +214,7 @@ impl Part for Pool {
         host.within(&mut || {
             self.stretch.begin(host.elapsed());
             let until = self.stretch.began_at() + TURN_MAX;
-            let mut hand = queue.take();
+            let mut hand = queue.take(now);
             for task in hand.by_ref().take(room) {
                 self.start(task, now);
                 if self.stretch.began_at() >= until || self.state.is_stopping() {

@@ -11,15 +11,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use millrun_broker::mailbox::MailboxConfig;
 use millrun_broker::{Broker, Envelope, Envelopes, Inbox, Overflow, SubscriptionConfig, TopicHandle};
-use millrun_core::Bell;
+use millrun_core::{Bell, Timestamp};
 use millrun_workflow::{ActivityScheduled, Name};
 
 use super::{ActivityImplementation, ActivityTask};
 use crate::OpenError;
+use crate::looking::durations::{DurationTallies, DurationTally};
 
 /// How many tasks travel in one envelope at most.
 const TASKS_LEN_MAX: usize = 64;
@@ -39,12 +40,27 @@ pub(crate) struct TaskQueue {
     /// How many tasks there have been.
     offered: AtomicU64,
     /// What was in a hand when it was put down: before all that is in the inbox.
-    put_down: Mutex<VecDeque<ActivityTask>>,
+    put_down: Mutex<PutDown>,
+    durations: Arc<DurationTallies>,
+    /// How long tasks have waited here; looked up by the first hand that records it.
+    waits: OnceLock<Arc<DurationTally>>,
     waiting: Mutex<Vec<Bell>>,
 }
 
+/// What is left of one envelope.
+#[derive(Debug, Default)]
+struct PutDown {
+    tasks: VecDeque<ActivityTask>,
+    offered_at: Timestamp,
+}
+
 impl TaskQueue {
-    pub(super) fn new(broker: &Broker, name: Name, len_max: usize) -> Result<Self, OpenError> {
+    pub(super) fn new(
+        broker: &Broker,
+        name: Name,
+        len_max: usize,
+        durations: &Arc<DurationTallies>,
+    ) -> Result<Self, OpenError> {
         let invalid = |problem: String| OpenError::QueueName {
             name: name.to_string(),
             problem,
@@ -74,6 +90,8 @@ impl TaskQueue {
             len: AtomicUsize::new(0),
             offered: AtomicU64::new(0),
             put_down: Mutex::default(),
+            durations: Arc::clone(durations),
+            waits: OnceLock::new(),
             waiting: Mutex::default(),
         })
     }
@@ -126,17 +144,31 @@ impl TaskQueue {
         self.len_max.saturating_sub(self.len.load(Ordering::Relaxed))
     }
 
-    /// Takes what there is in hand, to be begun task by task.
-    pub(super) fn take(&self) -> Hand<'_> {
+    /// Takes what there is in hand, to be begun task by task at the time `now`.
+    pub(super) fn take(&self, now: Timestamp) -> Hand<'_> {
+        let PutDown { tasks, offered_at } = std::mem::take(&mut *self.lock_put_down());
         Hand {
             queue: self,
-            tasks: std::mem::take(&mut *self.lock_put_down()),
+            tasks,
+            offered_at,
+            now,
+            waits: self.durations.is_on().then(|| self.waits()),
             inbox: self.inbox.take(),
             begun_len: 0,
         }
     }
 
-    fn lock_put_down(&self) -> MutexGuard<'_, VecDeque<ActivityTask>> {
+    #[cold]
+    fn waits(&self) -> &DurationTally {
+        self.waits.get_or_init(|| {
+            let waits = &self.durations.waits;
+            waits
+                .row(&self.name)
+                .unwrap_or_else(|| Arc::clone(waits.others()))
+        })
+    }
+
+    fn lock_put_down(&self) -> MutexGuard<'_, PutDown> {
         self.put_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,6 +195,11 @@ impl TaskQueue {
 pub(super) struct Hand<'a> {
     queue: &'a TaskQueue,
     tasks: VecDeque<ActivityTask>,
+    /// When these were offered: they have come in one envelope.
+    offered_at: Timestamp,
+    now: Timestamp,
+    /// Counts how long each task has waited; `None` until durations are recorded.
+    waits: Option<&'a DurationTally>,
     inbox: Envelopes<Envelope<ActivityTasks>>,
     begun_len: usize,
 }
@@ -173,11 +210,18 @@ impl Iterator for Hand<'_> {
     /// The next task; it is the caller's from now on.
     fn next(&mut self) -> Option<ActivityTask> {
         while self.tasks.is_empty() {
-            let tasks = self.inbox.next()?.into_payload();
+            let envelope = self.inbox.next()?;
+            self.offered_at = envelope.time();
             // Other subscribers of the topic have the envelope too.
-            self.tasks = tasks.unwrap_or_else(|envelope| envelope.payload().clone()).into();
+            self.tasks = envelope
+                .into_payload()
+                .unwrap_or_else(|envelope| envelope.payload().clone())
+                .into();
         }
         self.begun_len += 1;
+        if let Some(waits) = self.waits {
+            waits.record(self.now.saturating_since(self.offered_at));
+        }
         self.tasks.pop_front()
     }
 }
@@ -189,7 +233,10 @@ impl Drop for Hand<'_> {
             self.queue.announce_room();
         }
         if !self.tasks.is_empty() {
-            self.queue.lock_put_down().extend(self.tasks.drain(..));
+            let mut put_down = self.queue.lock_put_down();
+            put_down.tasks.extend(self.tasks.drain(..));
+            put_down.offered_at = self.offered_at;
+            drop(put_down);
             self.queue.bell().ring();
         }
     }
@@ -215,6 +262,7 @@ impl TaskQueues {
         activities: BTreeMap<&'static str, ActivityImplementation>,
         named: BTreeSet<String>,
         len_max: usize,
+        durations: &Arc<DurationTallies>,
     ) -> Result<Self, OpenError> {
         let names = activities.values().map(|activity| activity.queue);
         let names = names.chain([millrun_workflow::DEFAULT_QUEUE]).map(Name::Borrowed);
@@ -226,7 +274,7 @@ impl TaskQueues {
         let activities = activities.collect();
         let queues = names
             .into_iter()
-            .map(|name| Ok(Arc::new(TaskQueue::new(broker, name, len_max)?)))
+            .map(|name| Ok(Arc::new(TaskQueue::new(broker, name, len_max, durations)?)))
             .collect::<Result<_, OpenError>>()?;
         Ok(Self { queues, activities })
     }
@@ -315,7 +363,7 @@ mod tests {
     async fn with_queue(len_max: usize, test: impl FnOnce(&TaskQueue)) {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
         let broker = Broker::new(BrokerConfig::default(), host.host());
-        test(&TaskQueue::new(&broker, "default".into(), len_max).unwrap());
+        test(&TaskQueue::new(&broker, "default".into(), len_max, &samples::durations()).unwrap());
     }
 
     #[tokio::test]
@@ -328,7 +376,7 @@ mod tests {
             queue.offer(&mut tasks);
             assert_eq!(numbers(&tasks), (200..210).collect::<Vec<_>>());
             assert_eq!(queue.room(), 0);
-            let begun: Vec<_> = queue.take().take(30).collect();
+            let begun: Vec<_> = queue.take(Timestamp::EPOCH).take(30).collect();
             assert_eq!(numbers(&begun), (0..30).collect::<Vec<_>>());
             assert_eq!(queue.room(), 30);
             queue.offer(&mut tasks);
@@ -344,7 +392,7 @@ mod tests {
             let mut tasks: Vec<_> = (0..130).map(task).collect();
             queue.offer(&mut tasks);
             assert!(!queue.wait_for_room(&shard), "it is full");
-            assert_eq!(queue.take().take(10).count(), 10);
+            assert_eq!(queue.take(Timestamp::EPOCH).take(10).count(), 10);
             assert!(shard.answer());
             // Room that was announced before anybody waited for it.
             assert!(queue.wait_for_room(&shard));
@@ -360,7 +408,7 @@ mod tests {
             for (round, len) in (1..).zip([1, 62, 1, 5, 0, 200]) {
                 queue.offer(&mut tasks);
                 queue.bell().answer();
-                let mut hand = queue.take();
+                let mut hand = queue.take(Timestamp::EPOCH);
                 taken.extend(hand.by_ref().take(len));
                 drop(hand);
                 assert_eq!(queue.bell().answer(), taken.len() < 150);
@@ -377,7 +425,7 @@ mod tests {
     async fn tasks_are_taken_also_if_somebody_who_listens_has_no_room() {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
         let broker = Broker::new(BrokerConfig::default(), host.host());
-        let queue = TaskQueue::new(&broker, "default".into(), 200).unwrap();
+        let queue = TaskQueue::new(&broker, "default".into(), 200, &samples::durations()).unwrap();
         let small = SubscriptionConfig {
             inbox: MailboxConfig {
                 capacity: 1,
@@ -391,7 +439,7 @@ mod tests {
         let mut tasks: Vec<_> = (0..150).map(task).collect();
         queue.offer(&mut tasks);
         assert_eq!((tasks.len(), listener.len()), (0, 1));
-        let begun: Vec<_> = queue.take().collect();
+        let begun: Vec<_> = queue.take(Timestamp::EPOCH).collect();
         assert_eq!(numbers(&begun), (0..150).collect::<Vec<_>>());
         assert_eq!(queue.room(), 200);
     }

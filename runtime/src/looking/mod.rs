@@ -1,5 +1,5 @@
 //! What an operator is shown: descriptions of runs, why one does not go on, pages of its history, what is registered,
-//! and the parts of the runtime.
+//! the parts of the runtime, and how long things take.
 //!
 //! Looking changes nothing, and wakes no run that sleeps on disk, unless a method says so.
 
@@ -7,6 +7,7 @@ pub(crate) mod catalogue;
 pub(crate) mod changes;
 pub(crate) mod counts;
 pub(crate) mod describe;
+pub(crate) mod durations;
 pub(crate) mod find;
 pub(crate) mod pages;
 pub(crate) mod parts;

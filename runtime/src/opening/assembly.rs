@@ -18,6 +18,7 @@ use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
 use crate::inner::Inner;
 use crate::looking::counts::Tallies;
+use crate::looking::durations::DurationTallies;
 use crate::looking::find::SEARCHES_MAX;
 use crate::mail::ShardDoors;
 use crate::opening::registry::Registered;
@@ -89,11 +90,13 @@ pub(crate) fn assemble(
             problem: error.to_string(),
         }
     })?;
+    let durations = Arc::new(DurationTallies::new(config.duration_names_max));
     let queues = Arc::new(TaskQueues::new(
         &broker,
         code.activities,
         code.queues,
         config.task_queue_len_max,
+        &durations,
     )?);
     let threads = Arc::new(Semaphore::new(
         config.blocking_threads_max.min(Semaphore::MAX_PERMITS),
@@ -143,6 +146,7 @@ pub(crate) fn assemble(
         watch,
         counters: Counters::default(),
         tallies: Tallies::default(),
+        durations,
         feed: Arc::default(),
         traced_ends: TracedEnds::default(),
         changed_values: ChangedValues::default(),

@@ -306,6 +306,10 @@ impl Shard {
         }
         self.shared.watch.run(self.ways.index(), run);
         let before = instance.ledger().history_len();
+        let is_noted = match &mut self.recording {
+            None => false,
+            Some(recording) => recording.note_input(run, instance.ledger(), &input),
+        };
         let applied = instance.apply(input, moment, &mut turn);
         let history_len_warn = self.shared.config.limits.history_len_warn;
         if before < history_len_warn && instance.ledger().history_len() >= history_len_warn {
@@ -332,6 +336,10 @@ impl Shard {
                 RunError::Turn(error.to_string())
             }),
         };
+        // A report that is not recorded may come again, and counts then.
+        if let Some(recording) = self.recording.as_mut().filter(|_| is_noted && outcome.is_err()) {
+            recording.take_back();
+        }
         self.give_back(turn);
         if !self.continuing.is_empty() {
             self.continue_runs(moment);

@@ -27,6 +27,7 @@
 //! | [`outward`] | what is on its way to queues, topics and timers |
 //! | [`calls`], [`questions`], [`watching`] | who waits: runs for runs, callers for updates, callers for a change |
 //! | [`searches`] | who looks for runs, and how far each search has come |
+//! | [`recording`] | how long things take, from the first question on |
 //!
 //! The other files have no state: they say what is done with a message ([`requests`]), an errand ([`instances`]), a turn
 //! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`]).
@@ -39,6 +40,7 @@ mod instances;
 mod outward;
 mod partitions;
 mod questions;
+mod recording;
 mod refused;
 mod requests;
 mod residency;
@@ -73,6 +75,7 @@ pub(crate) use partitions::owned::EpochTable;
 use partitions::owned::of_no_run;
 use partitions::ways::Ways;
 use questions::UpdateWaiters;
+use recording::Recording;
 use residency::Residency;
 use runs::census::Census;
 use runs::results::Results;
@@ -135,6 +138,8 @@ pub(crate) struct Shard {
     /// The memory of the last turn, for the next.
     turn: Option<Box<Turn>>,
     alarms: Alarms,
+    /// How long things take; `None` until a caller asks for durations.
+    recording: Option<Box<Recording>>,
 }
 
 impl Shard {
@@ -178,6 +183,7 @@ impl Shard {
             outbox,
             turn: None,
             alarms: Alarms::default(),
+            recording: None,
         }
     }
 
@@ -243,6 +249,7 @@ impl Shard {
         if self.shared.feed.is_open() {
             self.gather_changes(&refused);
         }
+        self.record_queued(&refused);
         self.told.clear();
         self.sweeps.close(self.results.ended_len(), &mut self.effects);
         true
@@ -273,6 +280,7 @@ impl Shard {
             self.sweeps.recycle(sweep.effects);
             self.retire(sweep.ended_len);
         }
+        self.record_durable();
         self.alarms.send(&self.shared.timers);
         self.dispatch.send(&self.shared, &self.bell);
         // Behind the tasks: one that was decided before its call was cancelled is in the queue by now, if it
@@ -317,6 +325,9 @@ impl Shard {
         // was sent, and must not look early.
         let moment = of_no_run(self.shared.host.now());
         self.shared.watch.begin(self.ways.index(), moment.now);
+        if let Some(recording) = &mut self.recording {
+            recording.begin_sweep(moment.now);
+        }
         let mut left = budget;
         while left > 0
             && self.sweeps.bytes() < bytes_max
@@ -373,6 +384,7 @@ impl Part for Shard {
         }
         self.reports.bell().answer();
         self.hear_news();
+        self.begin_recording(now);
         self.perform_durable();
         self.feed_queues(now);
         self.start_loads();

@@ -134,6 +134,11 @@ impl Shard {
                         self.effects.push(Effect::ForgetCalls(run));
                     }
                     self.census.note_end(entry, outcome.kind());
+                    if let (Some(recording), Residence::Hot(instance)) =
+                        (&mut self.recording, &entry.residence)
+                    {
+                        recording.note_end(run, entry.workflow.as_str(), instance.ledger().started_at());
+                    }
                     if matches!(entry.residence, Residence::Hot(_)) {
                         self.residency.leave(entry);
                     }

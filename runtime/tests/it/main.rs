@@ -24,6 +24,7 @@ mod crashes;
 mod damaged;
 mod describing;
 mod durable_topics;
+mod durations;
 mod elsewhere;
 mod ending;
 mod family;

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrun::operating::NamedHistogram;
 use millrun::store::MemoryJournal;
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, StartError, StopCause, Timestamp};
 use millrun_core::{Partition, Sequence};
@@ -41,6 +42,7 @@ async fn a_run_whose_turn_was_refused_is_read_again_and_no_part_is_restarted() {
                 config.replay_check_every = 1;
             });
         let runtime = builder.journal(journal).start().await.unwrap();
+        assert!(runtime.durations().runs.is_empty());
         for number in 0..50 {
             let run = runtime.start(QUADRUPLE, &format!("q-{number}"), number).await;
             let value = loop {
@@ -62,6 +64,15 @@ async fn a_run_whose_turn_was_refused_is_read_again_and_no_part_is_restarted() {
             (0, 0, 50),
             "{stats:?}"
         );
+        // What a refused turn said is counted once, with the turn that is taken in its place.
+        let durations = runtime.durations();
+        let told = |rows: &[NamedHistogram]| -> Vec<_> {
+            rows.iter()
+                .map(|row| (row.name.clone(), row.histogram.len()))
+                .collect()
+        };
+        assert_eq!(told(&durations.runs), [("quadruple".to_owned(), 50)]);
+        assert_eq!(told(&durations.attempts), [("double".to_owned(), 100)]);
         runtime.shutdown().await.unwrap();
     }
 }
