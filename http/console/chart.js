@@ -7,10 +7,12 @@ const dark = matchMedia('(prefers-color-scheme: dark)');
 export class Chart {
   // Each series has a `label`, a `colour` (the name of a custom property) and `of`, which gives its value from a
   // sample and the one before.
-  constructor(label, series, unit = value => value) {
+  // With `dots`, each value has a dot, and the last one counts: for what is `null` at times.
+  constructor(label, series, unit = value => value, dots = false) {
     this.label = label;
     this.series = series;
     this.unit = unit;
+    this.dots = dots;
     this.element = document.createElement('div');
     this.element.className = 'chart';
     this.element.setAttribute('role', 'img');
@@ -22,8 +24,13 @@ export class Chart {
 
   // The figures of all series, beside which the picture is for the eye alone.
   last(samples) {
+    if (this.dots) return this.series.map(one => samples.map(now => one.of(now)).findLast(value => value !== null));
     const [before, now] = [samples.at(-2), samples.at(-1)];
     return this.series.map(one => (before ? one.of(now, before) : undefined));
+  }
+
+  shown(value) {
+    return value === undefined || value === null ? '–' : this.unit(value);
   }
 
   draw(samples) {
@@ -34,7 +41,7 @@ export class Chart {
       this.series.forEach((one, s) => data[s + 1].push(gap ? null : one.of(samples[i], samples[i - 1])));
     }
     this.data = data;
-    const figures = this.last(samples).map((value, s) => `${this.series[s].label} ${this.unit(value)}`);
+    const figures = this.last(samples).map((value, s) => `${this.series[s].label} ${this.shown(value)}`);
     this.element.setAttribute('aria-label', `${this.label}: ${figures.join(', ')}`);
     if (this.plot) this.plot.setData(data);
     else this.make();
@@ -56,7 +63,7 @@ export class Chart {
         { ...axis, space: 80, size: 24, values: (_, ticks) => ticks.map(tick => time(tick * 1e6)) },
         { ...axis, size: 48, values: (_, ticks) => ticks.map(tick => this.unit(tick)) },
       ],
-      series: [{}, ...this.series.map(one => ({ stroke: colour(one.colour), width: 1.5, points: { show: false } }))],
+      series: [{}, ...this.series.map(one => ({ stroke: colour(one.colour), width: 1.5, points: { show: this.dots, size: 4, fill: colour(one.colour) } }))],
     };
     this.plot = new globalThis.uPlot(options, this.data, this.element);
   }

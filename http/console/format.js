@@ -40,6 +40,17 @@ export function span(us) {
   return `${sign}${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+// The same in few letters, for an axis.
+export function brief(us) {
+  if (us === undefined || us === null) return '–';
+  let number = Number(us);
+  if (!number) return '0';
+  for (const [size, unit] of [[1000, 'µs'], [1000, 'ms'], [60, 's'], [60, 'min'], [24, 'h'], [Infinity, 'd']]) {
+    if (number < size) return `${Number.isInteger(number) ? number : number.toFixed(number < 10 ? 1 : 0)} ${unit}`;
+    number /= size;
+  }
+}
+
 // A time of day, with the day if it is another one.
 export function time(us) {
   if (us === undefined || us === null) return '–';

@@ -3,6 +3,7 @@
 // none for requests.
 //
 //   leader ── v1/stats, each second ──► program
+//     │   v1/past, each five seconds
 //     │   v1/changes, a stream while some tab looks at runs
 //     └── BroadcastChannel ──► the other tabs
 //
@@ -11,9 +12,8 @@
 
 import { BASE, get } from './api.js';
 import { parse } from './exact.js';
+import { Past, filled, forget } from './past.js';
 
-// How much of the past a tab keeps: 15 minutes.
-const PAST_LEN = 900;
 // Changes are told together: what came within so long, and no more than so many; beyond that all is read again.
 const GATHER_MS = 50;
 const GATHERED_MAX = 200;
@@ -25,6 +25,7 @@ const NAME = `millrun ${BASE.href}`;
 
 class Live {
   samples = [];
+  past = new Past();
   stats = null;
   error = null;
   leads = false;
@@ -97,10 +98,12 @@ class Live {
 
   hear(data) {
     if (data.kind === 'hello' && this.leads && this.samples.length) {
-      this.channel.postMessage({ kind: 'past', samples: this.samples, stats: this.stats });
+      this.channel.postMessage({ kind: 'past', samples: this.samples, stats: this.stats, past: this.past.samples, last: this.past.last });
     } else if (data.kind === 'past' && this.samples.length < data.samples.length) {
       this.samples = data.samples;
       this.stats = data.stats;
+      this.past.samples = data.past;
+      this.past.last = data.last;
       this.tell('stats');
     } else if (data.kind === 'stats') {
       if (this.wants && !document.hidden) this.channel.postMessage({ kind: 'want' });
@@ -108,6 +111,9 @@ class Live {
     } else if (data.kind === 'want' && this.leads) {
       this.wantedUntil = Date.now() + WISH_MS;
       this.reach();
+    } else if (data.kind === 'more') {
+      this.past.last = data.last;
+      this.recall(data.samples);
     } else if (data.kind === 'changes') this.tell('changes', data.changes);
     else if (data.kind === 'error') this.fail(data.error);
   }
@@ -153,6 +159,11 @@ class Live {
         const at = Date.now();
         this.channel.postMessage({ kind: 'stats', stats, at });
         this.take(stats, at);
+        const samples = await this.past.more();
+        if (samples.length) {
+          this.channel.postMessage({ kind: 'more', samples, last: this.past.last });
+          this.recall(samples);
+        }
       } catch (error) {
         const { code, title, message, advice } = error;
         this.channel.postMessage({ kind: 'error', error: { code, title, message, advice } });
@@ -186,12 +197,23 @@ class Live {
       commit_ms: stats.journal.last_commit_us / 1000,
     };
     // A counter that has gone back is that of another process.
-    if (last && sample.events < last.events) this.samples = [];
+    if (last && sample.events < last.events) {
+      this.samples = [];
+      this.past.clear();
+    }
     this.samples.push(sample);
-    if (this.samples.length > PAST_LEN) this.samples.splice(0, this.samples.length - PAST_LEN);
+    forget(this.samples, at);
     this.tell('stats');
     const moved = ['started', 'finished', 'parked', 'live'].some(name => before?.[name] !== stats[name]);
     if (moved) this.tell('runs');
+  }
+
+  // Takes in what the program has kept. It also fills what this tab has missed: what was before its first sample, and
+  // while no tab was looked at.
+  recall(samples) {
+    this.past.take(samples, Date.now());
+    this.samples = filled(this.samples, samples);
+    this.tell('stats');
   }
 
   fail(error) {

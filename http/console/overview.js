@@ -3,12 +3,28 @@
 import { html, nothing } from './vendor/lit-html.js';
 import { get } from './api.js';
 import { Chart } from './chart.js';
-import { bytes, count, short } from './format.js';
+import { brief, bytes, count, short } from './format.js';
 import { live } from './live.js';
 import { Repeat, trouble, ui } from './ui.js';
 
 const perSecond = name => (now, before) => ((now[name] - before[name]) * 1000) / Math.max(1, now.at - before.at);
 const level = name => now => now[name];
+// How long things took: half of them, and 99 of a hundred, no longer than this.
+const times = (label, name) =>
+  new Chart(label, [
+    { label: 'p50', colour: 'c1', of: now => now[name].p50_us },
+    { label: 'p99', colour: 'c2', of: now => now[name].p99_us },
+  ], brief, true);
+
+const drawn = (chart, samples) => {
+  const figures = chart.last(samples);
+  return html`<figure>
+    <figcaption><span class="name">${chart.label}</span>${chart.series.map(
+      (one, s) => html`<span class="key"><i class=${one.colour} aria-hidden="true"></i>${one.label} <b>${chart.shown(figures[s])}</b></span>`,
+    )}</figcaption>
+    ${chart.element}
+  </figure>`;
+};
 
 export class Overview {
   title = 'Overview';
@@ -27,13 +43,20 @@ export class Overview {
         { label: 'commits', colour: 'c1', of: perSecond('commits') },
         { label: 'turns', colour: 'c2', of: perSecond('turns') },
       ], short),
-      new Chart('Time of the last commit', [{ label: 'commit', colour: 'c1', of: level('commit_ms') }], ms => `${short(ms)} ms`),
       new Chart('Live runs', [
         { label: 'live', colour: 'c1', of: level('live') },
         { label: 'parked', colour: 'c3', of: level('parked') },
       ], short),
       new Chart('Activities that wait in queues', [{ label: 'waiting', colour: 'c1', of: level('waiting') }], short),
     ];
+    // Of these the program keeps samples, if it does; without them there is the last commit.
+    this.times = [
+      times('Time of runs', 'run_times'),
+      times('Time of attempts', 'attempt_times'),
+      times('Waits in queues', 'wait_times'),
+      times('Time of commits', 'commit_times'),
+    ];
+    this.lastCommit = new Chart('Time of the last commit', [{ label: 'commit', colour: 'c1', of: level('commit_ms') }], ms => `${short(ms)} ms`);
     this.end = live.on(what => what === 'stats' && this.redraw());
     this.repeat = new Repeat(5000, async () => {
       const [parts, topology] = await Promise.all([get('v1/parts'), get('v1/topology')]);
@@ -45,14 +68,15 @@ export class Overview {
   }
 
   redraw() {
-    for (const chart of this.charts) chart.draw(live.samples);
+    for (const chart of [...this.charts, this.lastCommit]) chart.draw(live.samples);
+    for (const chart of this.times) chart.draw(live.past.samples);
     ui.draw();
   }
 
   stop() {
     this.end();
     this.repeat.stop();
-    for (const chart of this.charts) chart.stop();
+    for (const chart of [...this.charts, ...this.times, this.lastCommit]) chart.stop();
   }
 
   // What somebody has to look at, as sentences with links.
@@ -96,14 +120,7 @@ export class Overview {
         ${tile('To be committed', bytes(journal.queued_bytes), live.rate('bytes') === undefined ? '' : `${bytes(Math.round(live.rate('bytes')))}/s`)}
         ${tile('Store', bytes(journal.file_bytes), `${short(journal.finished_runs)} finished runs${journal.is_compacting ? ', compacting' : ''}`)}
       </dl>
-      <div class="charts">${this.charts.map(chart => {
-        const figures = chart.last(live.samples);
-        return html`<figure>
-          <figcaption><span class="name">${chart.label}</span>${chart.series.map(
-            (one, s) => html`<span class="key"><i class=${one.colour} aria-hidden="true"></i>${one.label} <b>${figures[s] === undefined ? '–' : chart.unit(figures[s])}</b></span>`,
-          )}</figcaption>
-          ${chart.element}
-        </figure>`;
-      })}</div>`;
+      <div class="charts">${this.charts.map(chart => drawn(chart, live.samples))}
+        ${live.past.samples.length ? this.times.map(chart => drawn(chart, live.past.samples)) : drawn(this.lastCommit, live.samples)}</div>`;
   }
 }

@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
-use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
+use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, Timestamp};
 
 use crate::body::{EmptyBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload};
 use crate::bulk::{start_bulk, told_bulk};
@@ -17,7 +17,7 @@ use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::publish::publish;
-use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, wait};
+use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, past_after, wait, wait_or};
 use crate::router::Served;
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
@@ -27,7 +27,7 @@ use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
     Json, bulks, catalogue, counts, description, finished, found, history, instances, object, park_reason,
-    parts, stats, why,
+    parts, past, stats, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role};
@@ -105,6 +105,11 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
             return changes(runtime, served.streams.take()?, &query);
         }
         Action::Stats => stats(&runtime.stats()),
+        Action::Past => {
+            let after = Timestamp::from_micros(past_after(query)?);
+            let kept = served.past.as_ref().map(|past| past.after(after));
+            past(runtime.host().now(), &kept.unwrap_or_default())
+        }
         Action::Parts => parts(&runtime.parts()),
         Action::Topology => Json::raw(runtime.broker().topology().to_json()),
         Action::Metrics => return Ok(metrics_answer(runtime)),

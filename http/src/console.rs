@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::checked::CheckSites;
+use crate::past::Past;
 use crate::router::{Served, routes};
 #[cfg(feature = "serve")]
 use crate::serve::Routes;
@@ -58,6 +59,17 @@ impl Console {
     #[must_use]
     pub fn redact(mut self, redaction: Redaction) -> Self {
         self.served.redaction = redaction;
+        self
+    }
+
+    /// Keeps the last 15 minutes from now on, as [`PAST_LEN_MAX`](crate::PAST_LEN_MAX) samples in memory, so that the page
+    /// draws what was before it was opened: a task of the runtime's host takes a sample every
+    /// [`PAST_EVERY`](crate::PAST_EVERY), for as long as a router of this console or the console itself is there, and the
+    /// runtime has not stopped. It has the runtime record [durations](Runtime::durations). Without this nothing is kept,
+    /// and nothing recorded until metrics are asked for.
+    #[must_use]
+    pub fn keep_past(mut self) -> Self {
+        self.served.past = Some(Past::keep(&self.served.runtime));
         self
     }
 

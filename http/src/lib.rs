@@ -32,6 +32,7 @@ mod metrics;
 mod openapi;
 mod operations;
 mod page;
+mod past;
 mod problem;
 mod publish;
 mod query;
@@ -63,6 +64,7 @@ pub use keys::KEYS_LEN_MAX;
 pub use metrics::{METRICS, Metric, MetricKind, SERIES_LEN_MAX};
 pub use openapi::openapi_json;
 pub use operations::{OPERATIONS, Operation};
+pub use past::{PAST_EVERY, PAST_LEN_MAX};
 pub use problem::{PROBLEMS, ProblemType};
 pub use redaction::{Redaction, RedactionError};
 #[cfg(feature = "serve")]

@@ -46,6 +46,7 @@ pub(crate) enum Action {
     Counts,
     Changes,
     Stats,
+    Past,
     Parts,
     Topology,
     Metrics,
@@ -171,6 +172,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "counts since the runtime was started, and sizes now",
         action: Action::Stats,
+    },
+    Operation {
+        name: "past",
+        method: Method::GET,
+        path: "v1/past",
+        role: Role::Reader,
+        about: "the same of the last 15 minutes, every 5 s, with how long things took; empty if the console keeps no past",
+        action: Action::Past,
     },
     Operation {
         name: "parts",

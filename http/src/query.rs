@@ -135,6 +135,12 @@ pub(crate) fn next_of(query: &str, after: &str) -> String {
     format!("?{}", kept.join("&"))
 }
 
+/// The time behind which the past is asked for, in microseconds; 0 if the request does not say.
+pub(crate) fn past_after(query: &str) -> Result<u64, Problem> {
+    let [after] = parameters(query, ["after"])?;
+    after.map_or(Ok(0), |after| number("after", &after))
+}
+
 /// Where a stream begins, and how long it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StreamQuery {

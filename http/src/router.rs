@@ -17,6 +17,7 @@ use crate::body::read;
 use crate::keys::Keys;
 use crate::operations::Action;
 use crate::page::page_routes;
+use crate::past::Past;
 use crate::problem::Problem;
 use crate::stream::Places;
 use crate::topics::Topics;
@@ -57,6 +58,8 @@ pub(crate) struct Served {
     pub(crate) topics: Topics,
     pub(crate) keys: Keys,
     pub(crate) redaction: Redaction,
+    /// The last minutes, if they are kept.
+    pub(crate) past: Option<Past>,
 }
 
 impl Served {
@@ -69,6 +72,7 @@ impl Served {
             topics: Topics::default(),
             keys: Keys::default(),
             redaction: Redaction::default(),
+            past: None,
         }
     }
 

@@ -4,16 +4,20 @@
 //!   GET metrics ──► Seen: stats, parts, topology, read once ──► METRICS, row by row ──► OpenMetrics text
 //! ```
 //!
-//! Nothing is registered anywhere and nothing is counted for the sake of this: all is read when it is asked for. A label
+//! Nothing is registered anywhere: all is read when it is asked for. For the sake of this a runtime records
+//! [durations](Runtime::durations) from the first scrape on, and counts nothing else. A label
 //! has at most [`SERIES_LEN_MAX`] values in a metric, the first by name; what the others have is added up under one
 //! more, so that a program with a topic for each of its users does not give its Prometheus a series for each.
 
 mod samples;
 mod table;
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use millrun::Runtime;
 use millrun::broker::Topology;
-use millrun::operating::{PartStatus, RuntimeStats};
+use millrun::operating::{Durations, Histogram, PartStatus, RuntimeStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -21,7 +25,8 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use samples::SERIES_LEN_MAX;
-use samples::{Sample, Samples};
+use samples::{Histograms, Sample, Samples};
+use table::Read;
 pub use table::{METRICS, Metric, MetricKind};
 
 /// The media type of the text.
@@ -33,6 +38,7 @@ pub(crate) struct Seen {
     stats: RuntimeStats,
     parts: Vec<PartStatus>,
     topology: Topology,
+    durations: Durations,
 }
 
 /// All metrics of a runtime as they are now, in the text form of OpenMetrics 1.0.
@@ -41,12 +47,23 @@ pub(crate) fn metrics(runtime: &Runtime) -> String {
         stats: runtime.stats(),
         parts: runtime.parts(),
         topology: runtime.broker().topology(),
+        durations: runtime.durations(),
     };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(seen));
     let mut written = String::new();
     text::encode(&mut written, &registry).expect("a string takes any text");
     written
+}
+
+fn labels_of<'a>(metric: &Metric, label: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+    metric.label.into_iter().zip(label).collect()
+}
+
+/// The upper bound of each bucket in seconds, and how many have taken no longer than it and longer than the one before.
+fn buckets_of(histogram: &Histogram) -> Vec<(f64, u64)> {
+    let bounds = Histogram::BOUNDS.iter().map(Duration::as_secs_f64);
+    bounds.chain([f64::INFINITY]).zip(histogram.counts).collect()
 }
 
 impl Collector for Seen {
@@ -57,22 +74,38 @@ impl Collector for Seen {
                 "bytes" => Unit::Bytes,
                 other => Unit::Other(other.to_owned()),
             });
-            let mut samples = Samples::default();
-            (metric.read)(self, &mut samples);
             let mut family = encoder.encode_descriptor(
                 metric.name,
                 metric.about,
                 unit.as_ref(),
                 metric.kind.of_client(),
             )?;
-            for Sample { label, value } in samples.bounded() {
-                let labels: Vec<(&str, &str)> = metric.label.into_iter().zip(label.as_deref()).collect();
-                let mut one = family.encode_family(&labels)?;
-                match metric.kind {
-                    MetricKind::Counter => {
-                        one.encode_counter(&value, None::<&Exemplar<NoLabelSet, f64>>)?;
+            match metric.read {
+                Read::Samples(read) => {
+                    let mut samples = Samples::default();
+                    read(self, &mut samples);
+                    for Sample { label, value } in samples.bounded() {
+                        let labels = labels_of(metric, label.as_deref());
+                        let mut one = family.encode_family(&labels)?;
+                        match metric.kind {
+                            MetricKind::Counter => {
+                                one.encode_counter(&value, None::<&Exemplar<NoLabelSet, f64>>)?;
+                            }
+                            MetricKind::Gauge | MetricKind::Histogram => one.encode_gauge(&value)?,
+                        }
                     }
-                    MetricKind::Gauge => one.encode_gauge(&value)?,
+                }
+                Read::Histograms(read) => {
+                    let mut histograms = Histograms::default();
+                    read(self, &mut histograms);
+                    for (label, histogram) in histograms.bounded() {
+                        let labels = labels_of(metric, label.as_deref());
+                        let mut one = family.encode_family(&labels)?;
+                        let sum = histogram.sum.as_secs_f64();
+                        let buckets = buckets_of(&histogram);
+                        let none = None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>;
+                        one.encode_histogram(sum, histogram.len(), &buckets, none)?;
+                    }
                 }
             }
         }

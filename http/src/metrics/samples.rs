@@ -1,5 +1,7 @@
 //! The values of one metric at one moment, of which there are not more than a bound.
 
+use millrun::operating::{Histogram, NamedHistogram};
+
 /// The most values of a label that a metric shows, beside one for all others.
 pub const SERIES_LEN_MAX: usize = 256;
 
@@ -62,6 +64,45 @@ impl Samples {
     }
 }
 
+/// The histograms of a metric, each with the value of its label.
+#[derive(Debug, Default)]
+pub(super) struct Histograms(Vec<(Option<String>, Histogram)>);
+
+impl Histograms {
+    /// The histogram of a metric without a label.
+    pub(super) fn one(&mut self, histogram: &Histogram) {
+        self.0.push((None, histogram.clone()));
+    }
+
+    /// Those of a metric by name.
+    pub(super) fn of(&mut self, rows: &[NamedHistogram]) {
+        let rows = rows.iter().map(|row| {
+            // The runtime has those together that are beyond its own bound, without a name.
+            let label = if row.name.is_empty() { OTHERS } else { &row.name };
+            (Some(label.to_owned()), row.histogram.clone())
+        });
+        self.0.extend(rows);
+    }
+
+    /// By label, and all beyond the bound as one.
+    pub(super) fn bounded(mut self) -> Vec<(Option<String>, Histogram)> {
+        self.0
+            .sort_by(|(one, _), (other, _)| is_others(one).cmp(&is_others(other)).then(one.cmp(other)));
+        if self.0.len() > SERIES_LEN_MAX {
+            let mut others = Histogram::default();
+            for (_, histogram) in self.0.drain(SERIES_LEN_MAX..) {
+                others.add(&histogram);
+            }
+            self.0.push((Some(OTHERS.to_owned()), others));
+        }
+        self.0
+    }
+}
+
+fn is_others(label: &Option<String>) -> bool {
+    label.as_deref() == Some(OTHERS)
+}
+
 /// The nearest number that Prometheus has: all of its are floats.
 #[expect(
     clippy::cast_precision_loss,
@@ -74,6 +115,31 @@ fn as_float(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn histograms_beyond_the_bound_are_added_up_with_those_that_the_runtime_has_together() {
+        for (len, is_bounded) in [(SERIES_LEN_MAX - 1, false), (SERIES_LEN_MAX + 9, true)] {
+            let named = (0..len).map(|number| format!("flow {number:04}"));
+            let rows: Vec<_> = named
+                .chain([String::new()])
+                .map(|name| {
+                    let mut row = NamedHistogram::default();
+                    row.name = name;
+                    row.histogram.counts[0] = 2;
+                    row
+                })
+                .collect();
+            let mut histograms = Histograms::default();
+            histograms.of(&rows);
+            let bounded = histograms.bounded();
+            let others = if is_bounded { 10 } else { 1 };
+            let shown = if is_bounded { SERIES_LEN_MAX } else { len };
+            assert_eq!(bounded.len(), shown + 1);
+            assert_eq!(bounded[3].0.as_deref(), Some("flow 0003"));
+            let (label, last) = bounded.last().unwrap();
+            assert_eq!((label.as_deref(), last.len()), (Some(OTHERS), 2 * others));
+        }
+    }
 
     #[test]
     fn labels_beyond_the_bound_are_added_up_as_one_and_nothing_is_lost() {

@@ -5,7 +5,7 @@ use millrun::operating::{PartStatus, QueueStats};
 use prometheus_client::metrics::MetricType;
 
 use super::Seen;
-use super::samples::Samples;
+use super::samples::{Histograms, Samples};
 
 /// One thing that is measured.
 #[derive(Debug)]
@@ -21,7 +21,16 @@ pub struct Metric {
     pub label: Option<&'static str>,
     /// What it says.
     pub about: &'static str,
-    pub(super) read: fn(&Seen, &mut Samples),
+    pub(super) read: Read,
+}
+
+/// How it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Read {
+    /// As numbers.
+    Samples(fn(&Seen, &mut Samples)),
+    /// As histograms.
+    Histograms(fn(&Seen, &mut Histograms)),
 }
 
 /// How a metric moves.
@@ -32,6 +41,8 @@ pub enum MetricKind {
     Counter,
     /// It goes up and down.
     Gauge,
+    /// How many there have been, by how long they took, since durations are recorded.
+    Histogram,
 }
 
 impl MetricKind {
@@ -41,6 +52,7 @@ impl MetricKind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 
@@ -48,6 +60,7 @@ impl MetricKind {
         match self {
             Self::Counter => MetricType::Counter,
             Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
         }
     }
 }
@@ -72,7 +85,7 @@ const fn counter(name: &'static str, about: &'static str, read: fn(&Seen, &mut S
         unit: None,
         label: None,
         about,
-        read,
+        read: Read::Samples(read),
     }
 }
 
@@ -81,6 +94,18 @@ const fn gauge(name: &'static str, about: &'static str, read: fn(&Seen, &mut Sam
     Metric {
         kind: MetricKind::Gauge,
         ..counter(name, about, read)
+    }
+}
+
+/// How long something takes, in seconds, without a label.
+const fn durations(name: &'static str, about: &'static str, read: fn(&Seen, &mut Histograms)) -> Metric {
+    Metric {
+        name,
+        kind: MetricKind::Histogram,
+        unit: Some("seconds"),
+        label: None,
+        about,
+        read: Read::Histograms(read),
     }
 }
 
@@ -350,6 +375,29 @@ pub static METRICS: &[Metric] = &[
         given_up,
     )
     .label("reason"),
+    durations(
+        "millrun_run_duration",
+        "from the beginning of a run to its end",
+        |seen, histograms| histograms.of(&seen.durations.runs),
+    )
+    .label("workflow"),
+    durations(
+        "millrun_attempt_duration",
+        "from when an attempt of an activity was due until its report is recorded",
+        |seen, histograms| histograms.of(&seen.durations.attempts),
+    )
+    .label("activity"),
+    durations(
+        "millrun_task_wait",
+        "from when an attempt is put into the memory of a task queue until a pool takes it up",
+        |seen, histograms| histograms.of(&seen.durations.waits),
+    )
+    .label("queue"),
+    durations(
+        "millrun_commit_duration",
+        "from when a shard queues a sweep at the journal until the shard knows that it is durable",
+        |seen, histograms| histograms.one(&seen.durations.commits),
+    ),
 ];
 
 fn for_queues(seen: &Seen, samples: &mut Samples, value: fn(&QueueStats) -> usize) {

@@ -3,7 +3,9 @@
 use utoipa::openapi::{Content, Response, ResponseBuilder};
 
 use super::parameters::{record_token, run};
-use super::schema::{Shape, either, flag, list, named, number, object, open_object, or_null, text, word};
+use super::schema::{
+    Shape, either, flag, list, named, number, object, open_object, or_null, text, time, word,
+};
 use crate::metrics::MEDIA_TYPE;
 use crate::operations::Action;
 
@@ -64,6 +66,11 @@ fn shape(action: Action) -> Shape {
             ("bulks_running", number()),
         ]),
         Action::Stats => named("Stats"),
+        Action::Past => object([
+            ("now_us", time()),
+            ("every_us", number()),
+            ("samples", list(named("PastSample"))),
+        ]),
         Action::Parts => object([(
             "parts",
             list(object([

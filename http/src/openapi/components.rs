@@ -38,6 +38,8 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("Record", record()),
         ("CatalogueWorkflow", workflow()),
         ("Stats", stats()),
+        ("PastSample", past_sample()),
+        ("Latency", latency()),
     ]
 }
 
@@ -263,6 +265,36 @@ fn stats() -> Shape {
         ("attempts_running", number()),
         ("queues", list(queue())),
         ("journal", open_object([])),
+    ])
+}
+
+fn past_sample() -> Shape {
+    object([
+        ("at_us", time()),
+        ("started", number()),
+        ("finished", number()),
+        ("events", number()),
+        ("attempts", number()),
+        ("live", number()),
+        ("parked", number()),
+        ("waiting", number()),
+        ("commits", number()),
+        ("turns", number()),
+        ("bytes", number()),
+        ("queued_bytes", number()),
+        ("last_commit_us", number()),
+        ("run_times", named("Latency")),
+        ("attempt_times", named("Latency")),
+        ("wait_times", named("Latency")),
+        ("commit_times", named("Latency")),
+    ])
+}
+
+fn latency() -> Shape {
+    object([
+        ("len", number()),
+        ("p50_us", or_null(number())),
+        ("p99_us", or_null(number())),
     ])
 }
 

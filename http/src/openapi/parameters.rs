@@ -19,6 +19,11 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             behind("after", run(), "the run behind which the page begins"),
             limit(),
         ]),
+        Action::Past => all.push(behind(
+            "after",
+            number(),
+            "the time behind which it begins, in microseconds since 1970",
+        )),
         Action::History => all.extend([
             behind("after", number(), "the number behind which the page begins"),
             limit(),

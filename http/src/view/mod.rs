@@ -8,6 +8,7 @@ mod found;
 mod json;
 mod lists;
 mod record;
+mod past;
 mod store;
 mod why;
 
@@ -18,5 +19,6 @@ pub(crate) use found::{change, counts, found};
 pub(crate) use json::{Json, list, object};
 pub(crate) use lists::{catalogue, finished, instances, parts, stats};
 pub(crate) use record::{durable_topic, record, unreadable_record};
+pub(crate) use past::past;
 pub(crate) use store::{copied, store_told, verified};
 pub(crate) use why::why;

@@ -19,6 +19,7 @@ mod exact;
 mod finding;
 mod live;
 mod long;
+mod past;
 mod showing;
 mod soon;
 mod world;

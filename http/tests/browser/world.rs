@@ -136,7 +136,7 @@ impl World {
             .unwrap();
         let console = || {
             let console = Console::new(&runtime, Access::operator());
-            console.expose(SHIPPED).unwrap().router()
+            console.expose(SHIPPED).unwrap().keep_past().router()
         };
         // Under a proxy that strips its prefix, the program sees none.
         let mut app = console();

@@ -16,6 +16,7 @@ mod killed;
 mod measuring;
 mod openapi;
 mod page;
+mod past;
 mod polling;
 mod reading;
 mod records;

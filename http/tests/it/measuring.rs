@@ -1,6 +1,7 @@
 //! What a scrape says is what the runtime counts.
 
 use millrun::broker::SubscriptionConfig;
+use millrun::operating::Histogram;
 use millrun_http::{Access, METRICS, MetricKind, SERIES_LEN_MAX, router};
 
 use crate::support::{ORDER, PAID, get, runtime};
@@ -52,6 +53,48 @@ async fn a_scrape_has_each_metric_of_the_table_with_what_the_runtime_counts() {
             answer.text
         );
     }
+}
+
+#[tokio::test]
+async fn durations_are_recorded_from_the_first_scrape_on() {
+    let runtime = runtime().await;
+    let app = router(&runtime, Access::read_only());
+    let mut shown = Vec::new();
+    for id in ["one", "two"] {
+        let handle = runtime.start(ORDER, id, 5).await.unwrap();
+        handle.signal(PAID, 1).await.unwrap();
+        handle.result().await.unwrap();
+        let answer = get(&app, "/metrics").await;
+        let lines = answer
+            .text
+            .lines()
+            .filter(|line| line.contains("duration_seconds_") || line.contains("wait_seconds_"));
+        shown.push(lines.map(str::to_owned).collect::<Vec<_>>());
+    }
+    let none = [
+        "millrun_commit_duration_seconds_sum 0.0",
+        "millrun_commit_duration_seconds_count 0",
+    ];
+    assert_eq!(shown[0][..2], none);
+    for expected in [
+        "millrun_run_duration_seconds_count{workflow=\"order\"} 1",
+        "millrun_attempt_duration_seconds_count{activity=\"charge\"} 1",
+        "millrun_task_wait_seconds_count{queue=\"default\"} 1",
+    ] {
+        assert!(
+            shown[1].iter().any(|line| line == expected),
+            "{expected}: {:?}",
+            shown[1]
+        );
+    }
+    let buckets: Vec<_> = shown[1]
+        .iter()
+        .filter(|line| line.starts_with("millrun_run_duration_seconds_bucket"))
+        .collect();
+    assert_eq!(buckets.len(), Histogram::BOUNDS.len() + 1);
+    assert!(buckets[0].contains("le=\"0.0001\""), "{}", buckets[0]);
+    let last = buckets.last().unwrap();
+    assert!(last.contains("le=\"+Inf\"") && last.ends_with(" 1"), "{last}");
 }
 
 #[tokio::test]

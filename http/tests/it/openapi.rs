@@ -150,6 +150,7 @@ async fn what_routes_answer_is_as_the_document_says() {
         .await
         .unwrap();
     let app = Console::new(&runtime, Access::operator())
+        .keep_past()
         .expose(PRICES)
         .unwrap()
         .expose_durable(PLACED)

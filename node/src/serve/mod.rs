@@ -88,7 +88,8 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
     let redaction = Redaction::of(&settings.redact.value.0)?;
     let console = Console::new(runtime, settings.access())
         .sites(settings.sites())
-        .redact(redaction.clone());
+        .redact(redaction.clone())
+        .keep_past();
     let console = sample::expose(console)?;
     let hooks = settings.hooks.value.iter();
     let console = hooks.fold(console, |console, hook| console.hook(hook.hook()));
@@ -99,7 +100,9 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
     ];
     if settings.socket.value {
         // Only this user can ask there.
-        let console = Console::new(runtime, Access::operator()).redact(redaction);
+        let console = Console::new(runtime, Access::operator())
+            .redact(redaction)
+            .keep_past();
         let console = sample::expose(console)?;
         servings.push(console.at_socket(settings.bounds()).await?);
     }
