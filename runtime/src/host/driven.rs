@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use millrun_core::{Bell, Next, OnExit, Part, PartExit, panic_message};
-use tracing::Span;
 
 use super::clock::Clock;
 use super::parts::{PartNumber, Parts};
@@ -18,7 +17,8 @@ pub(super) struct Driven {
     on_exit: Option<OnExit>,
     clock: Clock,
     budget: usize,
-    span: Span,
+    /// Of the part, for what is logged about it. It has no span: its turns are on the path of each message and step.
+    name: Box<str>,
     number: PartNumber,
     parts: Arc<Parts>,
 }
@@ -32,17 +32,21 @@ impl Driven {
         (number, parts): (PartNumber, Arc<Parts>),
         name: &str,
     ) -> Self {
-        let span = tracing::info_span!("part", name);
         Self {
             part: Some(part),
             bell,
             on_exit: Some(on_exit),
             clock,
             budget,
-            span,
+            name: name.into(),
             number,
             parts,
         }
+    }
+
+    /// The name that the part was started with.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// One turn. A panic ends the part and is returned as its message.
@@ -52,10 +56,8 @@ impl Driven {
         let Some(part) = self.part.as_mut() else {
             return Ok(Next::Stop);
         };
-        let entered = self.span.enter();
         // Nobody sees the part again after a panic except its own Drop.
         let turn = catch_unwind(AssertUnwindSafe(|| part.turn(self.clock.now(), self.budget)));
-        drop(entered);
         match turn {
             Ok(Next::Stop) => {
                 self.finish(PartExit::Stopped);
@@ -77,13 +79,11 @@ impl Driven {
         let Some(on_exit) = self.on_exit.take() else {
             return;
         };
-        let entered = self.span.enter();
         self.bell.disconnect();
         let part = self.part.take();
-        contain("dropping the part", || drop(part));
+        contain(&self.name, "dropping the part", || drop(part));
         self.parts.unlist(self.number);
-        contain("the exit callback of the part", || on_exit(exit));
-        drop(entered);
+        contain(&self.name, "the exit callback of the part", || on_exit(exit));
         self.parts.remove(self.number);
     }
 }
@@ -95,8 +95,8 @@ impl Drop for Driven {
 }
 
 /// Keeps a panic of foreign code from taking the driver's bookkeeping with it.
-fn contain(what: &'static str, code: impl FnOnce()) {
+fn contain(part: &str, what: &'static str, code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
-        tracing::error!(panic = panic_message(panic), "{what} panicked");
+        tracing::error!(part, panic = panic_message(panic), "{what} panicked");
     }
 }

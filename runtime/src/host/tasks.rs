@@ -7,12 +7,12 @@ use millrun_core::{Stop, Task, TaskHandle};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tracing::Instrument;
 
 /// The tasks of a host. How many there may be is bounded by what starts them.
 ///
 /// A task costs two short locks more here than in bare tokio. Its slot is reserved before it is
 /// spawned, for it may have ended, and given its slot back, before the spawner holds its handle.
+/// A task has no span, since each attempt of an activity may be one: its name is logged if it panics.
 #[derive(Default)]
 pub(super) struct Tasks {
     slots: Mutex<Slots>,
@@ -46,12 +46,14 @@ impl Stop for Aborter {
 struct Tenant {
     tasks: Arc<Tasks>,
     index: usize,
+    /// Of the task, for what is logged about it.
+    name: &'static str,
 }
 
 impl Drop for Tenant {
     fn drop(&mut self) {
         if thread::panicking() {
-            tracing::error!("a task panicked");
+            tracing::error!(task = self.name, "a task panicked");
         }
         let mut slots = self.tasks.slots();
         let gone = mem::replace(&mut slots.all[self.index], Slot::Free);
@@ -93,14 +95,14 @@ impl Tasks {
         let tenant = Tenant {
             tasks: Arc::clone(self),
             index,
+            name,
         };
-        let span = tracing::debug_span!("task", name);
         let tenancy = async move {
             // Declared first, dropped last: the slot is free only when the task is gone.
             let _tenant = tenant;
             task.await;
         };
-        let abort = tokio.spawn(tenancy.instrument(span)).abort_handle();
+        let abort = tokio.spawn(tenancy).abort_handle();
         self.take(index, number, &abort);
         TaskHandle::new(Aborter(abort))
     }

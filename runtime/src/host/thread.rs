@@ -103,7 +103,7 @@ fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, c
             Ok(Next::IdleUntil(at)) => wake_at = Some(at),
             Ok(Next::Stop) => return,
             Err(panic) => {
-                tracing::error!(panic, "a part failed");
+                tracing::error!(part = driven.name(), panic, "a part failed");
                 return;
             }
         }
