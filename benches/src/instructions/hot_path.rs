@@ -1,6 +1,7 @@
 //! The paths that everything takes, each on one thread and without a disk.
 
 use std::convert::Infallible;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,10 @@ use millrun_broker::{Broker, BrokerConfig, SubscriptionConfig};
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, TurnHeader};
 use millrun_testkit::{SimConfig, SimHost, SimStop};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{fmt, registry};
 
 use super::memory_disk::MemoryDisk;
 use crate::runs::{Saturation, saturate};
@@ -37,14 +42,25 @@ pub enum HotPath {
     Append,
     /// One run of a one-step workflow on the volatile store, 64 at a time.
     OneStep,
-    /// The same on a store that is synced, 1,024 at a time on two threads. What it takes depends on
+    /// The same in a program that logs at `INFO`, as `millrun serve` does: neither a message nor a step is to enter a
+    /// span.
+    Logged,
+    /// [`OneStep`](Self::OneStep) with durations recorded.
+    Recorded,
+    /// [`OneStep`](Self::OneStep) on a store that is synced, 1,024 at a time on two threads. What it takes depends on
     /// the disk: it is sampled, not counted.
     Durable,
 }
 
 impl HotPath {
     /// Those that are counted, and guarded.
-    pub const COUNTED: [Self; 3] = [Self::Publish, Self::Append, Self::OneStep];
+    pub const COUNTED: [Self; 5] = [
+        Self::Publish,
+        Self::Append,
+        Self::OneStep,
+        Self::Logged,
+        Self::Recorded,
+    ];
 
     /// Its name in the table and in `instructions.toml`.
     #[must_use]
@@ -53,6 +69,8 @@ impl HotPath {
             Self::Publish => "publish to receive",
             Self::Append => "append",
             Self::OneStep => "one-step run",
+            Self::Logged => "one-step run, logged",
+            Self::Recorded => "one-step run, durations recorded",
             Self::Durable => "one-step run, durable",
         }
     }
@@ -62,7 +80,7 @@ impl HotPath {
         match self {
             Self::Publish => (20_000, 120_000),
             Self::Append => (10_000, 60_000),
-            Self::OneStep | Self::Durable => (1_000, 5_000),
+            Self::OneStep | Self::Logged | Self::Recorded | Self::Durable => (1_000, 5_000),
         }
     }
 
@@ -74,11 +92,27 @@ impl HotPath {
         match self {
             Self::Publish => on_tokio(publish(operations)),
             Self::Append => append(operations),
-            Self::OneStep => on_tokio(one_step(Runtime::volatile(), RUNS_AT_A_TIME, operations)),
+            Self::OneStep => on_tokio(async {
+                let runtime = started(Runtime::volatile()).await?;
+                one_step(runtime, RUNS_AT_A_TIME, operations).await
+            }),
+            Self::Logged => {
+                let lines = fmt::layer().with_writer(io::sink).with_filter(LevelFilter::INFO);
+                registry().with(lines).try_init().map_err(failed)?;
+                Self::OneStep.take(operations, folder)
+            }
+            Self::Recorded => on_tokio(async {
+                let runtime = started(Runtime::volatile()).await?;
+                is_all(runtime.durations().commits.len(), 0)?;
+                one_step(runtime, RUNS_AT_A_TIME, operations).await
+            }),
             Self::Durable => {
                 let store = store_in(folder)?;
                 let builder = Runtime::open(store.path().join("store.redb"));
-                workers(DURABLE_THREADS)?.block_on(one_step(builder, DURABLE_AT_A_TIME, operations))
+                workers(DURABLE_THREADS)?.block_on(async {
+                    let runtime = started(builder).await?;
+                    one_step(runtime, DURABLE_AT_A_TIME, operations).await
+                })
             }
         }
     }
@@ -165,8 +199,11 @@ fn append(operations: u64) -> Result<(), BenchError> {
     is_all(journal.stats().turns, operations)
 }
 
-async fn one_step(builder: RuntimeBuilder, at_a_time: usize, operations: u64) -> Result<(), BenchError> {
-    let runtime = registered(builder).start().await.map_err(failed)?;
+async fn started(builder: RuntimeBuilder) -> Result<Runtime, BenchError> {
+    registered(builder).start().await.map_err(failed)
+}
+
+async fn one_step(runtime: Runtime, at_a_time: usize, operations: u64) -> Result<(), BenchError> {
     let load = Saturation {
         concurrency: at_a_time,
         warm_up: Duration::ZERO,
