@@ -26,7 +26,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 pub use samples::SERIES_LEN_MAX;
 use samples::{Histograms, Sample, Samples};
-use table::Read;
+use table::MetricSource;
 pub use table::{METRICS, Metric, MetricKind};
 
 /// The media type of the text.
@@ -81,7 +81,7 @@ impl Collector for Seen {
                 metric.kind.of_client(),
             )?;
             match metric.read {
-                Read::Samples(read) => {
+                MetricSource::Samples(read) => {
                     let mut samples = Samples::default();
                     read(self, &mut samples);
                     for Sample { label, value } in samples.bounded() {
@@ -95,7 +95,7 @@ impl Collector for Seen {
                         }
                     }
                 }
-                Read::Histograms(read) => {
+                MetricSource::Histograms(read) => {
                     let mut histograms = Histograms::default();
                     read(self, &mut histograms);
                     for (label, histogram) in histograms.bounded() {

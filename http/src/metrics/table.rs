@@ -21,12 +21,12 @@ pub struct Metric {
     pub label: Option<&'static str>,
     /// What it says.
     pub about: &'static str,
-    pub(super) read: Read,
+    pub(super) read: MetricSource,
 }
 
 /// How it is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Read {
+pub(super) enum MetricSource {
     /// As numbers.
     Samples(fn(&Seen, &mut Samples)),
     /// As histograms.
@@ -85,7 +85,7 @@ const fn counter(name: &'static str, about: &'static str, read: fn(&Seen, &mut S
         unit: None,
         label: None,
         about,
-        read: Read::Samples(read),
+        read: MetricSource::Samples(read),
     }
 }
 
@@ -105,7 +105,7 @@ const fn durations(name: &'static str, about: &'static str, read: fn(&Seen, &mut
         unit: Some("seconds"),
         label: None,
         about,
-        read: Read::Histograms(read),
+        read: MetricSource::Histograms(read),
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) use partitions::owned::EpochTable;
 use partitions::owned::of_no_run;
 use partitions::ways::Ways;
 use questions::UpdateWaiters;
-use recording::Recording;
+use recording::DurationRecording;
 use residency::Residency;
 use runs::census::Census;
 use runs::results::Results;
@@ -139,7 +139,7 @@ pub(crate) struct Shard {
     turn: Option<Box<Turn>>,
     alarms: Alarms,
     /// How long things take; `None` until a caller asks for durations.
-    recording: Option<Box<Recording>>,
+    recording: Option<Box<DurationRecording>>,
 }
 
 impl Shard {

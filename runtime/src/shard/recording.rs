@@ -5,7 +5,7 @@
 //!   sweep queued ──────────────────► in flight ── durable ─────────────► histogram of commits
 //! ```
 //!
-//! Before that call a shard has no [`Recording`], and each place that would record looks whether there is one. No clock
+//! Before that call a shard has no [`DurationRecording`], and each place that would record looks whether there is one. No clock
 //! is read: a run's ledger has the time of its beginning and of when an attempt was due, and a turn has its own time.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -24,7 +24,7 @@ use crate::looking::durations::{DurationTallies, DurationTally, NamedTallies};
 
 /// What a shard remembers to record durations, which are those of the user's workflows and activities.
 #[derive(Debug)]
-pub(super) struct Recording {
+pub(super) struct DurationRecording {
     tallies: Arc<DurationTallies>,
     /// The time of the present sweep, or of the turn before it has begun.
     now: Timestamp,
@@ -53,7 +53,7 @@ impl KnownTallies {
     }
 }
 
-impl Recording {
+impl DurationRecording {
     /// A sweep begins at this time.
     pub(super) fn begin_sweep(&mut self, now: Timestamp) {
         self.now = now;
@@ -146,7 +146,7 @@ impl Shard {
     #[cold]
     fn record_at(&mut self, now: Timestamp) {
         let recording = self.recording.get_or_insert_with(|| {
-            Box::new(Recording {
+            Box::new(DurationRecording {
                 tallies: Arc::clone(&self.shared.durations),
                 now,
                 runs: KnownTallies::default(),
