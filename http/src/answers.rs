@@ -17,7 +17,7 @@ use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::publish::publish;
-use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, past_after, wait, wait_or};
+use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, past_after, wait};
 use crate::router::Served;
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
