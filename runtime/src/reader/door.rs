@@ -263,6 +263,17 @@ impl ReaderDoor {
             .await
     }
 
+    /// The same for observers; as [`describe`](Self::describe).
+    pub(crate) async fn view_topic_page(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Option<Result<TopicPage, ReadError>> {
+        self.view(|reply| ReadRequest::TopicPage(topic, after, bytes_max, reply))
+            .await
+    }
+
     /// Asks behind which record of a topic those stand that were appended at a time or later; as
     /// [`outcome`](Self::outcome).
     pub(crate) async fn topic_at_time(

@@ -11,13 +11,15 @@ pub(crate) mod handed;
 
 pub use durable::declared::DurableTopicError;
 pub use durable::handle::{DurableTopicHandle, DurableTopicSummary};
+pub use durable::looking::{DurableTopicTimes, TopicLookError};
 pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord};
 pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;
 pub use durable::stored::RECORD_TEXT_BYTES_MAX;
 pub use durable::subscription::{
-    AckSaved, DurableSubscription, LeaseLost, RecordDelivery, SendBackError, SubscribeRecords,
-    SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
+    AckSaved, DurableSubscription, DurableSubscriptionSummary, LeaseLost, RecordDelivery, SendBackError,
+    SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus,
+    UndeliveredRecord,
 };
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use durable::trigger::{DurableTrigger, TriggerRecords};

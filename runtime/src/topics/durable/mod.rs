@@ -11,6 +11,7 @@
 
 pub(crate) mod declared;
 pub(crate) mod handle;
+pub(crate) mod looking;
 pub(crate) mod news;
 pub(crate) mod publish;
 pub(crate) mod reader;

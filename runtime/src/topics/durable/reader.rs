@@ -43,6 +43,8 @@ pub enum ReadFrom {
     Time(Timestamp),
     /// With the record behind this one.
     After(RecordToken),
+    /// With the last records that are there, up to this many, and what follows.
+    Last(u64),
 }
 
 /// Why a reader was not opened.
@@ -141,13 +143,14 @@ impl<T> fmt::Debug for TopicReader<T> {
 }
 
 impl Inner {
-    fn streams(&self) -> &dyn TopicStreams {
+    /// The topics of the journal. One that has declared a topic has them.
+    pub(super) fn streams(&self) -> &dyn TopicStreams {
         let streams = self.shared.journal.topics();
         streams.expect("the journal has declared the topic")
     }
 
     /// What an error of the journal says to a reader, if it is not about the store as a whole.
-    fn stopped_by(&self, error: ReadError) -> Result<ReadError, StopCause> {
+    pub(super) fn stopped_by(&self, error: ReadError) -> Result<ReadError, StopCause> {
         match error {
             ReadError::Failed(_) => Err(self.stop_cause()),
             error => Ok(error),
@@ -155,7 +158,7 @@ impl Inner {
     }
 
     /// Waits for an answer of a lane, unless the runtime stops.
-    async fn lane_answer<A>(
+    pub(super) async fn lane_answer<A>(
         &self,
         answer: impl Future<Output = Option<Result<A, ReadError>>>,
     ) -> Result<Result<A, ReadError>, StopCause> {
@@ -186,6 +189,11 @@ impl<T> TopicReader<T> {
                 not_before = Some(time);
                 let answer = inner.lane_answer(inner.shared.reader.topic_at_time(known.number, time));
                 answer.await?.map_err(ReadFromError::Read)?
+            }
+            ReadFrom::Last(len) => {
+                let summary = summary(&inner)?;
+                let last = summary.last.get().saturating_sub(len);
+                Sequence::new(last.max(summary.first.get().saturating_sub(1)))
             }
             ReadFrom::After(token) if token.store() != known.store => return Err(ReadFromError::OtherStore),
             ReadFrom::After(token) if token.topic() != known.number => return Err(ReadFromError::OtherTopic),

@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use millrun::store::{JournalConfig, MemoryJournal};
 use millrun::topics::{
     DurableSubscription, DurableTopicHandle, ReadFrom, SubscriptionOpenError, SubscriptionReadError,
-    TopicReadError, UndeliveredRecord,
+    TopicLookError, TopicReadError, UndeliveredRecord,
 };
-use millrun::{DurableTopic, Runtime, Topic};
+use millrun::{DurableTopic, Runtime, Timestamp, Topic};
 
 use super::{NUMBERS, memory, numbers};
 
@@ -278,4 +278,105 @@ async fn what_retention_has_dropped_and_what_cannot_be_decoded_is_told_once_and_
         told.len() >= 2 && told.values().all(|count| *count == 1),
         "{told:?}"
     );
+}
+
+#[tokio::test]
+async fn how_subscriptions_stand_is_told_whether_they_are_open_or_not() {
+    let journal = memory();
+    let (runtime, topic) = over(&journal).await;
+    publish(&topic, 0..10).await;
+    let billing = topic.subscribe("billing").undelivered_to(UNDELIVERED, 2);
+    let billing = billing.await.unwrap();
+    take(&billing, 3).await;
+    let leased = billing.next().await.unwrap();
+    // The next is sent back twice, and goes to the undelivered ones; the one behind it once.
+    for _ in 0..2 {
+        let poison = billing.next().await.unwrap();
+        assert_eq!(*poison.payload(), 4);
+        poison.send_back(Duration::ZERO, "poison").unwrap().await.unwrap();
+    }
+    let slow = billing.next().await.unwrap();
+    slow.send_back(Duration::from_secs(600), "slow")
+        .unwrap()
+        .await
+        .unwrap();
+    let audit = topic.subscribe("audit").from(ReadFrom::Now).await.unwrap();
+    drop(audit);
+
+    let told = runtime.durable_subscriptions("numbers", None, 10).await.unwrap();
+    let names: Vec<_> = told.iter().map(|one| (one.name.as_str(), one.is_open)).collect();
+    assert_eq!(names, [("audit", false), ("billing", true)]);
+    assert_eq!(told[1].undelivered_to.as_deref(), Some("undelivered"));
+    let status = told[1].status.as_ref().unwrap();
+    // Of ten, three are acknowledged, and one is undelivered.
+    assert_eq!((status.acknowledged_through.get(), status.lag), (3, 6));
+    assert_eq!((status.leased, status.undelivered, status.returned), (1, 1, 1));
+    assert_eq!(status.oldest.map(|(sequence, _)| sequence.get()), Some(4));
+    let open = runtime.open_subscriptions();
+    assert_eq!((open.len(), open[0].name.as_str()), (1, "billing"));
+    assert_eq!(told[0].status.as_ref().unwrap().lag, 0);
+    for (after, len_max, expected) in [
+        (None, 1, vec!["audit"]),
+        (Some("audit"), 10, vec!["billing"]),
+        (Some("billing"), 10, vec![]),
+    ] {
+        let page = runtime.durable_subscriptions("numbers", after, len_max).await;
+        let names: Vec<_> = page.unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, expected);
+    }
+    drop(leased);
+    runtime.shutdown().await.unwrap();
+
+    // Nobody has it open in the next life: what it has kept is told.
+    let (runtime, topic) = over(&Arc::new(journal.reopened())).await;
+    publish(&topic, 10..12).await;
+    let told = runtime.durable_subscriptions("numbers", None, 10).await;
+    let [audit, billing] = &told.unwrap()[..] else {
+        panic!("there are two");
+    };
+    let status = billing.status.as_ref().unwrap();
+    assert!(!billing.is_open && runtime.open_subscriptions().is_empty());
+    assert_eq!((status.acknowledged_through.get(), status.lag), (3, 8));
+    assert_eq!((status.leased, status.in_hand, status.returned), (0, 0, 1));
+    assert_eq!(status.oldest.map(|(sequence, _)| sequence.get()), Some(4));
+    assert_eq!(audit.status.as_ref().unwrap().lag, 2);
+    let times = runtime.durable_topic_times("numbers").await.unwrap();
+    assert!(times.first.is_some() && times.first <= times.last, "{times:?}");
+    let none = runtime.durable_topic_times("millrun.subscription").await;
+    assert!(matches!(none, Err(TopicLookError::NotDeclared { .. })));
+    assert_eq!(
+        runtime.durable_topic_times("undelivered").await.unwrap().first,
+        times_of_first(&runtime).await
+    );
+    runtime.shutdown().await.unwrap();
+    let stopped = runtime.durable_subscriptions("numbers", None, 10).await;
+    assert!(matches!(stopped, Err(TopicLookError::Stopped(_))), "{stopped:?}");
+}
+
+/// When the first undelivered record was appended.
+async fn times_of_first(runtime: &Runtime) -> Option<Timestamp> {
+    let undelivered = runtime.durable_topic(UNDELIVERED).unwrap();
+    let mut reader = undelivered.read(ReadFrom::Beginning).await.unwrap();
+    Some(reader.next().await.unwrap().appended_at())
+}
+
+#[tokio::test]
+async fn what_retention_has_dropped_of_a_lag_is_told_and_the_oldest_is_one_that_is_there() {
+    const FEW: DurableTopic<u64> = Topic::named("few").durable().len_max(2);
+    let runtime = Runtime::volatile().durable_topic(FEW).start().await.unwrap();
+    let topic = runtime.durable_topic(FEW).unwrap();
+    drop(topic.subscribe("late").await.unwrap());
+    publish(&topic, 0..9).await;
+    let first = runtime.durable_topics()[0].first;
+    assert!(first > 1, "retention drops something: {first}");
+    let told = runtime.durable_subscriptions("few", None, 10).await.unwrap();
+    let status = told[0].status.as_ref().unwrap();
+    assert_eq!((status.lag, status.dropped), (9, first - 1));
+    assert_eq!(status.oldest.map(|(sequence, _)| sequence.get()), Some(first));
+    for (len, expected) in [(0, 9), (1, 9), (2, 8), (u64::MAX, first)] {
+        let mut reader = topic.read(ReadFrom::Last(len)).await.unwrap();
+        let next = reader.next().now_or_never();
+        let sequence = next.map(|record| record.unwrap().token().sequence().get());
+        assert_eq!(sequence, (len > 0).then_some(expected), "the last {len}");
+    }
 }

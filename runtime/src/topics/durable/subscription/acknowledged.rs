@@ -28,6 +28,13 @@ impl Acknowledged {
         self.ranges.iter().map(|(first, last)| last - first + 1).sum()
     }
 
+    /// How many before this one are not in the set.
+    pub(crate) fn missing_before(&self, sequence: u64) -> u64 {
+        let ranges = self.ranges.range(..sequence);
+        let has: u64 = ranges.map(|(first, last)| (last + 1).min(sequence) - first).sum();
+        sequence.saturating_sub(self.through + 1).saturating_sub(has)
+    }
+
     pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.ranges.iter().map(|(first, last)| (*first, *last))
     }
@@ -88,6 +95,8 @@ mod tests {
                 set.add_range(first, first + more);
                 model.extend(first..=first + more);
                 for sequence in 1..70 {
+                    let before = sequence - 1 - model.range(..sequence).count() as u64;
+                    prop_assert_eq!(set.missing_before(sequence), before);
                     prop_assert_eq!(set.has(sequence), model.contains(&sequence));
                 }
                 let end = (1..).find(|sequence| !model.contains(sequence)).unwrap() - 1;

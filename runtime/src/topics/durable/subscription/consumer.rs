@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream};
-use millrun_core::{Sequence, Timestamp};
 use millrun_workflow::Payload;
 use serde::de::DeserializeOwned;
 
 use super::deliveries::LeasedRecord;
 use super::delivery::RecordDelivery;
 use super::shared::{SubscriptionLost, SubscriptionShared};
+use super::summary::SubscriptionStatus;
 use crate::topics::durable::reader::TopicReadError;
 use crate::topics::durable::record::DurableRecord;
 use crate::topics::durable::stored::StoredHeader;
@@ -30,24 +30,6 @@ pub enum SubscriptionReadError {
     /// The subscription does not go on here.
     #[error(transparent)]
     Lost(#[from] SubscriptionLost),
-}
-
-/// How a subscription stands, at some moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SubscriptionStatus {
-    /// All records up to this one are acknowledged.
-    pub acknowledged_through: Sequence,
-    /// How many records of the topic are not acknowledged.
-    pub lag: u64,
-    /// How many of them the subscription has in hand: given to consumers, waiting to be given again, or behind their key.
-    pub in_hand: usize,
-    /// How many of those are given to consumers.
-    pub leased: usize,
-    /// The first that it has in hand, with the time at which it was appended.
-    pub oldest: Option<(Sequence, Timestamp)>,
-    /// How many were passed over since the subscription was opened here.
-    pub missed: u64,
 }
 
 /// A consumer of a durable subscription; made by [`DurableTopicHandle::subscribe`](crate::topics::DurableTopicHandle::subscribe).
@@ -80,23 +62,7 @@ impl<T> DurableSubscription<T> {
     /// How the subscription stands.
     #[must_use]
     pub fn status(&self) -> SubscriptionStatus {
-        let streams = self.shared.inner.shared.journal.topics();
-        let last = streams.and_then(|streams| streams.summary(self.shared.topic.number));
-        let last = last.map_or(0, |summary| summary.last.get());
-        let state = self.shared.lock();
-        let acknowledged = state.in_hand.acknowledged();
-        let through = acknowledged.through();
-        SubscriptionStatus {
-            acknowledged_through: Sequence::new(through),
-            lag: last.saturating_sub(through + acknowledged.len_behind()),
-            in_hand: state.in_hand.len(),
-            leased: state.in_hand.leased_len(),
-            oldest: state
-                .in_hand
-                .oldest()
-                .map(|(sequence, time)| (Sequence::new(sequence), time)),
-            missed: state.missed,
-        }
+        SubscriptionStatus::of_open(&self.shared)
     }
 }
 

@@ -20,11 +20,18 @@ mod keeper;
 mod open;
 mod shared;
 mod stored;
+mod summary;
 mod undelivered;
 
-pub use consumer::{DurableSubscription, SubscriptionReadError, SubscriptionStatus};
+pub use consumer::{DurableSubscription, SubscriptionReadError};
 pub use delivery::{AckSaved, LeaseLost, RecordDelivery};
 pub use open::{SubscribeRecords, SubscriptionOpenError};
 pub(crate) use shared::OpenSubscriptions;
 pub use shared::SubscriptionLost;
+pub use summary::{DurableSubscriptionSummary, SubscriptionStatus};
 pub use undelivered::{SendBackError, UndeliveredRecord};
+
+/// How the names of the topics begin in which the subscriptions of a topic are kept; the name of the subscription follows.
+fn kept_before(topic: &str) -> String {
+    format!("millrun.subscription {topic}/")
+}

@@ -15,10 +15,10 @@ use super::acknowledged::Acknowledged;
 use super::config::{IN_FLIGHT_MAX, SubscriptionBounds};
 use super::consumer::DurableSubscription;
 use super::deliveries::{RecordsInHand, Returned};
-use super::keeper;
 use super::shared::{SubscriptionLost, SubscriptionShared, SubscriptionState};
 use super::stored::{self, StoredSubscriptionError};
 use super::undelivered::UndeliveredRecord;
+use super::{keeper, kept_before};
 use crate::StopCause;
 use crate::topics::durable::declared::{DurableTopicError, KnownTopic};
 use crate::topics::durable::handle::DurableTopicHandle;
@@ -215,18 +215,15 @@ impl<'a, T> SubscribeRecords<'a, T> {
         self.check()?;
         let (inner, durable) = (&self.topic.inner, &self.topic.inner.shared.durable);
         let undelivered = self.undelivered.map(|topic| durable.known(topic)).transpose()?;
-        let kept_name = format!("millrun.subscription {}/{}", self.topic.name, self.name);
-        let mut open = durable.subscriptions.0.lock().await;
-        open.retain(|_, shared| shared.strong_count() > 0);
-        if let Some(shared) = open.get(&kept_name).and_then(std::sync::Weak::upgrade)
-            && shared.lock().lost.is_none()
-        {
+        let kept_name = format!("{}{}", kept_before(self.topic.name), self.name);
+        let opening = durable.subscriptions.opening.lock().await;
+        if let Some(shared) = durable.subscriptions.get(&kept_name) {
             let is_alike = shared.bounds == self.bounds
                 && shared.undelivered.map(|topic| topic.number) == undelivered.map(|topic| topic.number);
             if !is_alike {
                 return Err(SubscriptionOpenError::Contradiction);
             }
-            drop(open);
+            drop(opening);
             let version = shared.lock().in_hand.version();
             shared.until_saved(version).await?;
             return Ok(DurableSubscription::new(shared));
@@ -267,8 +264,8 @@ impl<'a, T> SubscribeRecords<'a, T> {
         ));
         let version = shared.lock().in_hand.version();
         keeper::start(&shared);
-        open.insert(kept_name, Arc::downgrade(&shared));
-        drop(open);
+        durable.subscriptions.insert(kept_name, &shared);
+        drop(opening);
         // Where it begins is kept before anything of it is given.
         shared.until_saved(version).await?;
         Ok(DurableSubscription::new(shared))

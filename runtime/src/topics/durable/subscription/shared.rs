@@ -21,7 +21,37 @@ use crate::topics::durable::reader::{TopicReadError, TopicReader};
 
 /// The subscriptions that are open in a runtime, by the names of the topics in which they are kept.
 #[derive(Debug, Default)]
-pub(crate) struct OpenSubscriptions(pub(super) tokio::sync::Mutex<HashMap<String, Weak<SubscriptionShared>>>);
+pub(crate) struct OpenSubscriptions {
+    /// Held by who opens one, so that two do not open the same.
+    pub(super) opening: tokio::sync::Mutex<()>,
+    open: Mutex<HashMap<String, Weak<SubscriptionShared>>>,
+}
+
+impl OpenSubscriptions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<SubscriptionShared>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one that is kept in the topic of this name, if it is open and goes on here.
+    pub(in crate::topics::durable) fn get(&self, kept_name: &str) -> Option<Arc<SubscriptionShared>> {
+        let shared = self.lock().get(kept_name).and_then(Weak::upgrade)?;
+        let is_lost = shared.lock().lost.is_some();
+        (!is_lost).then_some(shared)
+    }
+
+    /// All that are open and go on here, in no order.
+    pub(in crate::topics::durable) fn all(&self) -> Vec<Arc<SubscriptionShared>> {
+        let mut all: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        all.retain(|shared| shared.lock().lost.is_none());
+        all
+    }
+
+    pub(super) fn insert(&self, kept_name: String, shared: &Arc<SubscriptionShared>) {
+        let mut open = self.lock();
+        open.retain(|_, shared| shared.strong_count() > 0);
+        open.insert(kept_name, Arc::downgrade(shared));
+    }
+}
 
 /// Why a subscription does not go on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,7 +87,7 @@ impl From<DurablePublishError> for SubscriptionLost {
 }
 
 /// See the module.
-pub(super) struct SubscriptionShared {
+pub(in crate::topics::durable) struct SubscriptionShared {
     pub(super) inner: Arc<Inner>,
     pub(super) topic: KnownTopic,
     pub(super) topic_name: &'static str,
@@ -90,6 +120,8 @@ pub(super) struct SubscriptionState {
     pub(super) told: VecDeque<TopicReadError>,
     /// How many records there were that could not be given.
     pub(super) missed: u64,
+    /// How many have gone to the topic for undelivered records.
+    pub(super) undelivered: u64,
     /// A consumer has found nothing to be given since the subscription was opened: it may wait for an answer.
     pub(super) is_waited_for: bool,
 }
@@ -102,6 +134,7 @@ impl SubscriptionState {
             lost: None,
             told: VecDeque::new(),
             missed: 0,
+            undelivered: 0,
             is_waited_for: false,
         }
     }

@@ -130,7 +130,9 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         }
     };
     append_record(&shared.inner, appended).await?;
-    shared.lock().in_hand.buried();
+    let mut state = shared.lock();
+    state.in_hand.buried();
+    state.undelivered += 1;
     Ok(true)
 }
 

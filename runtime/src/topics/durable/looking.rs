@@ -1,0 +1,148 @@
+//! What an operator is shown of durable topics beyond what is in memory: when their records were appended, and how their
+//! subscriptions stand, those that no consumer has open too. Looking changes nothing, and goes through the viewer's lane.
+
+use millrun_core::{Sequence, Timestamp};
+use millrun_persistence::{LatestRecords, ReadError, TopicNumber, TopicRecord};
+
+use super::subscription::{DurableSubscriptionSummary, SubscriptionStatus};
+use crate::inner::Inner;
+use crate::{Runtime, StopCause};
+
+/// Why an operator is not shown something of a durable topic.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicLookError {
+    /// The runtime's builder was not told of it.
+    #[error("the builder of this runtime was told of no durable topic {name:?}")]
+    NotDeclared {
+        /// The name.
+        name: String,
+    },
+    /// It cannot be read.
+    #[error("the topic cannot be read")]
+    Read(#[source] ReadError),
+    /// The runtime has stopped.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+/// When the records of a durable topic were appended that are there; `None` where there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DurableTopicTimes {
+    /// The time of the first.
+    pub first: Option<Timestamp>,
+    /// The time of the last.
+    pub last: Option<Timestamp>,
+}
+
+impl Inner {
+    /// The first record behind this one; `None` if there is none.
+    pub(super) async fn record_behind(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+    ) -> Result<Result<Option<TopicRecord>, ReadError>, StopCause> {
+        // A page has one record at least, however few bytes it may have.
+        const FEW: usize = 1;
+        let page = match self.streams().latest(topic, after, FEW) {
+            Ok(LatestRecords::Page(page)) => Ok(page),
+            Ok(LatestRecords::Ask) => {
+                let read = self.shared.reader.view_topic_page(topic, after, FEW);
+                self.lane_answer(read).await?
+            }
+            Err(error) => Err(self.stopped_by(error)?),
+        };
+        Ok(page.map(|page| page.records().next()))
+    }
+}
+
+impl Runtime {
+    /// When the first and the last record of a durable topic were appended. The store may be read for it.
+    ///
+    /// # Errors
+    /// See [`TopicLookError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn durable_topic_times(&self, name: &str) -> Result<DurableTopicTimes, TopicLookError> {
+        let inner = self.inner();
+        let number = declared(inner, name)?;
+        let Some(summary) = inner.streams().summary(number) else {
+            return Ok(DurableTopicTimes::default());
+        };
+        if summary.last < summary.first {
+            return Ok(DurableTopicTimes::default());
+        }
+        let time = async |at: Sequence| -> Result<Option<Timestamp>, TopicLookError> {
+            let before = Sequence::new(at.get().saturating_sub(1));
+            let record = inner.record_behind(number, before).await?;
+            Ok(record.map_err(TopicLookError::Read)?.map(|record| record.time))
+        };
+        Ok(DurableTopicTimes {
+            first: time(summary.first).await?,
+            last: time(summary.last).await?,
+        })
+    }
+
+    /// How the durable subscriptions of a topic stand, in the order of their names: those behind this name, as many as
+    /// `len_max` at most. Subscriptions that are open in this runtime tell what they have in hand; of others the store is read
+    /// for what they have kept.
+    ///
+    /// ```
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().durable_topic(PLACED).start().await?;
+    /// let placed = runtime.durable_topic(PLACED)?;
+    /// let billing = placed.subscribe("billing").await?;
+    /// placed.publish(&7).await?;
+    /// let told = runtime.durable_subscriptions("orders.placed", None, 100).await?;
+    /// assert_eq!((told[0].name.as_str(), told[0].is_open), ("billing", true));
+    /// assert_eq!(told[0].status.as_ref().map(|status| status.lag), Ok(1));
+    /// # drop(billing);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`TopicLookError`]. A subscription of which nothing can be read is no error: its status says so.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn durable_subscriptions(
+        &self,
+        topic: &str,
+        after: Option<&str>,
+        len_max: usize,
+    ) -> Result<Vec<DurableSubscriptionSummary>, TopicLookError> {
+        let inner = self.inner();
+        let number = declared(inner, topic)?;
+        if let Some(cause) = self.stop_cause() {
+            return Err(cause.into());
+        }
+        let told = DurableSubscriptionSummary::of_topic(inner, (number, topic), after, len_max).await?;
+        Ok(told)
+    }
+
+    /// How the durable subscriptions stand that are open in this runtime, in the order of their topics and names. Nothing is read
+    /// from the store, so that `oldest` of the status is the first record in hand.
+    #[must_use]
+    pub fn open_subscriptions(&self) -> Vec<DurableSubscriptionSummary> {
+        let mut told: Vec<_> = (self.inner().shared.durable.subscriptions.all().iter())
+            .map(|shared| DurableSubscriptionSummary::of_open(shared, SubscriptionStatus::of_open(shared)))
+            .collect();
+        told.sort_by(|one, other| (&one.topic, &one.name).cmp(&(&other.topic, &other.name)));
+        told
+    }
+}
+
+fn declared(inner: &Inner, name: &str) -> Result<TopicNumber, TopicLookError> {
+    let number = inner.shared.durable.number(name);
+    number.ok_or_else(|| TopicLookError::NotDeclared {
+        name: name.to_owned(),
+    })
+}

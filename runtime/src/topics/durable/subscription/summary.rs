@@ -1,0 +1,201 @@
+//! How a subscription stands, whether a consumer has it open or not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrun_core::{Sequence, Timestamp};
+use millrun_persistence::{TopicNumber, TopicSummary};
+
+use super::acknowledged::Acknowledged;
+use super::deliveries::Returned;
+use super::shared::SubscriptionShared;
+use super::{kept_before, stored};
+use crate::StopCause;
+use crate::inner::Inner;
+
+/// How a subscription stands, at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriptionStatus {
+    /// All records up to this one are acknowledged.
+    pub acknowledged_through: Sequence,
+    /// How many records of the topic are not acknowledged.
+    pub lag: u64,
+    /// How many of them retention has dropped: they are told as missed when the subscription comes to them.
+    pub dropped: u64,
+    /// How many of them the subscription has in hand: given to consumers, waiting to be given again, or behind their key.
+    pub in_hand: usize,
+    /// How many of those are given to consumers.
+    pub leased: usize,
+    /// How many of them have come back without success.
+    pub returned: usize,
+    /// The first that it has in hand, with the time at which it was appended.
+    pub oldest: Option<(Sequence, Timestamp)>,
+    /// How many were passed over since the subscription was opened here.
+    pub missed: u64,
+    /// How many have gone to the topic for undelivered records since the subscription was opened here.
+    pub undelivered: u64,
+}
+
+/// A durable subscription as an operator is shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DurableSubscriptionSummary {
+    /// The name of its topic.
+    pub topic: String,
+    /// Its name.
+    pub name: String,
+    /// Whether a consumer or a trigger of this runtime has it open.
+    pub is_open: bool,
+    /// The topic for its undelivered records, if it is open and has one.
+    pub undelivered_to: Option<String>,
+    /// How it stands, or why that cannot be told. Here `oldest` is the first record that is there and not acknowledged, in hand
+    /// or not, unless it cannot be read.
+    pub status: Result<SubscriptionStatus, String>,
+}
+
+impl SubscriptionStatus {
+    /// The status of an open subscription.
+    pub(in crate::topics::durable) fn of_open(shared: &SubscriptionShared) -> Self {
+        let streams = shared.inner.shared.journal.topics();
+        let summary = streams.and_then(|streams| streams.summary(shared.topic.number));
+        let state = shared.lock();
+        Self {
+            in_hand: state.in_hand.len(),
+            leased: state.in_hand.leased_len(),
+            returned: state.in_hand.returned().count(),
+            oldest: state
+                .in_hand
+                .oldest()
+                .map(|(sequence, time)| (Sequence::new(sequence), time)),
+            missed: state.missed,
+            undelivered: state.undelivered,
+            ..Self::of_acknowledged(state.in_hand.acknowledged(), summary.as_ref())
+        }
+    }
+
+    /// The status of a subscription that nobody has open, of what it has kept.
+    fn of_kept(
+        acknowledged: &Acknowledged,
+        returned: &BTreeMap<u64, Returned>,
+        summary: Option<&TopicSummary>,
+    ) -> Self {
+        Self {
+            returned: returned.len(),
+            ..Self::of_acknowledged(acknowledged, summary)
+        }
+    }
+
+    fn of_acknowledged(acknowledged: &Acknowledged, summary: Option<&TopicSummary>) -> Self {
+        let (first, last) = summary.map_or((1, 0), |summary| (summary.first.get(), summary.last.get()));
+        Self {
+            acknowledged_through: Sequence::new(acknowledged.through()),
+            lag: last.saturating_sub(acknowledged.through() + acknowledged.len_behind()),
+            dropped: acknowledged.missing_before(first),
+            in_hand: 0,
+            leased: 0,
+            returned: 0,
+            oldest: None,
+            missed: 0,
+            undelivered: 0,
+        }
+    }
+}
+
+impl DurableSubscriptionSummary {
+    /// Of an open subscription.
+    pub(in crate::topics::durable) fn of_open(
+        shared: &SubscriptionShared,
+        status: SubscriptionStatus,
+    ) -> Self {
+        let undelivered = shared.undelivered.map(|topic| topic.number);
+        let mut topics = shared.inner.shared.durable.iter();
+        let named = topics.find(|(_, number)| Some(*number) == undelivered);
+        Self {
+            topic: shared.topic_name.to_owned(),
+            name: shared.name.clone(),
+            is_open: true,
+            undelivered_to: named.map(|(name, _)| name.to_owned()),
+            status: Ok(status),
+        }
+    }
+
+    /// Of the subscriptions of a topic behind this name, in their order.
+    pub(in crate::topics::durable) async fn of_topic(
+        inner: &Arc<Inner>,
+        (topic, topic_name): (TopicNumber, &str),
+        after: Option<&str>,
+        len_max: usize,
+    ) -> Result<Vec<Self>, StopCause> {
+        let before = kept_before(topic_name);
+        let kept = inner.streams().list().into_iter().filter_map(|kept| {
+            let name = kept.name.strip_prefix(&before)?.to_owned();
+            // What has kept nothing is being opened for the first time.
+            let is_wanted = after.is_none_or(|after| *name > *after) && kept.last > Sequence::ZERO;
+            is_wanted.then_some((name, kept))
+        });
+        let mut kept: Vec<_> = kept.collect();
+        kept.sort_by(|(one, _), (other, _)| one.cmp(other));
+        kept.truncate(len_max);
+        let mut told = Vec::with_capacity(kept.len());
+        for (name, kept) in kept {
+            let open = inner.shared.durable.subscriptions.get(&kept.name);
+            let mut summary = match &open {
+                Some(shared) => Self::of_open(shared, SubscriptionStatus::of_open(shared)),
+                None => Self {
+                    topic: topic_name.to_owned(),
+                    name,
+                    is_open: false,
+                    undelivered_to: None,
+                    status: kept_status(inner, topic, &kept).await?,
+                },
+            };
+            if let Ok(status) = &mut summary.status
+                && status.lag > 0
+            {
+                status.find_oldest(inner, topic).await?;
+            }
+            told.push(summary);
+        }
+        Ok(told)
+    }
+}
+
+impl SubscriptionStatus {
+    /// Looks for the first record that is there and not acknowledged.
+    async fn find_oldest(&mut self, inner: &Inner, topic: TopicNumber) -> Result<(), StopCause> {
+        let first = self.acknowledged_through.get() + 1;
+        if self.oldest.is_some_and(|(sequence, _)| sequence.get() == first) {
+            return Ok(());
+        }
+        // Of those that retention has dropped, the first that is there comes instead.
+        let read = inner.record_behind(topic, self.acknowledged_through).await?;
+        if let Ok(Some(record)) = read {
+            self.oldest = Some((record.sequence, record.time));
+        }
+        Ok(())
+    }
+}
+
+/// How a subscription stands by what it has kept, or why that cannot be told.
+async fn kept_status(
+    inner: &Inner,
+    topic: TopicNumber,
+    kept: &TopicSummary,
+) -> Result<Result<SubscriptionStatus, String>, StopCause> {
+    let before = Sequence::new(kept.last.get().saturating_sub(1));
+    let record = match inner.record_behind(kept.number, before).await? {
+        Ok(Some(record)) => record,
+        Ok(None) => return Ok(Err("what it has kept is not there".to_owned())),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let summary = inner.streams().summary(topic);
+    Ok(match stored::decode(&record.body) {
+        Ok((acknowledged, returned)) => Ok(SubscriptionStatus::of_kept(
+            &acknowledged,
+            &returned,
+            summary.as_ref(),
+        )),
+        Err(error) => Err(error.to_string()),
+    })
+}
