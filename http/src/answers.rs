@@ -22,7 +22,7 @@ use crate::router::Served;
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events};
-use crate::topics::{ExposedTopic, record_tail, records_page, tail};
+use crate::topics::{ExposedTopic, record_tail, records_page, subscriptions_page, tail};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
@@ -140,7 +140,7 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
                 .await?
                 .into_response());
         }
-        Action::Topics => served.topics.told(runtime),
+        Action::Topics => served.topics.told(runtime).await?,
         Action::Tail => match served.topics.get(value)? {
             ExposedTopic::Volatile(topic) => {
                 return tail(served, topic, StreamQuery::parse(query, &head.headers)?);
@@ -150,6 +150,10 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
             }
         },
         Action::Records => records_page(runtime, served.topics.durable(value)?, query).await?,
+        Action::Subscriptions => {
+            served.topics.refuse_volatile(value)?;
+            subscriptions_page(runtime, value, query).await?
+        }
         Action::Publish => publish(served, value, query, &head.headers, parse(body)?).await?,
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;

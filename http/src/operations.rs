@@ -62,6 +62,7 @@ pub(crate) enum Action {
     Topics,
     Tail,
     Records,
+    Subscriptions,
     Publish,
     Start,
     StartByKey,
@@ -274,7 +275,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::GET,
         path: "v1/topics",
         role: Role::Reader,
-        about: "the topics in memory that are exposed, and the durable topics: retention, first and last record, bytes",
+        about: "the topics in memory that are exposed, and the durable topics: retention, first and last record with their times, bytes",
         action: Action::Topics,
     },
     Operation {
@@ -292,6 +293,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "records of an exposed durable topic, `from` a place (the beginning) or behind the token `after`, at most `limit` (100, up to 1,000) of them",
         action: Action::Records,
+    },
+    Operation {
+        name: "subscriptions",
+        method: Method::GET,
+        path: "v1/topics/{topic}/subscriptions",
+        role: Role::Reader,
+        about: "the durable subscriptions of a durable topic and how far behind each is, behind the name `after`, at most `limit` (100, up to 1,000) of them",
+        action: Action::Subscriptions,
     },
     Operation {
         name: "query",

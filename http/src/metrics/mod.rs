@@ -18,6 +18,7 @@ use std::time::Duration;
 use millrun::Runtime;
 use millrun::broker::Topology;
 use millrun::operating::{Durations, Histogram, PartStatus, RuntimeStats};
+use millrun::topics::{DurableSubscriptionSummary, DurableTopicSummary};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -39,6 +40,8 @@ pub(crate) struct Seen {
     parts: Vec<PartStatus>,
     topology: Topology,
     durations: Durations,
+    durable: Vec<DurableTopicSummary>,
+    subscriptions: Vec<DurableSubscriptionSummary>,
 }
 
 /// All metrics of a runtime as they are now, in the text form of OpenMetrics 1.0.
@@ -48,6 +51,8 @@ pub(crate) fn metrics(runtime: &Runtime) -> String {
         parts: runtime.parts(),
         topology: runtime.broker().topology(),
         durations: runtime.durations(),
+        durable: runtime.durable_topics(),
+        subscriptions: runtime.open_subscriptions(),
     };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(seen));

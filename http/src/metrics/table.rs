@@ -2,6 +2,7 @@
 
 use millrun::broker::{SubscriptionInfo, TopicInfo};
 use millrun::operating::{PartStatus, QueueStats};
+use millrun::topics::{DurableTopicSummary, SubscriptionStatus};
 use prometheus_client::metrics::MetricType;
 
 use super::Seen;
@@ -330,6 +331,43 @@ pub static METRICS: &[Metric] = &[
         |seen, samples| samples.one(seen.stats.journal.topic_bytes),
     )
     .unit("bytes"),
+    gauge(
+        "millrun_durable_topic_last",
+        "number of the last record of a durable topic, which is how many it has had",
+        |seen, samples| for_durable(seen, samples, |topic| topic.last),
+    )
+    .label("topic"),
+    gauge(
+        "millrun_durable_topic_records",
+        "size of the records that a durable topic has",
+        |seen, samples| for_durable(seen, samples, |topic| topic.bytes),
+    )
+    .unit("bytes")
+    .label("topic"),
+    gauge(
+        "millrun_durable_subscription_lag",
+        "records that a durable subscription, which is open here, has not acknowledged",
+        |seen, samples| for_open(seen, samples, |status| status.lag),
+    )
+    .label("subscription"),
+    gauge(
+        "millrun_durable_subscription_in_hand",
+        "records that a durable subscription has in hand: given to consumers, waiting to be given again, or behind their key",
+        |seen, samples| for_open(seen, samples, |status| status.in_hand as u64),
+    )
+    .label("subscription"),
+    counter(
+        "millrun_durable_subscription_missed",
+        "records that a durable subscription has passed over since it was opened",
+        |seen, samples| for_open(seen, samples, |status| status.missed),
+    )
+    .label("subscription"),
+    counter(
+        "millrun_durable_subscription_undelivered",
+        "records that went to the topic for undelivered ones since the durable subscription was opened",
+        |seen, samples| for_open(seen, samples, |status| status.undelivered),
+    )
+    .label("subscription"),
     counter(
         "millrun_topic_published",
         "envelopes published to a topic",
@@ -409,6 +447,22 @@ fn for_queues(seen: &Seen, samples: &mut Samples, value: fn(&QueueStats) -> usiz
 fn for_parts(seen: &Seen, samples: &mut Samples, value: fn(&PartStatus) -> u64) {
     for part in &seen.parts {
         samples.of(part.name.as_str(), value(part));
+    }
+}
+
+fn for_durable(seen: &Seen, samples: &mut Samples, value: fn(&DurableTopicSummary) -> u64) {
+    for topic in &seen.durable {
+        samples.of(topic.name.as_str(), value(topic));
+    }
+}
+
+/// Of the durable subscriptions that are open, by the names of their topics and their own: `orders.placed/billing`.
+fn for_open(seen: &Seen, samples: &mut Samples, value: fn(&SubscriptionStatus) -> u64) {
+    for subscription in &seen.subscriptions {
+        if let Ok(status) = &subscription.status {
+            let label = format!("{}/{}", subscription.topic, subscription.name);
+            samples.of(label, value(status));
+        }
     }
 }
 

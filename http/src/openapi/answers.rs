@@ -127,6 +127,10 @@ fn shape(action: Action) -> Shape {
             ),
             ("next", or_null(text())),
         ]),
+        Action::Subscriptions => object([
+            ("next", or_null(text())),
+            ("subscriptions", list(named("DurableSubscription"))),
+        ]),
         Action::Publish => either(
             object([("envelope", text()), ("delivered", number())]),
             object([

@@ -35,6 +35,7 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("BulkSummary", object(bulk_summary())),
         ("Bulk", bulk()),
         ("DurableTopic", durable_topic()),
+        ("DurableSubscription", durable_subscription()),
         ("Record", record()),
         ("CatalogueWorkflow", workflow()),
         ("Stats", stats()),
@@ -190,8 +191,30 @@ fn durable_topic() -> Shape {
         ("retention", retention),
         ("first", number()),
         ("last", number()),
+        ("first_at_us", or_null(time())),
+        ("last_at_us", or_null(time())),
         ("records", number()),
         ("bytes", number()),
+    ])
+}
+
+fn durable_subscription() -> Shape {
+    let figure = || or_null(number());
+    object([
+        ("name", text()),
+        ("is_open", flag()),
+        ("lag", figure()),
+        ("dropped", figure()),
+        ("acknowledged_through", figure()),
+        ("oldest", figure()),
+        ("oldest_at_us", or_null(time())),
+        ("in_hand", figure()),
+        ("leased", figure()),
+        ("returned", figure()),
+        ("missed", figure()),
+        ("undelivered", figure()),
+        ("undelivered_to", or_null(text())),
+        ("problem", or_null(text())),
     ])
 }
 

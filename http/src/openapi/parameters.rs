@@ -74,6 +74,10 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             from("beginning"),
             limit(),
         ]),
+        Action::Subscriptions => all.extend([
+            behind("after", text(), "the name behind which the page begins"),
+            limit(),
+        ]),
         Action::Result | Action::ResultOfRun | Action::Publish => {
             let wait = number_between(0, 60_000);
             all.push(behind("wait_ms", wait, "how long the answer may wait"));
@@ -115,7 +119,7 @@ pub(super) fn record_token() -> Shape {
 
 fn from(default: &str) -> Parameter {
     let about = format!(
-        "where in a durable topic it begins ({default}): beginning, now, a time in microseconds since 1970, or a token of a record"
+        "where in a durable topic it begins ({default}): beginning, now, last:N for the last N records, a time in microseconds since 1970, or a token of a record"
     );
     behind("from", text(), &about)
 }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun::topics::DurableTopicError;
+use millrun::topics::{DurableTopicError, DurableTopicTimes, TopicLookError};
 use millrun::{DurableTopic, Runtime, Topic};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use crate::problem::Problem;
 use crate::view::{Json, durable_topic, list, object};
 
-pub(crate) use durable::{CarriesRecords, RecordSaid, record_tail, records_page};
+pub(crate) use durable::{CarriesRecords, RecordSaid, record_tail, records_page, subscriptions_page};
 pub(crate) use tail::tail;
 
 pub use durable::RECORDS_BYTES_MAX;
@@ -105,15 +105,20 @@ impl Topics {
     pub(crate) fn durable(&self, name: &str) -> Result<&dyn CarriesRecords, Problem> {
         match self.get(name)? {
             ExposedTopic::Durable(topic) => Ok(topic.as_ref()),
-            ExposedTopic::Volatile(_) => {
-                let detail = format!("{name:?} is not declared durable");
-                Err(Problem::new("not-durable", detail))
-            }
+            ExposedTopic::Volatile(_) => Err(not_durable(name)),
+        }
+    }
+
+    /// Refuses the name of a topic in memory.
+    pub(crate) fn refuse_volatile(&self, name: &str) -> Result<(), Problem> {
+        match self.0.get(name) {
+            Some(ExposedTopic::Volatile(_)) => Err(not_durable(name)),
+            Some(ExposedTopic::Durable(_)) | None => Ok(()),
         }
     }
 
     /// The topics in memory that are exposed, and what is kept of each durable one.
-    pub(crate) fn told(&self, runtime: &Runtime) -> Json {
+    pub(crate) async fn told(&self, runtime: &Runtime) -> Result<Json, Problem> {
         let volatile = self.0.iter().filter_map(|(name, exposed)| match exposed {
             ExposedTopic::Volatile(tail) => Some((*name, tail.carried())),
             ExposedTopic::Durable(_) => None,
@@ -125,13 +130,22 @@ impl Topics {
                 ("published", carried.published().into()),
             ])
         });
-        let durable = list(&runtime.durable_topics(), |summary| {
+        let mut durable = Vec::new();
+        for summary in runtime.durable_topics() {
             let payload = match self.0.get(summary.name.as_str()) {
                 Some(ExposedTopic::Durable(topic)) => Some(topic.type_name()),
                 Some(ExposedTopic::Volatile(_)) | None => None,
             };
-            durable_topic(summary, payload)
-        });
-        object([("topics", topics), ("durable", durable)])
+            let times = match runtime.durable_topic_times(&summary.name).await {
+                Err(TopicLookError::Read(_)) => DurableTopicTimes::default(),
+                times => times?,
+            };
+            durable.push(durable_topic(&summary, times, payload));
+        }
+        Ok(object([("topics", topics), ("durable", Json::List(durable))]))
     }
+}
+
+fn not_durable(name: &str) -> Problem {
+    Problem::new("not-durable", format!("{name:?} is not declared durable"))
 }

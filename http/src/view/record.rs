@@ -1,7 +1,7 @@
 //! Records of durable topics, and what is kept of each topic.
 
 use millrun::Payload;
-use millrun::topics::{DurableRecord, DurableTopicSummary, RecordToken};
+use millrun::topics::{DurableRecord, DurableTopicSummary, DurableTopicTimes, RecordToken};
 
 use super::json::{Json, object};
 
@@ -36,7 +36,11 @@ pub(crate) fn unreadable_record(token: RecordToken, problem: &str) -> Json {
 }
 
 /// What is kept of a durable topic; `payload` is the type of its values, if it is exposed.
-pub(crate) fn durable_topic(summary: &DurableTopicSummary, payload: Option<&str>) -> Json {
+pub(crate) fn durable_topic(
+    summary: &DurableTopicSummary,
+    times: DurableTopicTimes,
+    payload: Option<&str>,
+) -> Json {
     let retention = &summary.retention;
     let age_max_us = u64::try_from(retention.age_max.as_micros()).unwrap_or(u64::MAX);
     object([
@@ -53,6 +57,8 @@ pub(crate) fn durable_topic(summary: &DurableTopicSummary, payload: Option<&str>
         ),
         ("first", summary.first.into()),
         ("last", summary.last.into()),
+        ("first_at_us", times.first.into()),
+        ("last_at_us", times.last.into()),
         ("records", (summary.last + 1).saturating_sub(summary.first).into()),
         ("bytes", summary.bytes.into()),
     ])

@@ -159,6 +159,8 @@ async fn what_routes_answer_is_as_the_document_says() {
     let document = get(&app, "/v1/openapi.json").await.json();
     assert_eq!(document, serde_json::from_str::<Value>(&openapi_json()).unwrap());
 
+    let placed = runtime.durable_topic(PLACED).unwrap();
+    let _billing = placed.subscribe("billing").await.unwrap();
     let order = runtime.start(ORDER, "o", 5).await.unwrap();
     order.until_described(|run| run.awaits("paid")).await.unwrap();
     runtime.start(SUM, "s", 1).await.unwrap();
@@ -251,6 +253,7 @@ async fn what_routes_answer_is_as_the_document_says() {
                 // It would wait for a message.
                 "tail" => get(&app, "/v1/topics/nothing/tail").await,
                 "records" if id == "o" => get(&app, "/v1/topics/orders.placed/records").await,
+                "subscriptions" if id == "o" => get(&app, "/v1/topics/orders.placed/subscriptions").await,
                 _ => get(&app, &path).await,
             };
             check(&document, operation.name, &answer);

@@ -16,6 +16,7 @@ use crate::support::{Answer, get, send};
 const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
 const PAGE: &str = "/v1/topics/orders.placed/records";
 const TAIL: &str = "/v1/topics/orders.placed/tail";
+const SUBSCRIPTIONS: &str = "/v1/topics/orders.placed/subscriptions";
 const PUBLISH: &str = "/v1/topics/orders.placed/publish";
 const SELL: Workflow<u64, ()> = Workflow::named("sell");
 
@@ -90,6 +91,8 @@ async fn each_durable_topic_is_listed_with_what_is_kept_of_it() {
             "retention": {"age_max_us": 604_800_000_000_u64, "bytes_max": 4_096, "len_max": 7},
             "first": 1,
             "last": 0,
+            "first_at_us": null,
+            "last_at_us": null,
             "records": 0,
             "bytes": 0,
         })
@@ -103,6 +106,11 @@ async fn each_durable_topic_is_listed_with_what_is_kept_of_it() {
         (&placed["first"], &placed["last"], &placed["records"]),
         (&1.into(), &3.into(), &3.into())
     );
+    let page = get(&app, PAGE).await.json();
+    assert_eq!(
+        (&placed["first_at_us"], &placed["last_at_us"]),
+        (&page["records"][0]["at_us"], &page["records"][2]["at_us"])
+    );
     let bytes = runtime.stats().journal.topic_bytes;
     assert!(bytes > 0);
     assert_eq!(placed["bytes"], bytes);
@@ -110,6 +118,8 @@ async fn each_durable_topic_is_listed_with_what_is_kept_of_it() {
     for expected in [
         "millrun_store_topics 2.0".to_owned(),
         format!("millrun_store_topic_records_bytes {bytes}.0"),
+        "millrun_durable_topic_last{topic=\"orders.placed\"} 3.0".to_owned(),
+        format!("millrun_durable_topic_records_bytes{{topic=\"orders.placed\"}} {bytes}.0"),
     ] {
         assert!(
             metrics.lines().any(|line| line == expected),
@@ -225,6 +235,9 @@ async fn what_cannot_be_done_with_a_durable_topic_is_told_as_a_problem() {
     for (path, code) in [
         ("/v1/topics/nothing/records", "no-topic"),
         ("/v1/topics/shop.prices/records", "not-durable"),
+        ("/v1/topics/shop.prices/subscriptions", "not-durable"),
+        ("/v1/topics/nothing/subscriptions", "no-topic"),
+        ("/v1/topics/orders.placed/subscriptions?limit=0", "invalid-query"),
         ("/v1/topics/shop.prices/tail?from=beginning", "invalid-query"),
     ] {
         assert_eq!(get(&app, path).await.code(), code, "{path}");
@@ -263,6 +276,8 @@ async fn what_cannot_be_done_with_a_durable_topic_is_told_as_a_problem() {
     for answer in [
         get(&app, &format!("{TAIL}?from=beginning")).await,
         get(&app, PAGE).await,
+        get(&app, "/v1/topics").await,
+        get(&app, SUBSCRIPTIONS).await,
         post(&app, PUBLISH, None, json!({"value": 1})).await,
     ] {
         assert_eq!(answer.code(), "stopped");
@@ -294,6 +309,7 @@ async fn pages_lead_through_all_records_once_and_begin_where_they_are_asked_to()
         (format!("from={}", time_of(&all, 0)), 1),
         (format!("from={}", time_of(&all, 6) + hour_us), 8),
         ("from=now".to_owned(), 8),
+        ("from=last:2".to_owned(), 6),
         (format!("after={}", encoded(&tokens[6])), 8),
     ] {
         let page = get(&app, &format!("{PAGE}?{query}")).await.json();
@@ -492,4 +508,53 @@ async fn records_are_shown_as_they_are_recorded_without_the_fields_that_are_hidd
         .await
         .unwrap();
     assert_eq!(tailed.data["payload"]["value"], shown);
+}
+
+#[tokio::test]
+async fn how_far_behind_each_subscription_is_stands_in_the_api_and_that_of_open_ones_in_the_metrics() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("app.redb");
+    let runtime = Runtime::open(&store).durable_topic(PLACED).start().await.unwrap();
+    let app = app(&runtime);
+    publish(&app, 1..=5).await;
+    let topic = runtime.durable_topic(PLACED).unwrap();
+    let billing = topic.subscribe("billing").await.unwrap();
+    billing.next().await.unwrap().ack().unwrap().await.unwrap();
+    let delivery = billing.next().await.unwrap();
+    drop(topic.subscribe("audit").await.unwrap());
+
+    let page = get(&app, &format!("{SUBSCRIPTIONS}?limit=1")).await.json();
+    assert_eq!(page["subscriptions"][0]["name"], "audit");
+    let next = page["next"].as_str().unwrap();
+    let page = get(&app, &format!("{SUBSCRIPTIONS}{next}")).await.json();
+    let records = get(&app, PAGE).await.json();
+    assert_eq!(
+        page,
+        json!({"next": null, "subscriptions": [{
+            "name": "billing", "is_open": true, "lag": 4, "dropped": 0, "acknowledged_through": 1,
+            "oldest": 2, "oldest_at_us": records["records"][1]["at_us"], "in_hand": 4, "leased": 1,
+            "returned": 0, "missed": 0, "undelivered": 0, "undelivered_to": null, "problem": null,
+        }]})
+    );
+    let metrics = get(&app, "/metrics").await.text;
+    for (metric, value) in [("lag", 4), ("in_hand", 4)] {
+        let expected = format!(
+            "millrun_durable_subscription_{metric}{{subscription=\"orders.placed/billing\"}} {value}.0"
+        );
+        assert!(metrics.contains(&expected), "{expected}: {metrics}");
+    }
+    assert!(!metrics.contains("orders.placed/audit"), "nobody has it open");
+    drop(delivery);
+    runtime.shutdown().await.unwrap();
+
+    let runtime = Runtime::open(&store).durable_topic(PLACED).start().await.unwrap();
+    let app = self::app(&runtime);
+    let page = get(&app, SUBSCRIPTIONS).await.json();
+    for (at, name, lag, oldest) in [(0, "audit", 5, 1), (1, "billing", 4, 2)] {
+        let told = &page["subscriptions"][at];
+        assert_eq!(
+            (&told["name"], &told["is_open"], &told["lag"], &told["oldest"]),
+            (&name.into(), &false.into(), &lag.into(), &oldest.into())
+        );
+    }
 }

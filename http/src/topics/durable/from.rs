@@ -59,14 +59,22 @@ fn begins(from: &str) -> Result<ReadFrom, Problem> {
     match (from, from.parse()) {
         ("beginning", _) => Ok(ReadFrom::Beginning),
         ("now", _) => Ok(ReadFrom::Now),
+        _ if let Some(len) = last_of(from) => Ok(ReadFrom::Last(len)),
         (_, Ok(micros)) if is_number => Ok(ReadFrom::Time(Timestamp::from_micros(micros))),
         _ => behind(from).map_err(|_| {
             let detail = format!(
-                "from is {from:?}: beginning, now, a time in microseconds since 1970, or a token of a record is expected"
+                "from is {from:?}: beginning, now, last:N, a time in microseconds since 1970, or a token of a record is expected"
             );
             Problem::new("record-token", detail)
         }),
     }
+}
+
+/// How many of the last records are meant, if they are.
+fn last_of(from: &str) -> Option<u64> {
+    let len = from.strip_prefix("last:")?;
+    let is_number = len.bytes().all(|byte| byte.is_ascii_digit());
+    len.parse().ok().filter(|_| is_number)
 }
 
 #[cfg(test)]
@@ -89,6 +97,7 @@ mod tests {
             ("from=beginning".to_owned(), Some(ReadFrom::Beginning), 100),
             ("from=now&limit=7".to_owned(), Some(ReadFrom::Now), 7),
             ("from=7".to_owned(), Some(ReadFrom::Time(at)), 100),
+            ("from=last:20".to_owned(), Some(ReadFrom::Last(20)), 100),
             (format!("from={TOKEN}"), after(TOKEN), 100),
             (format!("after={TOKEN}"), after(TOKEN), 100),
             (format!("after={plus}"), after(plus), 100),
@@ -103,6 +112,8 @@ mod tests {
             ("after=beginning", "record-token"),
             ("from=", "record-token"),
             ("from=yesterday", "record-token"),
+            ("from=last:", "record-token"),
+            ("from=last:%2B7", "record-token"),
             ("from=18446744073709551616", "record-token"),
             ("from=now&after=7", "invalid-query"),
             ("from=now&limit=0", "invalid-query"),

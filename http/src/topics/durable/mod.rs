@@ -13,10 +13,12 @@ mod carried;
 mod from;
 mod page;
 mod read;
+mod subscriptions;
 mod tail;
 
 pub(crate) use carried::{CarriesRecords, RecordSaid, TypedRecords};
 pub(crate) use page::records_page;
+pub(crate) use subscriptions::subscriptions_page;
 pub(crate) use tail::record_tail;
 
 pub use page::RECORDS_BYTES_MAX;
