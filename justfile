@@ -131,8 +131,15 @@ bench-scale *ARGS:
 bench-http *ARGS:
     cargo run --release -p millrun-benches --bin bench-http -- {{ARGS}}
 
-# Durable topics: publishes beside the journal's own appends, a subscriber's wait, catching up, a reader that is stuck.
+# Durable topics: publishes beside the journal's own appends, and beside NATS JetStream where nats-server is installed; a
+# reader's wait, catching up, acknowledgements, workflows by records, a subscription that is stuck.
 bench-topics *ARGS:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if command -v nats-server >/dev/null; then
+        cargo build --release --manifest-path benches/peers/jetstream/Cargo.toml
+        export MILLRUN_BENCH_JETSTREAM=${CARGO_TARGET_DIR:-benches/peers/jetstream/target}/release/bench-peer-jetstream
+    fi
     cargo run --release -p millrun-benches --bin bench-topics -- {{ARGS}}
 
 # The same workloads on engines that can be embedded as well, run live; each builds on its own. The

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -27,30 +26,29 @@ pub struct Apart {
 pub enum Subject {
     /// Reads a number of records from the beginning of the store that is in the folder of results.
     CatchUp,
-    /// Publishes for a number of milliseconds.
+    /// Publishes a number of records, which a reader reads.
     Publish,
-    /// The same, beside a reader that is stuck.
+    /// The same, beside a subscription that is stuck.
     PublishBesideStuck,
 }
 
 impl Subject {
-    /// Does it, for `level` records or milliseconds.
+    /// Does it, with so many records.
     ///
     /// # Errors
     /// When anything fails, or a record is lost, doubled or out of order.
-    pub fn measure(self, level: u64, folder: &Path, threads: usize) -> Result<Apart, BenchError> {
-        let lasts = Duration::from_millis(level);
+    pub fn measure(self, records: u64, folder: &Path, threads: usize) -> Result<Apart, BenchError> {
         match self {
-            Self::CatchUp => catch_up(folder, level, threads),
-            Self::Publish => publish_beside(false, folder, lasts, threads),
-            Self::PublishBesideStuck => publish_beside(true, folder, lasts, threads),
+            Self::CatchUp => catch_up(folder, records, threads),
+            Self::Publish => publish_beside(false, folder, records, threads),
+            Self::PublishBesideStuck => publish_beside(true, folder, records, threads),
         }
     }
 
     /// Does it in a process of its own.
     pub(super) fn measure_apart(
         self,
-        level: u64,
+        records: u64,
         folder: &Path,
         threads: usize,
     ) -> Result<Apart, BenchError> {
@@ -58,7 +56,7 @@ impl Subject {
         let value = self.to_possible_value();
         command
             .args(["--apart", value.as_ref().map_or("", |value| value.get_name())])
-            .args(["--level", &level.to_string()])
+            .args(["--records", &records.to_string()])
             .args(["--threads", &threads.to_string(), "--out"])
             .arg(folder);
         let output = command.output().map_err(failed)?;

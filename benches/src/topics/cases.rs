@@ -1,14 +1,18 @@
-//! What is measured, and how long.
+//! What is measured, and how much of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millrun::store::JournalConfig;
 
+use super::acknowledging::acknowledge;
 use super::apart::{Apart, Subject};
+use super::deciding::decide_all;
 use super::delivering::deliver_for;
+use super::jetstream;
 use super::publishing::{PUBLISHERS, fill, publish_for};
-use super::records::BODY_BYTES;
+use super::records::{BODY_BYTES, KEYS};
+use super::triggering::{AT_A_TIME, start, trigger};
 use crate::http::{Row, Summary};
 use crate::journal::{self, Appends, append_to_file};
 use crate::{BenchError, Measured, Progress, Spread, interleaved, store_in};
@@ -17,14 +21,20 @@ use crate::{BenchError, Measured, Progress, Spread, interleaved, store_in};
 const PUBLISH: &str = "publish";
 const DELIVER: &str = "deliver";
 const CATCH_UP: &str = "catch up";
+const ACKNOWLEDGE: &str = "acknowledge";
+const TRIGGER: &str = "trigger";
+const DECIDE: &str = "decide";
 const STUCK: &str = "stuck";
 /// Who did it, and beside what.
 const MILLRUN: &str = "millrun";
 const APPENDS: &str = "the journal's appends alone";
+const JETSTREAM: &str = "NATS JetStream, one node, sync always";
 const BEYOND: &str = "millrun, less 1.2 of an append alone";
+const BY_CALLERS: &str = "started by callers";
+const BY_TRIGGER: &str = "started by records";
 const ALONE: &str = "alone";
-const BESIDE_STUCK: &str = "beside a stuck reader";
-const MORE_MEMORY: &str = "beside a stuck reader, less alone";
+const BESIDE_STUCK: &str = "beside a stuck subscription";
+const MORE_MEMORY: &str = "beside a stuck subscription, less alone";
 /// What may be taken from the time to a reader before the rest is judged, in times of an append alone.
 const APPENDS_TAKEN: f64 = 1.2;
 
@@ -35,10 +45,20 @@ pub struct Effort {
     pub threads: usize,
     /// Measured samples of each.
     pub rounds: usize,
-    /// How long one takes.
+    /// How long one takes, of those that have a time.
     pub lasts: Duration,
     /// Records that are caught up with.
     pub catch_up: Vec<u64>,
+    /// Records that one consumer acknowledges.
+    pub acknowledge: u64,
+    /// Records that start a run each.
+    pub trigger: u64,
+    /// Records on which runs of keys decide.
+    pub decide: u64,
+    /// Records for which a subscription is stuck.
+    pub stuck: u64,
+    /// The program that publishes to JetStream, which is left out without it.
+    pub jetstream: Option<PathBuf>,
 }
 
 /// Measures what has `only` in its name. What fails has no row; the others have.
@@ -62,8 +82,20 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
             measured.keep(name, catching_up(effort, folder, *records).map(Some));
         }
     }
+    if wanted(ACKNOWLEDGE) {
+        progress.running("acknowledgements of one consumer");
+        measured.keep(ACKNOWLEDGE, acknowledgements(effort, folder).map(Some));
+    }
+    if wanted(TRIGGER) {
+        progress.running("runs that records start");
+        measured.keep(TRIGGER, triggered(effort, folder));
+    }
+    if wanted(DECIDE) {
+        progress.running("runs that decide on records");
+        measured.keep(DECIDE, decided(effort, folder).map(Some));
+    }
     if wanted(STUCK) {
-        progress.running("publishes beside a stuck reader");
+        progress.running("publishes beside a stuck subscription");
         measured.keep(STUCK, beside_stuck(effort, folder));
     }
     progress.finish();
@@ -71,14 +103,18 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
 }
 
 fn publishes(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
-    let samples = interleaved(2, effort.rounds, |place| match place {
-        0 => appends(effort, folder, PUBLISHERS),
+    let program = effort.jetstream.as_deref();
+    let modes = [Some(APPENDS), Some(MILLRUN), program.map(|_| JETSTREAM)];
+    let modes: Vec<_> = modes.into_iter().flatten().collect();
+    let samples = interleaved(modes.len(), effort.rounds, |place| match (place, program) {
+        (0, _) => appends(effort, folder, PUBLISHERS),
+        (2, Some(program)) => jetstream::publish_for(program, folder, effort.lasts, effort.threads),
         _ => {
             let store = store_in(folder)?;
             publish_for(store.path(), effort.lasts, effort.threads).map(|sample| Summary::from(&sample))
         }
     })?;
-    let rows = [APPENDS, MILLRUN].into_iter().zip(samples);
+    let rows = modes.into_iter().zip(samples);
     Ok(rows
         .map(|(mode, samples)| Row::new(PUBLISH, mode, PUBLISHERS as u64, &samples))
         .collect())
@@ -131,19 +167,59 @@ fn summary_of(sample: &journal::Sample) -> Summary {
 }
 
 fn catching_up(effort: &Effort, folder: &Path, records: u64) -> Result<Row, BenchError> {
-    let store = store_in(folder)?;
-    fill(store.path(), records, effort.threads)?;
     let mut samples = interleaved(1, effort.rounds, |_| {
+        let store = store_in(folder)?;
+        fill(store.path(), records, KEYS, effort.threads)?;
         Subject::CatchUp.measure_apart(records, store.path(), effort.threads)
     })?;
     let samples = samples.pop().unwrap_or_default();
-    Ok(Row {
-        // Nothing was timed one by one.
-        p50_us: None,
-        p95_us: None,
-        p99_us: None,
-        ..row_apart(CATCH_UP, MILLRUN, records, &samples)
-    })
+    Ok(row_apart(CATCH_UP, MILLRUN, records, &samples))
+}
+
+fn acknowledgements(effort: &Effort, folder: &Path) -> Result<Row, BenchError> {
+    let records = effort.acknowledge;
+    let store = store_in(folder)?;
+    fill(store.path(), records, KEYS, effort.threads)?;
+    let mut round = 0;
+    let mut samples = interleaved(1, effort.rounds, |_| {
+        round += 1;
+        acknowledge(
+            store.path(),
+            &format!("consumer-{round}"),
+            records,
+            effort.threads,
+        )
+    })?;
+    let samples = samples.pop().unwrap_or_default();
+    Ok(untimed(Row::new(ACKNOWLEDGE, MILLRUN, records, &samples)))
+}
+
+fn triggered(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
+    let records = effort.trigger;
+    let samples = interleaved(2, effort.rounds, |place| {
+        let store = store_in(folder)?;
+        if place == 0 {
+            return start(store.path(), records, effort.threads);
+        }
+        // A key of its own for each: those of one key would wait for each other.
+        fill(store.path(), records, records, effort.threads)?;
+        trigger(store.path(), records, effort.threads)
+    })?;
+    let rows = [BY_CALLERS, BY_TRIGGER].into_iter().zip(samples);
+    Ok(rows
+        .map(|(mode, samples)| untimed(Row::new(TRIGGER, mode, AT_A_TIME as u64, &samples)))
+        .collect())
+}
+
+fn decided(effort: &Effort, folder: &Path) -> Result<Row, BenchError> {
+    let records = effort.decide;
+    let mut samples = interleaved(1, effort.rounds, |_| {
+        let store = store_in(folder)?;
+        fill(store.path(), records, KEYS, effort.threads)?;
+        decide_all(store.path(), records, effort.threads)
+    })?;
+    let samples = samples.pop().unwrap_or_default();
+    Ok(untimed(Row::new(DECIDE, MILLRUN, KEYS, &samples)))
 }
 
 fn beside_stuck(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
@@ -151,15 +227,15 @@ fn beside_stuck(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> 
         (ALONE, Subject::Publish),
         (BESIDE_STUCK, Subject::PublishBesideStuck),
     ];
-    let lasts_ms = u64::try_from(effort.lasts.as_millis()).unwrap_or(u64::MAX);
+    let records = effort.stuck;
     let samples = interleaved(contestants.len(), effort.rounds, |place| {
         contestants[place]
             .1
-            .measure_apart(lasts_ms, folder, effort.threads)
+            .measure_apart(records, folder, effort.threads)
     })?;
     let rows = contestants.iter().zip(&samples);
     let mut rows: Vec<_> = rows
-        .map(|((mode, _), samples)| row_apart(STUCK, mode, PUBLISHERS as u64, samples))
+        .map(|((mode, _), samples)| row_apart(STUCK, mode, records, samples))
         .collect();
     let more = rows[1]
         .resident_bytes_used
@@ -167,9 +243,19 @@ fn beside_stuck(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> 
         .map(|(beside, alone)| beside - alone);
     rows.push(Row {
         resident_bytes_used: more,
-        ..Row::empty(STUCK, MORE_MEMORY, PUBLISHERS as u64)
+        ..Row::empty(STUCK, MORE_MEMORY, records)
     });
     Ok(rows)
+}
+
+/// Nothing was timed one by one.
+fn untimed(row: Row) -> Row {
+    Row {
+        p50_us: None,
+        p95_us: None,
+        p99_us: None,
+        ..row
+    }
 }
 
 /// The row of samples that had processes of their own: the memory is the median.
@@ -181,7 +267,7 @@ fn row_apart(group: &str, mode: &str, concurrency: u64, samples: &[Apart]) -> Ro
         .collect();
     Row {
         resident_bytes_used: Spread::of(&resident).map(|spread| spread.median),
-        ..Row::new(group, mode, concurrency, &summaries)
+        ..untimed(Row::new(group, mode, concurrency, &summaries))
     }
 }
 
@@ -206,15 +292,20 @@ mod tests {
             let rows = [
                 of(PUBLISH, MILLRUN, many),
                 of(PUBLISH, APPENDS, many),
+                of(PUBLISH, JETSTREAM, many),
                 of(DELIVER, BEYOND, 1),
                 of(CATCH_UP, MILLRUN, records),
-                of(STUCK, ALONE, many),
-                of(STUCK, BESIDE_STUCK, many),
-                of(STUCK, MORE_MEMORY, many),
+                of(ACKNOWLEDGE, MILLRUN, records),
+                of(TRIGGER, BY_CALLERS, AT_A_TIME as u64),
+                of(TRIGGER, BY_TRIGGER, AT_A_TIME as u64),
+                of(DECIDE, MILLRUN, KEYS),
+                of(STUCK, ALONE, records),
+                of(STUCK, BESIDE_STUCK, records),
+                of(STUCK, MORE_MEMORY, records),
             ];
             Bars::load().unwrap().judge("topics", &rows).unwrap().len()
         };
-        assert_eq!(judged(10_000_000), 6);
-        assert_eq!(judged(200_000), 5);
+        assert_eq!(judged(10_000_000), 10);
+        assert_eq!(judged(200_000), 8);
     }
 }

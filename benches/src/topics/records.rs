@@ -16,12 +16,12 @@ pub(super) const RECORDS: DurableTopic<String> = Topic::named("bench.records")
 
 /// What a record's payload has on disk.
 pub(super) const BODY_BYTES: usize = 100;
-/// What MessagePack says before a text of this size.
-const TEXT_HEAD_BYTES: usize = 2;
+/// What a payload and MessagePack say before a text of this size.
+const TEXT_HEAD_BYTES: usize = 3;
 /// A record begins with its number, in as many digits.
 const DIGITS: usize = 20;
-/// Keys of records.
-const KEYS: u64 = 1_024;
+/// Keys of records, but where each has a key of its own.
+pub(super) const KEYS: u64 = 1_024;
 
 /// A runtime with the topic, and its store in this folder.
 pub(super) async fn open(folder: &Path) -> Result<(Runtime, DurableTopicHandle<String>), BenchError> {

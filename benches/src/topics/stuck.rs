@@ -1,81 +1,82 @@
-//! A reader that has a page in hand and does not read on: what does it cost those that publish and read meanwhile?
+//! A subscription whose consumer has a record in hand and does not answer: what does it cost those that publish and read
+//! meanwhile?
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrun::topics::{ReadFrom, TopicReader};
 
 use super::apart::Apart;
-use super::publishing::publish;
-use super::records::{open, wrong};
+use super::publishing::publish_all;
+use super::records::{KEYS, open, wrong};
 use crate::http::Summary;
 use crate::scale::{failed, unless_stopped};
 use crate::{BenchError, resident_bytes, store_in, workers};
 
-/// The record behind which nothing comes.
-const END: &str = "end";
+/// Its lease does not end.
+const LEASE: Duration = Duration::from_secs(3_600);
+/// So many records of the stuck subscription are looked at in the end.
+const LOOKED_AT: u64 = 1_024;
 
-/// Publishes for so long in a store of its own, with a reader that keeps up, and with one that does not read on if
-/// `is_beside_a_stuck_one`. The memory is that of this process at the end.
+/// Publishes so many records in a store of its own, with a reader that keeps up, and with a subscription that is stuck if
+/// `is_beside_a_stuck_one`: until the reader has had all. The memory is that of this process then.
 pub(super) fn publish_beside(
     is_beside_a_stuck_one: bool,
     folder: &Path,
-    lasts: Duration,
+    records: u64,
     threads: usize,
 ) -> Result<Apart, BenchError> {
     let store = store_in(folder)?;
     workers(threads)?.block_on(async {
         let (runtime, topic) = open(store.path()).await?;
         let keeping_up = topic.read(ReadFrom::Beginning).await.map_err(failed)?;
-        let keeping_up = tokio::spawn(read_to_the_end(keeping_up, 0));
+        let keeping_up = tokio::spawn(read_all(keeping_up, records + 1));
+        // There has to be a record for it to take in hand.
+        publish_all(&topic, 1, 1).await?;
         let mut stuck = None;
         if is_beside_a_stuck_one {
-            stuck = Some(topic.read(ReadFrom::Beginning).await.map_err(failed)?);
+            let subscription = topic.subscribe("stuck").lease(LEASE).await.map_err(failed)?;
+            let delivery = subscription.next().await.map_err(failed)?;
+            stuck = Some((subscription, delivery));
         }
-        // There has to be a page for it to take in hand.
-        publish(&topic, lasts / 8, Duration::ZERO).await?;
-        if let Some(stuck) = &mut stuck {
-            stuck.next().await.map_err(failed)?;
-        }
-        let sample = publish(&topic, lasts, lasts / 8).await?;
-        let last = topic.publish(&END.to_owned()).await.map_err(failed)?;
-        let last = last.sequence().get();
-        let read = unless_stopped(&runtime, keeping_up).await?.map_err(failed)??;
+        let started = Instant::now();
+        publish_all(&topic, records, KEYS).await?;
+        unless_stopped(&runtime, keeping_up).await?.map_err(failed)??;
+        let took = started.elapsed();
         let resident_bytes = resident_bytes().unwrap_or(0);
-        if read != last {
-            return Err(wrong(format!("{read} of {last} records came")));
-        }
-        // It was not forgotten: all that it had left is still there.
-        if let Some(stuck) = stuck {
-            let read = unless_stopped(&runtime, read_to_the_end(stuck, 1)).await??;
-            if read != last {
-                return Err(wrong(format!(
-                    "{read} of {last} records came to the one that was stuck"
-                )));
+        // It was not forgotten: what it had left is still there.
+        if let Some((subscription, delivery)) = stuck {
+            delivery.ack().map_err(failed)?;
+            for place in 2..=LOOKED_AT.min(records) {
+                let next = unless_stopped(&runtime, subscription.next()).await?;
+                let delivery = next.map_err(failed)?;
+                let sequence = delivery.record().token().sequence().get();
+                if sequence != place {
+                    return Err(wrong(format!("record {sequence} came in place of {place}")));
+                }
+                delivery.ack().map_err(failed)?;
             }
         }
         drop(topic);
         runtime.shutdown().await.map_err(failed)?;
         Ok(Apart {
-            summary: Summary::from(&sample),
+            summary: Summary {
+                per_s: records as f64 / took.as_secs_f64(),
+                ..Summary::default()
+            },
             resident_bytes,
         })
     })
 }
 
-/// How many records there are up to the last, with the `read` that the reader has given.
-async fn read_to_the_end(mut reader: TopicReader<String>, mut read: u64) -> Result<u64, BenchError> {
-    loop {
+/// Reads so many records, which must follow each other.
+async fn read_all(mut reader: TopicReader<String>, records: u64) -> Result<(), BenchError> {
+    for place in 1..=records {
         let record = reader.next().await.map_err(failed)?;
-        read += 1;
-        if record.token().sequence().get() != read {
-            return Err(wrong(format!(
-                "record {} came in place of {read}",
-                record.token().sequence()
-            )));
-        }
-        if record.payload() == END {
-            return Ok(read);
+        let sequence = record.token().sequence().get();
+        if sequence != place {
+            return Err(wrong(format!("record {sequence} came in place of {place}")));
         }
     }
+    Ok(())
 }
