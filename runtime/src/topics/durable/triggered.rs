@@ -29,7 +29,7 @@ use crate::mail::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many records are started or signalled at once.
-pub(super) const AT_ONCE_MAX: usize = 128;
+pub(super) const AT_ONCE_MAX: usize = 1_024;
 /// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
 pub(super) const DELIVERIES_MAX: u32 = 10;
 /// The first pause before a record is tried again, and the longest.
