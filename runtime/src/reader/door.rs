@@ -252,15 +252,18 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks for records of a topic that stand on disk; as [`outcome`](Self::outcome).
-    pub(crate) async fn topic_page(
+    /// Asks for records of a topic that stand on disk, and gives where the answer comes; waits for room. `None` if the
+    /// runtime has stopped.
+    pub(crate) async fn ask_topic_page(
         &self,
         topic: TopicNumber,
         after: Sequence,
         bytes_max: usize,
-    ) -> Option<Result<TopicPage, ReadError>> {
-        self.ask(|reply| ReadRequest::TopicPage(topic, after, bytes_max, reply))
-            .await
+    ) -> Option<oneshot::Receiver<Result<TopicPage, ReadError>>> {
+        let (reply, answer) = oneshot::channel();
+        let request = ReadRequest::TopicPage(topic, after, bytes_max, reply);
+        self.lanes.requests().push(request).await.ok()?;
+        Some(answer)
     }
 
     /// The same for observers; as [`describe`](Self::describe).

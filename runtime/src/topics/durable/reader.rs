@@ -24,6 +24,7 @@ use millrun_persistence::{
 };
 use millrun_workflow::Payload;
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 
 use super::declared::KnownTopic;
 use super::record::DurableRecord;
@@ -119,6 +120,8 @@ pub struct TopicReader<T> {
     /// Of the page in hand: the records of the chunk that is being read, and the chunks behind it.
     records: Option<TopicRecords>,
     chunks: std::vec::IntoIter<TopicChunk>,
+    /// The page that a lane reads: a call that is dropped leaves it to the next one.
+    asked: Option<oneshot::Receiver<Result<TopicPage, ReadError>>>,
     /// What is to be told before them.
     dropped: u64,
     /// Records that were appended before are passed over, up to the first that was not.
@@ -219,6 +222,7 @@ impl<T> TopicReader<T> {
             after,
             records: None,
             chunks: Vec::new().into_iter(),
+            asked: None,
             dropped: 0,
             not_before: None,
             payload: PhantomData,
@@ -335,6 +339,11 @@ impl<T> TopicReader<T> {
         let bytes_max = inner.shared.config.topic_page_bytes_max;
         let (topic, after) = (self.known.number, self.after);
         loop {
+            if let Some(asked) = &mut self.asked {
+                let answer = inner.lane_answer(async { asked.await.ok() }).await;
+                self.asked = None;
+                return self.take_page(answer?).map(|()| true);
+            }
             let Some(news) = inner.shared.durable.news() else {
                 return Err(inner.stop_cause().into());
             };
@@ -344,9 +353,10 @@ impl<T> TopicReader<T> {
                 Ok(LatestRecords::Page(page)) => Ok(page),
                 Ok(LatestRecords::Ask) => {
                     drop(waiting);
-                    let read = inner.shared.reader.topic_page(topic, after, bytes_max);
-                    let page = inner.lane_answer(read).await?;
-                    return self.take_page(page).map(|()| true);
+                    let asked = inner.shared.reader.ask_topic_page(topic, after, bytes_max);
+                    let asked = inner.stop.unless_over(Box::pin(asked)).await.flatten();
+                    self.asked = Some(asked.ok_or_else(|| inner.stop_cause())?);
+                    continue;
                 }
                 Err(error) => Err(inner.stopped_by(error)?),
             };
