@@ -168,6 +168,12 @@ impl Problem {
                 Some("--token-file PATH, or MILLRUN_TOKEN in the environment".to_owned())
             }
             "host" => Some("--url with a loopback name, or --socket".to_owned()),
+            "no-topic" => Some("millrun topics".to_owned()),
+            "not-durable" => of_instance("tail --topic"),
+            "record-token" | "other-store" | "other-topic" | "record-not-yet" => {
+                Some("--from beginning, now, last:20, or a time such as 2h".to_owned())
+            }
+            "topic-full" => Some("millrun topology".to_owned()),
             "too-many-live" => Some("millrun stats".to_owned()),
             "damaged" => Some("millrun salvage".to_owned()),
             "stopped" | "stopping" => Some("millrun serve".to_owned()),

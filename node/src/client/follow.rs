@@ -85,19 +85,19 @@ pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
-struct SentEvent {
-    kind: String,
-    data: String,
+pub(super) struct SentEvent {
+    pub(super) kind: String,
+    pub(super) data: String,
 }
 
 /// What has come of a stream, and is no whole event yet.
 #[derive(Debug, Default)]
-struct Events {
+pub(super) struct Events {
     bytes: Vec<u8>,
 }
 
 impl Events {
-    fn take(&mut self, bytes: Bytes) -> Result<(), ClientError> {
+    pub(super) fn take(&mut self, bytes: Bytes) -> Result<(), ClientError> {
         self.bytes.extend_from_slice(&bytes);
         if self.bytes.len() > EVENT_BYTES_MAX {
             return Err(ClientError::TooLarge(EVENT_BYTES_MAX));
@@ -106,7 +106,7 @@ impl Events {
     }
 
     /// The next event that is whole; comments are passed over.
-    fn next(&mut self) -> Result<Option<SentEvent>, ClientError> {
+    pub(super) fn next(&mut self) -> Result<Option<SentEvent>, ClientError> {
         while let Some(end) = self.bytes.windows(2).position(|two| two == b"\n\n") {
             let rest = self.bytes.split_off(end + 2);
             let block = std::mem::replace(&mut self.bytes, rest);

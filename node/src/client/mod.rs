@@ -16,9 +16,11 @@ mod moment;
 mod options;
 mod place;
 mod raw;
+mod records;
 mod show;
 mod time;
 mod top;
+mod topics;
 mod upkeep;
 mod wire;
 
@@ -74,6 +76,10 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Top(options) => top::top(options).await,
         ClientCommand::Parts(of) => program("parts", of, show::parts).await,
         ClientCommand::Topology(of) => program("topology", of, show::fields).await,
+        ClientCommand::Topics(of) => topics::topics(of).await,
+        ClientCommand::Subscriptions(options) => topics::subscriptions(options).await,
+        ClientCommand::Records(options) => records::records(options).await,
+        ClientCommand::Publish(options) => topics::publish(options).await,
         ClientCommand::Catalogue(of) => program("catalogue", of, show::catalogue).await,
         ClientCommand::Call(options) => call(options).await,
         ClientCommand::Counts(of) => inspect::counts(of).await,
@@ -165,16 +171,23 @@ async fn pages(
         };
         let answer = Raw::parse(&client.ask(ask).await?)?;
         items.extend(answer.list_of(items_of));
-        let next = answer.text_of("next");
-        let mut linked = next.trim_start_matches('?').split('&');
-        let Some(behind) = linked.find_map(|parameter| parameter.strip_prefix("after=")) else {
+        after = next_after(&answer)?;
+        if after.is_none() {
             return Ok((items, false));
-        };
-        let behind = percent_encoding::percent_decode_str(behind).decode_utf8();
-        let behind =
-            behind.map_err(|_| ClientError::Answer("the link to the next page is wrong".to_owned()))?;
-        after = Some(behind.into_owned());
+        }
     }
+}
+
+/// Behind what the next page begins, if there is one.
+fn next_after(page: &Raw) -> Result<Option<String>, ClientError> {
+    let next = page.text_of("next");
+    let mut linked = next.trim_start_matches('?').split('&');
+    let Some(behind) = linked.find_map(|parameter| parameter.strip_prefix("after=")) else {
+        return Ok(None);
+    };
+    let behind = percent_encoding::percent_decode_str(behind).decode_utf8();
+    let behind = behind.map_err(|_| ClientError::Answer("the link to the next page is wrong".to_owned()))?;
+    Ok(Some(behind.into_owned()))
 }
 
 /// Writes the items of a list.

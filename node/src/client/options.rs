@@ -122,7 +122,7 @@ pub(crate) struct Tail {
     /// Another run, by its 32 digits.
     #[arg(long, conflicts_with = "id")]
     pub(crate) run: Option<String>,
-    /// A topic that the program exposes (see `millrun call topics`), until Ctrl-C.
+    /// A topic that the program exposes (see `millrun topics`), until Ctrl-C.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "run"])]
     pub(crate) topic: Option<String>,
     /// What becomes of all runs, until Ctrl-C: those that start, end, are parked and resumed.
@@ -256,6 +256,70 @@ pub(crate) struct Signal {
     pub(crate) request: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Publish {
+    /// The topic: see `millrun topics`.
+    pub(crate) topic: String,
+    /// The value in JSON; - reads standard input.
+    #[arg(default_value = "null")]
+    pub(crate) value: String,
+    /// Its key: records of one key keep their order.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Its id: published again under it, a durable topic has it once.
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// The whole that it belongs to.
+    #[arg(long)]
+    pub(crate) correlation: Option<String>,
+    /// The format of its payload, for those who read it.
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Records {
+    /// The durable topic: see `millrun topics`.
+    pub(crate) topic: String,
+    /// Where to begin: beginning (unless this is said), now, last:20 for the last 20, a time (2h for so long ago,
+    /// 2026-11-25, or 2026-11-25T05:30:00 in UTC), or the token of a record, behind which it goes on.
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) from: Option<String>,
+    /// Those with this key alone.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Also those that come, as they become durable, until Ctrl-C.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// How many, at most; 100 unless this is said, and no bound with --follow.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Subscriptions {
+    /// The durable topic: see `millrun topics`.
+    pub(crate) topic: String,
+    /// How many, at most.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) limit: u64,
+    /// Those behind this name.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
 /// What a program that runs is asked.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
@@ -299,6 +363,14 @@ pub(crate) enum ClientCommand {
     Top(Top),
     /// Print the topics and subscriptions of the broker.
     Topology(OfProgram),
+    /// List the topics: what is kept of the durable ones, and what was published to those in memory.
+    Topics(OfProgram),
+    /// Print records of a durable topic, and with --follow those that come.
+    Records(Records),
+    /// Publish to a topic, and print where the record is.
+    Publish(Publish),
+    /// List the durable subscriptions of a topic, and how far behind each is.
+    Subscriptions(Subscriptions),
     /// Print what is registered: workflows, activities, task queues, topics.
     Catalogue(OfProgram),
     /// Print how many runs there are, by workflow and by what they do.

@@ -70,10 +70,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<Outcome, Box<dyn Error>
         .configure(|config| interrupt::allow(config, settings.stop_within_s.value))
         .start()
         .await?;
-    let ended = match listen(&runtime, &settings).await {
-        Ok(servings) => serve(&runtime, &settings, servings).await,
-        Err(error) => Err(error),
-    };
+    let ended = begin(&runtime, &settings).await;
     // What was acknowledged is in the store, however this goes.
     let stopped = runtime.shutdown().await;
     ended?;
@@ -81,6 +78,15 @@ pub(crate) async fn run(options: ServeOptions) -> Result<Outcome, Box<dyn Error>
     stopped?;
     note("stopped; the same command goes on where this one stopped");
     Ok(Outcome::Complete)
+}
+
+/// Serves the runtime, and has the orders of its topic started meanwhile.
+async fn begin(runtime: &Runtime, settings: &Settings) -> Result<(), Box<dyn Error>> {
+    let trigger = sample::trigger(runtime).await?;
+    let servings = listen(runtime, settings).await?;
+    serve(runtime, settings, servings).await?;
+    drop(trigger);
+    Ok(())
 }
 
 /// Listens at the address, and at the socket if that is wanted.

@@ -1,21 +1,24 @@
 //! The demo workflows of `serve`: something to see, to signal, to kill and to find again.
 //!
 //! ```text
-//!   every 10 s  sample-order ── reserve (fails twice, backs off) ── "paid", or 10 minutes ── child ── told on sample.sent
-//!                                                                                    sample-shipment: a timer, a label
+//!   every 10 s  a record of sample.ordered, a durable topic ──► its trigger starts sample-order, under the record's key
+//!               sample-order ── reserve (fails twice, backs off) ── "paid", or 10 minutes ── child ── told on sample.sent
+//!                                                                               sample-shipment: a timer, a label
 //!   once        sample-stuck ── its code panics: parked, and says why
 //! ```
 //!
 //! They are registered whether they are started or not, so that those of an earlier process go on.
 
+use std::error::Error;
 use std::time::{Duration, SystemTime};
 
+use millrun::topics::DurableTrigger;
 use millrun::workflow::Either;
 use millrun::{
-    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, RuntimeBuilder, Signal,
-    StartError, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, Query, Retry, Runtime, RuntimeBuilder, Signal,
+    Topic, Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_http::{Console, ExposeError};
+use millrun_http::Console;
 use serde::{Deserialize, Serialize};
 
 const ORDER: Workflow<Order, String> = Workflow::named("sample-order");
@@ -24,6 +27,7 @@ const STUCK: Workflow<(), ()> = Workflow::named("sample-stuck");
 const PAID: Signal<Payment> = Signal::named("paid");
 const STATUS: Query<String, (), String> = Query::named("status");
 const SENT: Topic<String> = Topic::named("sample.sent");
+const ORDERED: DurableTopic<Order> = Topic::named("sample.ordered").durable();
 const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
 const LABEL: Activity<String, String> = Activity::named("sample-label");
 
@@ -58,21 +62,39 @@ pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(RESERVE, reserve)
         .register(LABEL, label)
         .topic(SENT)
+        .durable_topic(ORDERED)
 }
 
-/// Has the console show what the workflows publish.
+/// Has the console show what is ordered, and what the workflows publish.
 ///
 /// # Errors
-/// When the topic has another type in the program.
-pub(super) fn expose(console: Console) -> Result<Console, ExposeError> {
-    console.expose(SENT)
+/// When a topic has another type in the program.
+pub(super) fn expose(console: Console) -> Result<Console, Box<dyn Error>> {
+    Ok(console.expose(SENT)?.expose_durable(ORDERED)?)
 }
 
-/// Starts an order every ten seconds, until it is dropped or the runtime has stopped.
+/// Starts an order for each record of the topic of orders, as long as the trigger is there: under its key, or one of its own.
 ///
 /// # Errors
-/// When a start is refused.
-pub(super) async fn start(runtime: &Runtime) -> Result<(), StartError> {
+/// When the trigger cannot be had.
+pub(super) async fn trigger(runtime: &Runtime) -> Result<DurableTrigger, Box<dyn Error>> {
+    let ordered = runtime.durable_topic(ORDERED)?;
+    let trigger = ordered.trigger("sample-orders").start(ORDER, |record| {
+        let id = match record.key() {
+            Some(key) => key.to_owned(),
+            None => format!("sample-order-{}", record.token()),
+        };
+        (id, record.payload().clone())
+    });
+    Ok(trigger.await?)
+}
+
+/// Publishes an order every ten seconds, until it is dropped or the runtime has stopped.
+///
+/// # Errors
+/// When a publish or a start is refused.
+pub(super) async fn start(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
+    let ordered = runtime.durable_topic(ORDERED)?;
     runtime.start(STUCK, STUCK_ID, ()).await?;
     loop {
         let seconds = SystemTime::UNIX_EPOCH
@@ -84,8 +106,9 @@ pub(super) async fn start(runtime: &Runtime) -> Result<(), StartError> {
             customer: customer.to_owned(),
             cents: 1_000 + turn % 100 * 100,
         };
-        let started = runtime.start(ORDER, &format!("sample-order-{turn}"), order);
-        started.on_conflict(OnConflict::Attach).await?;
+        // Started again within these seconds, the program publishes it once.
+        let id = format!("sample-order-{turn}");
+        ordered.publish(&order).key(&id).id(&id).await?;
         tokio::time::sleep(EVERY).await;
     }
 }

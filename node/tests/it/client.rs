@@ -275,3 +275,140 @@ fn a_topic_is_tailed_and_a_signal_sent_twice_is_recorded_once() {
             .contains("no topic")
     );
 }
+
+#[test]
+fn a_durable_topic_is_published_to_read_and_followed_and_its_subscriptions_told() {
+    let program = program();
+    let publish = |customer: &str, id: &str| {
+        let order = format!(r#"{{"customer":"{customer}","cents":5}}"#);
+        let line = ["publish", "sample.ordered", &order, "--key", customer, "--id", id];
+        program.folder.run(&line).expect(0).out
+    };
+    let first = publish("ada", "1");
+    let [sequence, token] = first.split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("its number and its token: {first}");
+    };
+    assert_eq!((sequence, token.len()), ("1", 28));
+    assert!(publish("ada", "1").contains("published before"), "it has its id");
+    let again = ["publish", "sample.ordered", "-", "--key", "grace", "--json"];
+    let order = br#"{"customer":"grace","cents":18446744073709551615}"#;
+    let again = program.folder.run_with_input(&again, order).expect(0).out;
+    assert!(
+        again.contains(r#""sequence":2"#) && again.contains(r#""is_repeat":false"#),
+        "{again}"
+    );
+    publish("alan", "3");
+
+    let topics = program.run("topics").expect(0).out;
+    for expected in ["sample.ordered  3", "168 h 0 min", "sample.sent"] {
+        assert!(topics.contains(expected), "{expected} is not in\n{topics}");
+    }
+    let told = program.json("topics --json");
+    assert_eq!(told["durable"][0]["last"], 3);
+    assert!(told["durable"][0]["first_at_us"].is_u64());
+
+    let behind = format!("records sample.ordered --from {token}");
+    for (line, keys) in [
+        ("records sample.ordered", vec!["ada", "grace", "alan"]),
+        (
+            "records sample.ordered --from beginning --limit 2",
+            vec!["ada", "grace"],
+        ),
+        ("records sample.ordered --from last:1", vec!["alan"]),
+        ("records sample.ordered --from now", vec![]),
+        ("records sample.ordered --from 2h --key grace", vec!["grace"]),
+        ("records sample.ordered --from 2001-01-01 --limit 1", vec!["ada"]),
+        (
+            "records sample.ordered --follow --limit 3",
+            vec!["ada", "grace", "alan"],
+        ),
+        (
+            "records sample.ordered --follow --key alan --limit 1",
+            vec!["alan"],
+        ),
+        (&behind, vec!["grace", "alan"]),
+    ] {
+        let lines = program.run(&format!("{line} --jsonl")).expect(0).out;
+        let read: Vec<_> = lines
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["key"].clone())
+            .collect();
+        assert_eq!(read, keys, "{line}");
+    }
+    let shown = program.run("records sample.ordered").expect(0).out;
+    assert!(
+        shown.contains(token) && shown.contains("18446744073709551615"),
+        "{shown}"
+    );
+    let some = program.run("records sample.ordered --limit 1").expect(0);
+    assert!(
+        some.err.contains(&format!("the next: --from {token}")),
+        "{some:#?}"
+    );
+    let mut followed = program.folder.start(&[
+        "records",
+        "sample.ordered",
+        "--from",
+        "now",
+        "--follow",
+        "--limit",
+        "1",
+    ]);
+    let mut number = 4;
+    while !followed.has_ended() {
+        publish("barbara", &number.to_string());
+        number += 1;
+    }
+    let followed = followed.ended().expect(0).out;
+    assert!(followed.contains("barbara"), "{followed}");
+
+    // Each has started an order, through the trigger of the program.
+    for id in ["ada", "grace", "alan"] {
+        while !program.run("list").expect(0).out.contains(id) {}
+    }
+    let subscriptions = loop {
+        let told = program.json("subscriptions sample.ordered --json");
+        if told[0]["lag"] == 0 {
+            break told;
+        }
+    };
+    assert_eq!(
+        (&subscriptions[0]["name"], &subscriptions[0]["is_open"]),
+        (&"sample-orders".into(), &true.into())
+    );
+    let shown = program.run("subscriptions sample.ordered").expect(0).out;
+    assert!(shown.contains("sample-orders  yes   0"), "{shown}");
+}
+
+#[test]
+fn what_cannot_be_done_with_topics_says_what_to_try() {
+    let program = program();
+    for (line, code, expected) in [
+        ("records nothing", 1, "try: millrun topics"),
+        ("publish nothing 1", 1, "try: millrun topics"),
+        ("subscriptions nothing", 1, "try: millrun topics"),
+        ("records sample.sent", 1, "try: millrun tail --topic sample.sent"),
+        (
+            "records sample.sent --follow",
+            1,
+            "try: millrun tail --topic sample.sent",
+        ),
+        (
+            "records sample.ordered --from yesterday",
+            1,
+            "try: --from beginning",
+        ),
+        (
+            "records sample.ordered --from yesterday --follow",
+            1,
+            "try: --from beginning",
+        ),
+        ("publish sample.ordered {", 2, "is no JSON"),
+        ("publish sample.ordered 7", 1, "cannot be encoded"),
+        ("records sample.ordered --limit 0", 2, "--limit"),
+        ("topics --store other.redb", 4, "there is no store"),
+    ] {
+        let refused = program.run(line).expect(code);
+        assert!(refused.err.contains(expected), "{line}: {refused:#?}");
+    }
+}

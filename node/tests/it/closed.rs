@@ -102,6 +102,10 @@ fn what_needs_a_program_says_so_and_leaves_the_file_alone() {
         "tail ship-1",
         "stats",
         "catalogue",
+        "topics",
+        "records sample.ordered",
+        "subscriptions sample.ordered",
+        "publish sample.ordered 7",
         "call export_store --body {\"name\":\"x\"}",
     ] {
         let refused = run(&folder, line).expect(4);
