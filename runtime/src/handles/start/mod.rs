@@ -621,5 +621,5 @@ async fn ask<T, E: From<crate::StopCause>>(
     answer: oneshot::Receiver<Result<T, E>>,
 ) -> Result<T, E> {
     let door = inner.doors.of(id.partition());
-    inner.ask_at(door, request, answer).await
+    inner.ask_in_little_memory(door, request, answer).await
 }

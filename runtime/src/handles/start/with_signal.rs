@@ -105,7 +105,11 @@ impl<'a, H> StartWithSignal<'a, H> {
             };
             let message = Request::StartWith(Box::new(StartWith { start, with }));
             let started = ask(inner, &id, message, answer).await?;
-            let run = inner.checked(started, workflow, on_conflict).await?;
+            // What seldom has to wait has a box of its own: this future is small without it.
+            let run = match started.is_checked {
+                true => started.run,
+                false => Box::pin(inner.checked(started, workflow, on_conflict)).await?,
+            };
             match inner.answered(taken).await {
                 Ok(()) => return Ok(handle_of(inner, id, run, Some(end), handle)),
                 Err(RunError::Finished | RunError::NotFound) => {
@@ -127,7 +131,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                             request,
                             is_by_name,
                         };
-                        found.tell(signal).await?;
+                        Box::pin(found.tell(signal)).await?;
                         return Ok(handle_of(inner, id, run, Some(end), handle));
                     }
                     // It ended before the signal came to it: there is room for another.

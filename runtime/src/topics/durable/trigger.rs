@@ -227,7 +227,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
                     Ok(run) => run,
                     Err(error) => return TriggerOutcome::Never(error.to_string()),
                 };
-                let (cause, request) = (asked.stems.cause.map(Box::new), Some(asked.request.into()));
+                let request = Some(asked.request().into());
+                let cause = asked.stems.cause.map(Box::new);
                 match run.send_signal(signal, asked.value, cause, request).await {
                     Ok(()) => TriggerOutcome::Done,
                     Err(error) => TriggerOutcome::of_signal(&runtime, error),
@@ -262,9 +263,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         };
         self.open(make, move |runtime, asked: Triggered<(I, V)>| {
             Box::pin(async move {
+                let request = asked.request();
                 let (input, value) = asked.value;
                 let start = with_provenance(runtime.start(workflow, &asked.id, input), asked.stems);
-                match start.with_signal_as(signal, &asked.request, value).await {
+                match start.with_signal_as(signal, &request, value).await {
                     Ok(_) => TriggerOutcome::Done,
                     Err(error) => TriggerOutcome::of_both(&runtime, error),
                 }

@@ -10,21 +10,24 @@
 //! A record counts against [`AT_ONCE_MAX`] until its acknowledgement is kept, so that a crash brings back no more
 //! than that many whose effect is there already.
 
-use std::future::poll_fn;
+use std::collections::VecDeque;
+use std::future::{poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use millrun_core::panic_message;
 use serde::de::DeserializeOwned;
 
 use super::record::DurableRecord;
 use super::subscription::{DurableSubscription, RecordDelivery, SubscriptionLost, SubscriptionReadError};
+use super::token::RecordToken;
 use crate::mail::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
@@ -52,9 +55,9 @@ impl TriggerTally {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(lost);
     }
 
-    fn refuse(&self, record: &str, error: &str) {
+    fn refuse(&self, record: RecordToken, error: &str) {
         tracing::warn!(
-            record,
+            %record,
             error,
             "a record of a durable topic could not be handed to its instance"
         );
@@ -118,10 +121,17 @@ impl TriggerOutcome {
 /// What is asked for because of one record.
 pub(super) struct Triggered<V> {
     pub(super) id: String,
-    /// Names the signal: it is the same for each delivery of the record.
-    pub(super) request: String,
     pub(super) value: V,
     pub(super) stems: Provenance,
+    trigger: Arc<str>,
+    token: RecordToken,
+}
+
+impl<V> Triggered<V> {
+    /// Names the signal: it is the same for each delivery of the record.
+    pub(super) fn request(&self) -> String {
+        format!("{}/{}", self.trigger, self.token)
+    }
 }
 
 /// A delivery that is given back where it is not answered, as when the trigger is dropped.
@@ -142,10 +152,40 @@ impl<T> Drop for RecordAtWork<T> {
     }
 }
 
+/// An attempt for one record. Written out, and small: a trigger has a thousand of them.
+struct Attempt<T> {
+    record: Option<RecordAtWork<T>>,
+    attempt: BoxFuture<'static, TriggerOutcome>,
+}
+
+// Nothing of it is pinned but what is in the box.
+impl<T> Unpin for Attempt<T> {}
+
+impl<T> Future for Attempt<T> {
+    type Output = (Option<RecordAtWork<T>>, TriggerOutcome);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let attempt = self.attempt.as_mut();
+        let outcome = match catch_unwind(AssertUnwindSafe(|| attempt.poll(cx))) {
+            Ok(polled) => std::task::ready!(polled),
+            Err(panic) => TriggerOutcome::Never(panic_message(panic)),
+        };
+        Poll::Ready((self.record.take(), outcome))
+    }
+}
+
 /// The pause before the next attempt, after as many as this.
 fn pause_after(attempts: u32) -> Duration {
     let (first, longest) = PAUSES;
     first.saturating_mul(1 << attempts.min(16)).min(longest)
+}
+
+/// What a trigger goes on with.
+enum Told<T> {
+    Tried(Option<RecordAtWork<T>>, TriggerOutcome),
+    /// All answers up to this version are kept.
+    Kept(Result<u64, SubscriptionLost>),
+    Next(Result<RecordDelivery<T>, SubscriptionReadError>),
 }
 
 pub(super) async fn work<T, V, F, D>(
@@ -157,48 +197,58 @@ pub(super) async fn work<T, V, F, D>(
     deliver: D,
 ) where
     T: DeserializeOwned + Send + Sync + 'static,
-    V: Send,
+    V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V) + Sync,
     D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome> + Sync,
 {
-    enum Told<T> {
-        Ended(Result<(), SubscriptionLost>),
-        Next(Result<RecordDelivery<T>, SubscriptionReadError>),
-    }
-
-    let mut working = FuturesUnordered::new();
+    let name: Arc<str> = name.into();
+    let mut trying = FuturesUnordered::new();
+    // The versions of answers that are not kept, in order; they count as long as those that are tried.
+    let mut answered: VecDeque<u64> = VecDeque::new();
+    let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let mut next = Box::pin(subscription.next());
     loop {
+        if let (None, Some(first)) = (&keeping, answered.front()) {
+            keeping = Some(Box::pin(subscription.kept(*first)));
+        }
         let told = poll_fn(|cx| {
-            if let Poll::Ready(Some(ended)) = working.poll_next_unpin(cx) {
-                return Poll::Ready(Told::Ended(ended));
+            if let Poll::Ready(Some((record, outcome))) = trying.poll_next_unpin(cx) {
+                return Poll::Ready(Told::Tried(record, outcome));
             }
-            match working.len() < AT_ONCE_MAX {
+            if let Some(keeping) = &mut keeping
+                && let Poll::Ready(kept) = keeping.as_mut().poll(cx)
+            {
+                return Poll::Ready(Told::Kept(kept));
+            }
+            match trying.len() + answered.len() < AT_ONCE_MAX {
                 true => next.as_mut().poll(cx).map(Told::Next),
                 false => Poll::Pending,
             }
         });
         let lost = match told.await {
-            Told::Ended(Ok(())) => continue,
-            Told::Ended(Err(lost)) | Told::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
+            Told::Tried(_, TriggerOutcome::Stopped(cause)) => cause.into(),
+            Told::Tried(record, outcome) => {
+                answered.extend(record.and_then(|record| answer(&tally, record, outcome)));
+                continue;
+            }
+            Told::Kept(Ok(kept)) => {
+                keeping = None;
+                let len = answered.partition_point(|version| *version <= kept);
+                answered.drain(..len);
+                continue;
+            }
+            Told::Kept(Err(lost)) | Told::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
             Told::Next(Err(SubscriptionReadError::Missed(missed))) => {
                 // Their count is in the status of the subscription.
-                tracing::warn!(subscription = name, error = %missed, "records are passed over");
+                tracing::warn!(subscription = &*name, error = %missed, "records are passed over");
                 next.set(subscription.next());
                 continue;
             }
             Told::Next(Ok(delivery)) => {
-                let (runtime, name, tally) = (&runtime, &name, &*tally);
-                let (make, deliver) = (&make, &deliver);
-                working.push(async move {
-                    let token = delivery.record().token();
-                    let one = one(runtime, name, tally, RecordAtWork(Some(delivery)), make, deliver);
-                    // The payload's own code may panic as it is dropped: it is answered then.
-                    let ended = AssertUnwindSafe(one).catch_unwind().await;
-                    ended.unwrap_or_else(|panic| {
-                        tally.refuse(&token.to_string(), &panic_message(panic));
-                        Ok(())
-                    })
+                let attempt = attempt(&runtime, &name, delivery.record(), &make, &deliver);
+                trying.push(Attempt {
+                    record: Some(RecordAtWork(Some(delivery))),
+                    attempt,
                 });
                 next.set(subscription.next());
                 continue;
@@ -208,64 +258,68 @@ pub(super) async fn work<T, V, F, D>(
     }
 }
 
-/// Handles one delivery, and waits until its answer is kept.
-async fn one<T, V, F, D>(
+/// Asks what becomes of one record.
+fn attempt<T, V, F, D>(
     runtime: &Runtime,
-    name: &str,
-    tally: &TriggerTally,
-    delivery: RecordAtWork<T>,
+    name: &Arc<str>,
+    record: &DurableRecord<T>,
     make: &F,
     deliver: &D,
-) -> Result<(), SubscriptionLost>
+) -> BoxFuture<'static, TriggerOutcome>
 where
+    V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V),
     D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome>,
 {
-    let Some(lent) = &delivery.0 else { return Ok(()) };
-    let (record, deliveries, postponed) = (lent.record(), lent.deliveries(), lent.postponed());
-    let (token, is_counted) = (record.token().to_string(), lent.is_counted());
     let stems = Provenance {
         cause: record.run_cause(),
         trace: record.trace().copied(),
     };
-    let outcome = match catch_unwind(AssertUnwindSafe(|| make(record))) {
-        Ok((id, value)) => {
-            let request = format!("{name}/{token}");
-            let triggered = Triggered {
-                id,
-                request,
-                value,
-                stems,
-            };
-            let attempt = async { deliver(runtime.clone(), triggered).await };
-            let attempt = AssertUnwindSafe(attempt).catch_unwind().await;
-            attempt.unwrap_or_else(|panic| TriggerOutcome::Never(panic_message(panic)))
-        }
-        Err(panic) => TriggerOutcome::Never(panic_message(panic)),
-    };
-    let answered = match outcome {
-        TriggerOutcome::Stopped(cause) => return Err(cause.into()),
-        TriggerOutcome::Later => {
+    let asked = catch_unwind(AssertUnwindSafe(|| {
+        let (id, value) = make(record);
+        let triggered = Triggered {
+            id,
+            value,
+            stems,
+            trigger: Arc::clone(name),
+            token: record.token(),
+        };
+        deliver(runtime.clone(), triggered)
+    }));
+    asked.unwrap_or_else(|panic| Box::pin(ready(TriggerOutcome::Never(panic_message(panic)))))
+}
+
+/// Answers one delivery: gives the version with which that is kept, if it is to be.
+fn answer<T>(tally: &TriggerTally, record: RecordAtWork<T>, outcome: TriggerOutcome) -> Option<u64> {
+    let lent = record.0.as_ref()?;
+    let (deliveries, postponed) = (lent.deliveries(), lent.postponed());
+    let (token, is_counted) = (lent.record().token(), lent.is_counted());
+    // The payload's own code may panic as it is dropped: it is answered then.
+    let answered = catch_unwind(AssertUnwindSafe(|| match outcome {
+        TriggerOutcome::Later | TriggerOutcome::Stopped(_) => {
             let pause = pause_after(postponed);
-            let _is_given_again = delivery.answer(|delivery| delivery.postpone(pause));
-            return Ok(());
+            let _is_given_again = record.answer(|delivery| delivery.postpone(pause));
+            None
         }
         TriggerOutcome::Done => {
             tally.handled.fetch_add(1, Ordering::Relaxed);
-            delivery.answer(RecordDelivery::ack)
+            record.answer(RecordDelivery::ack)
         }
         TriggerOutcome::Failed(error) if is_counted || deliveries < DELIVERIES_MAX => {
             let pause = pause_after(deliveries);
-            delivery.answer(|delivery| delivery.send_back(pause, &error))
+            record.answer(|delivery| delivery.send_back(pause, &error))
         }
         TriggerOutcome::Failed(error) | TriggerOutcome::Never(error) => {
-            tally.refuse(&token, &error);
-            delivery.answer(|delivery| delivery.give_up(&error))
+            tally.refuse(token, &error);
+            record.answer(|delivery| delivery.give_up(&error))
         }
-    };
+    }));
     match answered {
-        Some(Ok(saved)) => saved.await,
-        // Its lease has ended: it is given again, and has no second effect.
-        Some(Err(_)) | None => Ok(()),
+        // Where its lease has ended it is given again, and has no second effect.
+        Ok(answered) => answered?.ok().map(|saved| saved.version()),
+        Err(panic) => {
+            tally.refuse(token, &panic_message(panic));
+            None
+        }
     }
 }

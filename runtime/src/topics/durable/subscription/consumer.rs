@@ -64,6 +64,12 @@ impl<T> DurableSubscription<T> {
     pub fn status(&self) -> SubscriptionStatus {
         SubscriptionStatus::of_open(&self.shared)
     }
+
+    /// Waits until this version is kept, and gives the one that is.
+    pub(in crate::topics::durable) async fn kept(&self, version: u64) -> Result<u64, SubscriptionLost> {
+        self.shared.until_saved(version).await?;
+        Ok(self.shared.lock().saved)
+    }
 }
 
 impl<T: DeserializeOwned> DurableSubscription<T> {
@@ -76,9 +82,8 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
     /// Nothing is lost when the future is dropped.
     pub async fn next(&self) -> Result<RecordDelivery<T>, SubscriptionReadError> {
         loop {
+            // It is told of what changes from here on, before it looks.
             let mut changed = pin!(self.shared.changed.notified());
-            // Listed before it looks.
-            changed.as_mut().enable();
             let now = self.shared.inner.shared.host.now();
             let (leased, due, has_room, is_changed) = {
                 let mut state = self.shared.lock();

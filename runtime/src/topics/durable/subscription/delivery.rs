@@ -165,20 +165,39 @@ impl<T> RecordDelivery<T> {
             self.shared.changed.notify_waiters();
         }
         let (version, shared) = (version?, self.shared);
-        Ok(AckSaved(Box::pin(
-            async move { shared.until_saved(version).await },
-        )))
+        Ok(AckSaved {
+            shared,
+            version,
+            waiting: None,
+        })
     }
 }
 
 /// Completes when the journal holds an answer to a delivery; see [`RecordDelivery::ack`].
-pub struct AckSaved(BoxFuture<'static, Result<(), SubscriptionLost>>);
+pub struct AckSaved {
+    shared: Arc<SubscriptionShared>,
+    version: u64,
+    /// Made when it is polled first: most are dropped before.
+    waiting: Option<BoxFuture<'static, Result<(), SubscriptionLost>>>,
+}
+
+impl AckSaved {
+    /// The version with which the answer is kept.
+    pub(in crate::topics::durable) fn version(&self) -> u64 {
+        self.version
+    }
+}
 
 impl Future for AckSaved {
     type Output = Result<(), SubscriptionLost>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
+        let this = &mut *self;
+        let waiting = this.waiting.get_or_insert_with(|| {
+            let (shared, version) = (Arc::clone(&this.shared), this.version);
+            Box::pin(async move { shared.until_saved(version).await })
+        });
+        waiting.as_mut().poll(cx)
     }
 }
 

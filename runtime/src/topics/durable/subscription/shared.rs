@@ -192,9 +192,8 @@ impl SubscriptionShared {
     /// Waits until this version is kept.
     pub(super) async fn until_saved(&self, version: u64) -> Result<(), SubscriptionLost> {
         loop {
+            // It is told of what is kept from here on, before it looks.
             let mut saved = pin!(self.saved.notified());
-            // Listed before it looks.
-            saved.as_mut().enable();
             {
                 let state = self.lock();
                 if state.saved >= version {
