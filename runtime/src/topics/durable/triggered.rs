@@ -153,15 +153,15 @@ impl<T> Drop for RecordAtWork<T> {
 }
 
 /// An attempt for one record. Written out, and small: a trigger has a thousand of them.
-struct Attempt<T> {
+struct RecordAttempt<T> {
     record: Option<RecordAtWork<T>>,
     attempt: BoxFuture<'static, TriggerOutcome>,
 }
 
 // Nothing of it is pinned but what is in the box.
-impl<T> Unpin for Attempt<T> {}
+impl<T> Unpin for RecordAttempt<T> {}
 
-impl<T> Future for Attempt<T> {
+impl<T> Future for RecordAttempt<T> {
     type Output = (Option<RecordAtWork<T>>, TriggerOutcome);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -181,7 +181,7 @@ fn pause_after(attempts: u32) -> Duration {
 }
 
 /// What a trigger goes on with.
-enum Told<T> {
+enum TriggerNews<T> {
     Tried(Option<RecordAtWork<T>>, TriggerOutcome),
     /// All answers up to this version are kept.
     Kept(Result<u64, SubscriptionLost>),
@@ -213,40 +213,40 @@ pub(super) async fn work<T, V, F, D>(
         }
         let told = poll_fn(|cx| {
             if let Poll::Ready(Some((record, outcome))) = trying.poll_next_unpin(cx) {
-                return Poll::Ready(Told::Tried(record, outcome));
+                return Poll::Ready(TriggerNews::Tried(record, outcome));
             }
             if let Some(keeping) = &mut keeping
                 && let Poll::Ready(kept) = keeping.as_mut().poll(cx)
             {
-                return Poll::Ready(Told::Kept(kept));
+                return Poll::Ready(TriggerNews::Kept(kept));
             }
             match trying.len() + answered.len() < AT_ONCE_MAX {
-                true => next.as_mut().poll(cx).map(Told::Next),
+                true => next.as_mut().poll(cx).map(TriggerNews::Next),
                 false => Poll::Pending,
             }
         });
         let lost = match told.await {
-            Told::Tried(_, TriggerOutcome::Stopped(cause)) => cause.into(),
-            Told::Tried(record, outcome) => {
+            TriggerNews::Tried(_, TriggerOutcome::Stopped(cause)) => cause.into(),
+            TriggerNews::Tried(record, outcome) => {
                 answered.extend(record.and_then(|record| answer(&tally, record, outcome)));
                 continue;
             }
-            Told::Kept(Ok(kept)) => {
+            TriggerNews::Kept(Ok(kept)) => {
                 keeping = None;
                 let len = answered.partition_point(|version| *version <= kept);
                 answered.drain(..len);
                 continue;
             }
-            Told::Kept(Err(lost)) | Told::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
-            Told::Next(Err(SubscriptionReadError::Missed(missed))) => {
+            TriggerNews::Kept(Err(lost)) | TriggerNews::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
+            TriggerNews::Next(Err(SubscriptionReadError::Missed(missed))) => {
                 // Their count is in the status of the subscription.
                 tracing::warn!(subscription = &*name, error = %missed, "records are passed over");
                 next.set(subscription.next());
                 continue;
             }
-            Told::Next(Ok(delivery)) => {
+            TriggerNews::Next(Ok(delivery)) => {
                 let attempt = attempt(&runtime, &name, delivery.record(), &make, &deliver);
-                trying.push(Attempt {
+                trying.push(RecordAttempt {
                     record: Some(RecordAtWork(Some(delivery))),
                     attempt,
                 });
