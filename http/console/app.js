@@ -8,12 +8,13 @@ import { live } from './live.js';
 import { Overview } from './overview.js';
 import { Parts } from './parts.js';
 import { Queues } from './queues.js';
+import { Records } from './records.js';
 import { Run } from './run.js';
 import { Runs } from './runs.js';
 import { Tail } from './tail.js';
 import { trouble, ui } from './ui.js';
 
-const PARTS = { '': Overview, runs: Runs, instances: Run, run: Run, topics: Broker, queues: Queues, parts: Parts, bulk: Bulk };
+const PARTS = { '': Overview, runs: Runs, instances: Run, run: Run, topics: Broker, records: Records, queues: Queues, parts: Parts, bulk: Bulk };
 const LINKS = [['', 'Overview'], ['runs', 'Runs'], ['topics', 'Topics'], ['queues', 'Queues'], ['parts', 'Supervision']];
 
 let shown = null;
@@ -51,7 +52,7 @@ function go() {
 
 function head() {
   const at = first.split('/')[0];
-  const current = name => (at === name || (name === 'runs' && ['run', 'instances', 'bulk'].includes(at)) ? 'page' : nothing);
+  const current = name => (at === name || (name === 'runs' && ['run', 'instances', 'bulk'].includes(at)) || (name === 'topics' && at === 'records') ? 'page' : nothing);
   const state = live.error ? ['bad', 'no answer'] : live.stats ? ['good', 'live'] : ['', 'asking'];
   return html`<a class="brand" href="#/" title=${BASE.href}><span class="logo" aria-hidden="true">m</span> millrun</a>
     ${ui.role

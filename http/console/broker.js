@@ -1,8 +1,10 @@
-// The topics and subscriptions of the broker, and how they are connected.
+// The durable topics; the topics and subscriptions of the broker, and how they are connected.
 
 import { html, nothing } from './vendor/lit-html.js';
 import { get } from './api.js';
-import { count, span } from './format.js';
+import { ago, bytes, count, span } from './format.js';
+import { live } from './live.js';
+import { retention } from './records.js';
 import { link, Repeat, trouble, ui } from './ui.js';
 
 // Names of millrun's own, which carry tasks, reports and dead letters.
@@ -10,6 +12,8 @@ const own = name => /^(millrun\.|\$)/.test(name);
 
 // How many topics and subscriptions are shown; a program may have one for each of its users.
 const SHOWN = 100;
+// Durable topics are asked for when the size of their records has changed, and at least once in so many times.
+const ASK_EACH = 15;
 
 export class Broker {
   title = 'Topics';
@@ -20,9 +24,16 @@ export class Broker {
     this.filter = route.parameters.get('name') ?? '';
     this.repeat = new Repeat(2000, async () => {
       try {
-        const [told, { topics }] = await Promise.all([get('v1/topology'), get('v1/topics')]);
+        const size = live.stats?.journal.topic_bytes;
+        const isDue = !this.durable || size !== this.size || this.asked >= ASK_EACH;
+        const [told, topics] = await Promise.all([get('v1/topology'), isDue ? get('v1/topics') : null]);
         this.told = told;
-        this.exposed = new Set(topics.map(topic => topic.name));
+        this.asked = isDue ? 0 : this.asked + 1;
+        if (topics) {
+          this.size = size;
+          this.durable = topics.durable;
+          this.exposed = new Set(topics.topics.map(topic => topic.name));
+        }
         this.error = null;
       } catch (error) {
         this.error = error;
@@ -33,6 +44,22 @@ export class Broker {
 
   stop() {
     this.repeat.stop();
+  }
+
+  // The durable topics, if there are any.
+  kept(more) {
+    const durable = this.durable.filter(topic => topic.name.includes(this.filter));
+    if (!this.durable.length) return nothing;
+    return html`<section aria-labelledby="durable"><h2 id="durable">Durable <span class="quiet">${count(durable.length)}</span></h2>
+      ${durable.length
+        ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col" class="number">Records</th><th scope="col" class="number">Size</th><th scope="col">Latest</th><th scope="col">Kept</th><th scope="col" class="wide">Payload</th></tr></thead>
+          <tbody>${durable.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic"><a href=${link(['records', topic.name])}>${topic.name}</a></td>
+            <td data-of="Records" class="number">${count(topic.records)}</td>
+            <td data-of="Size" class="number">${bytes(topic.bytes)}</td>
+            <td data-of="Latest">${ago(topic.last_at_us)}</td>
+            <td data-of="Kept">${retention(topic.retention)}</td>
+            <td class="wide">${topic.payload ? html`<code>${topic.payload}</code>` : html`<span class="quiet">not exposed</span>`}</td></tr>`)}</tbody></table>${more(durable, 'durable topics')}`
+        : html`<p class="empty">No durable topic has such a name.</p>`}</section>`;
   }
 
   view() {
@@ -68,7 +95,8 @@ export class Broker {
               .join(', ')}${wait.cycle.length ? ', which waits for it: a cycle' : ''}</li>`,
           )}</ul></section>`
         : nothing}
-      <section aria-labelledby="topics"><h2 id="topics">Published to <span class="quiet">${count(topics.length)}</span></h2>
+      ${this.kept(more)}
+      <section aria-labelledby="topics"><h2 id="topics">In memory <span class="quiet">${count(topics.length)}</span></h2>
       ${topics.length
         ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col">Payload</th><th scope="col" class="number">Published</th><th scope="col">Goes to</th></tr></thead>
           <tbody>${topics.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic">${this.exposed.has(topic.name) ? html`<a href=${link(['topics', topic.name])}>${topic.name}</a>` : topic.name}</td><td data-of="Payload"><code>${topic.payload}</code></td>

@@ -20,6 +20,7 @@ mod finding;
 mod live;
 mod long;
 mod past;
+mod records;
 mod showing;
 mod soon;
 mod world;

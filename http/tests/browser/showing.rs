@@ -24,6 +24,9 @@ pub(crate) const PARTS: &[(&str, &str)] = &[
     ("instances/a%20b%2Fc%3Fd%23e%25", "completed"),
     ("topics", "orders.shipped"),
     ("topics/orders.shipped", "Nothing has been published yet"),
+    ("topics?name=audit", "10 records"),
+    ("records/orders.placed", "billing"),
+    ("records/audit", "does not expose what this topic carries"),
     ("queues", "ask-the-bank"),
     ("parts", "journal"),
 ];

@@ -1,5 +1,6 @@
 //! A program with the console under several prefixes, and some runs to look at.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,9 +8,10 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use millrun::operating::{BulkAction, RunSearch};
+use millrun::topics::DurableSubscription;
 use millrun::{
-    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, RuntimeBuilder, Signal,
-    Topic, Update, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, OnConflict, Query, Retry, Runtime,
+    RuntimeBuilder, Signal, Topic, Update, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_http::{Access, Console, Token, router};
 use tempfile::TempDir;
@@ -30,6 +32,9 @@ const PAID: Signal<u64> = Signal::named("paid");
 const TOTAL: Query<u64, (), u64> = Query::named("total");
 const ADD: Update<u64, u64, u64> = Update::named("add");
 const SHIPPED: Topic<String> = Topic::named("orders.shipped");
+const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+const AUDIT: DurableTopic<String> = Topic::named("audit").durable().len_max(10);
+const PLACING: Workflow<u64, ()> = Workflow::named("placing");
 const ORDER: Workflow<u64, u64> = Workflow::named("order");
 const PARCEL: Workflow<String, u64> = Workflow::named("parcel");
 const RETRYING: Workflow<(), ()> = Workflow::named("retrying");
@@ -53,6 +58,11 @@ async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
     let paid = cx.receive(PAID).await?;
     cx.publish(SHIPPED, cx.instance_id().to_string()).await?;
     Ok(paid)
+}
+
+async fn placing(cx: WorkflowContext, cents: u64) -> Result<(), WorkflowError> {
+    cx.publish(PLACED, cents).await?;
+    Ok(())
 }
 
 async fn parcel(cx: WorkflowContext, id: String) -> Result<u64, WorkflowError> {
@@ -95,6 +105,8 @@ pub(crate) struct World {
     server: JoinHandle<()>,
     /// Of the store, if there is one.
     _folder: Option<TempDir>,
+    /// A consumer of the durable topic.
+    pub(crate) billing: DurableSubscription<u64>,
 }
 
 impl World {
@@ -115,6 +127,9 @@ impl World {
             .register(CHARGE, charge)
             .register(FAIL, fail)
             .topic(SHIPPED)
+            .durable_topic(PLACED)
+            .durable_topic(AUDIT)
+            .register(PLACING, placing)
             .register(
                 ORDER
                     .query(TOTAL, |total, ()| *total)
@@ -134,9 +149,12 @@ impl World {
             .start()
             .await
             .unwrap();
+        let placed = runtime.durable_topic(PLACED).unwrap();
+        let billing = placed.subscribe("billing").await.unwrap();
         let console = || {
             let console = Console::new(&runtime, Access::operator());
-            console.expose(SHIPPED).unwrap().keep_past().router()
+            let console = console.expose(SHIPPED).unwrap().expose_durable(PLACED).unwrap();
+            console.keep_past().router()
         };
         // Under a proxy that strips its prefix, the program sees none.
         let mut app = console();
@@ -169,6 +187,7 @@ impl World {
             streamed,
             server,
             _folder: folder,
+            billing,
         }
     }
 
@@ -205,6 +224,7 @@ impl World {
         let bulk = runtime.bulk(BulkAction::Resume).ids(["nobody"]);
         let bulk = bulk.start("for-nobody").await.unwrap();
         bulk.result().await.unwrap();
+        self.place(1..=2).await;
     }
 
     /// Starts `len` orders, `many-0` and so on, one after the other.
@@ -233,6 +253,21 @@ impl World {
     /// Starts one more of them.
     pub(crate) async fn wait_as(&self, id: &str) {
         self.runtime.start(WAITING, id, ()).await.unwrap();
+    }
+
+    /// Publishes records to the durable topic.
+    pub(crate) async fn place(&self, numbers: RangeInclusive<u64>) {
+        let placed = self.runtime.durable_topic(PLACED).unwrap();
+        for number in numbers {
+            placed.publish(&number).key("tea").await.unwrap();
+        }
+    }
+
+    /// Has a run publish to the durable topic, and gives its id.
+    pub(crate) async fn placed_by_run(&self, number: u64) -> String {
+        let run = self.runtime.start(PLACING, "placing-1", number).await.unwrap();
+        run.result().await.unwrap();
+        run.run_id().unwrap().to_string()
     }
 
     /// How many runs a filter finds.

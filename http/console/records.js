@@ -1,0 +1,207 @@
+// One durable topic: its latest records and those that come, newest first, and how far behind its subscriptions are.
+
+import { html, nothing } from './vendor/lit-html.js';
+import { asWritten, BASE, get, post } from './api.js';
+import { ask } from './dialog.js';
+import { parse } from './exact.js';
+import { ago, bytes, count, exactTime, span, time } from './format.js';
+import { live } from './live.js';
+import { Rows } from './rows.js';
+import { link, operates, Repeat, trouble, ui } from './ui.js';
+import { value } from './value.js';
+
+// How many records are read when the page is opened; those that are kept, and of how many characters.
+const BEGIN_LEN = 200;
+const KEPT_LEN = 1000;
+const KEPT_CHARS = 4_000_000;
+// How many subscriptions are shown.
+const SHOWN = 100;
+// When a stream that was refused is asked for again.
+const REFUSED_MS = 3000;
+
+// What is kept of a durable topic, in a few words. The largest numbers are told for what has no bound.
+export function retention({ age_max_us, bytes_max, len_max }) {
+  const is = bound => Number(bound) < 1e18;
+  const bounds = [is(age_max_us) && span(age_max_us), is(bytes_max) && bytes(bytes_max), is(len_max) && `${count(len_max)} records`];
+  return bounds.filter(Boolean).join(', ') || 'no bound';
+}
+
+export class Records {
+  constructor(route) {
+    [, this.topic] = route.path;
+    this.title = this.topic;
+    this.records = [];
+    this.chars = 0;
+    this.lost = 0;
+    this.path = `v1/topics/${encodeURIComponent(this.topic)}`;
+    this.rows = new Rows({
+      label: `Records of ${this.topic}`,
+      className: 'events',
+      row: index => this.row(this.records[index]),
+      active: index => this.choose(this.records[index]),
+    });
+    this.end = live.on(what => what === 'leads' && this.follow());
+    this.repeat = new Repeat(2000, () => this.load());
+  }
+
+  async load() {
+    try {
+      const [{ durable }, { subscriptions, next }] = await Promise.all([get('v1/topics'), get(`${this.path}/subscriptions?limit=${SHOWN}`)]);
+      if (this.over) return;
+      this.told = durable.find(topic => topic.name === this.topic);
+      this.subscriptions = subscriptions;
+      this.more = Boolean(next);
+      this.error = null;
+      this.follow();
+    } catch (error) {
+      this.error = error;
+    }
+    ui.draw();
+  }
+
+  // The tab that leads has the stream. It begins with the latest records, and goes on behind the last that was seen.
+  follow() {
+    if (!live.leads) return this.close();
+    if (this.stream || this.over || !this.told?.is_exposed) return;
+    const from = this.last === undefined ? `from=last:${BEGIN_LEN}` : `after=${encodeURIComponent(this.last)}`;
+    const stream = (this.stream = new EventSource(new URL(`${this.path}/tail?${from}`, BASE)));
+    stream.onopen = () => this.say(null);
+    stream.onmessage = event => this.take(event);
+    stream.addEventListener('gap', ({ data, lastEventId }) => {
+      this.last = lastEventId || this.last;
+      this.lost += Number(parse(data).lost);
+      ui.draw();
+    });
+    stream.addEventListener('problem', ({ data }) => this.say(parse(data).detail));
+    stream.onerror = () => {
+      this.say('The program does not answer.');
+      if (stream.readyState === EventSource.CLOSED) this.begin();
+    };
+    ui.draw();
+  }
+
+  // The stream was refused, as behind the last record of a store that was in memory: it begins anew, a while later.
+  begin() {
+    this.last = undefined;
+    this.records = [];
+    this.chars = 0;
+    this.rows.at = -1;
+    this.rows.resize(0);
+    clearTimeout(this.refused);
+    this.refused = setTimeout(() => {
+      this.stream = null;
+      this.follow();
+    }, REFUSED_MS);
+  }
+
+  say(trouble) {
+    this.trouble = trouble;
+    ui.draw();
+  }
+
+  take({ data, lastEventId }) {
+    const record = { ...parse(data), chars: data.length };
+    this.last = lastEventId;
+    this.records.unshift(record);
+    this.chars += record.chars;
+    while (this.records.length > KEPT_LEN || (this.chars > KEPT_CHARS && this.records.length > 1)) {
+      this.chars -= this.records.pop().chars;
+    }
+    // The active row goes along with its record.
+    if (this.rows.at >= 0) this.rows.at = Math.min(this.rows.at + 1, this.records.length - 1);
+    this.rows.resize(this.records.length);
+    ui.draw();
+  }
+
+  choose(record) {
+    this.chosen = record;
+    ui.draw();
+  }
+
+  close() {
+    this.stream?.close();
+    this.stream = null;
+    ui.draw();
+  }
+
+  stop() {
+    this.over = true;
+    this.end();
+    this.repeat.stop();
+    clearTimeout(this.refused);
+    this.stream?.close();
+    this.rows.stop();
+  }
+
+  row(record) {
+    if (!record) return nothing;
+    return html`<span class="sequence">${record.sequence}</span><span class="at">${time(record.at_us)}</span><span class="kind">${record.key ?? ''}</span
+      ><span class="gist">${record.payload?.text?.slice(0, 200) ?? record.payload?.unreadable}</span>`;
+  }
+
+  view() {
+    const { told } = this;
+    return html`<p class="quiet up"><a href="#/topics">Topics</a></p>
+      <div class="title"><h1 class="id">${this.topic}</h1>
+        ${operates() && told?.is_exposed ? html`<button type="button" @click=${() => this.publish()}>Publish…</button>` : nothing}</div>
+      ${trouble(this.error)}
+      ${told
+        ? html`<p class="quiet">${count(told.records)} ${told.records === 1 ? 'record' : 'records'}, ${bytes(told.bytes)}${told.last_at_us === null ? '' : `, the last ${ago(told.last_at_us)}`}; kept: ${retention(told.retention)}</p>${this.behind()}${this.latest()}`
+        : this.error
+          ? nothing
+          : html`<p class="quiet">Asking the program…</p>`}`;
+  }
+
+  behind() {
+    const cell = (name, shown, is_bad = false) => html`<td data-of=${name} class="number ${is_bad ? 'bad' : ''}">${shown}</td>`;
+    return html`<section aria-labelledby="subscriptions"><h2 id="subscriptions">Subscriptions <span class="quiet">${count(this.subscriptions.length)}${this.more ? ' and more' : ''}</span></h2>
+      ${this.subscriptions.length
+        ? html`<table class="list"><thead><tr><th scope="col">Name</th><th scope="col" class="number">Lag</th><th scope="col">Oldest</th><th scope="col" class="number">In hand</th><th scope="col" class="number">Given</th><th scope="col" class="number">Returned</th><th scope="col" class="number">Missed</th><th scope="col" class="number">Undelivered</th></tr></thead>
+          <tbody>${this.subscriptions.map(one => html`<tr><td data-of="Name">${one.name}${one.is_open ? nothing : html` <span class="quiet">not open here</span>`}${one.problem ? html` <span class="bad">${one.problem}</span>` : nothing}</td>
+            ${cell('Lag', html`${count(one.lag)}${one.dropped ? html` <span class="bad">(${count(one.dropped)} dropped)</span>` : nothing}`)}
+            <td data-of="Oldest">${one.oldest === null ? '–' : html`<span title=${exactTime(one.oldest_at_us)}>${count(one.oldest)}, ${ago(one.oldest_at_us)}</span>`}</td>
+            ${cell('In hand', count(one.in_hand))}${cell('Given', count(one.leased))}
+            ${cell('Returned', count(one.returned), one.returned)}${cell('Missed', count(one.missed), one.missed)}
+            ${cell('Undelivered', html`${count(one.undelivered)}${one.undelivered_to ? html` to <a href=${link(['records', one.undelivered_to])}>${one.undelivered_to}</a>` : nothing}`, one.undelivered)}</tr>`)}</tbody></table>`
+        : html`<p class="empty">It has none.</p>`}</section>`;
+  }
+
+  latest() {
+    const { chosen } = this;
+    if (!this.told.is_exposed) {
+      return html`<section aria-labelledby="records"><h2 id="records">Records</h2><p class="empty">The program does not expose what this topic carries.</p></section>`;
+    }
+    return html`<section aria-labelledby="records"><h2 id="records">Records</h2>
+      ${this.trouble ? html`<p class="trouble" role="alert">${this.trouble}</p>` : nothing}
+      <p class="quiet" role="status">${this.stream
+        ? html`the latest ${count(this.records.length)}, newest first${this.lost ? `; ${count(this.lost)} were dropped before they could be shown` : ''}`
+        : 'Another tab reads now; this one goes on when it is looked at.'}</p>
+      ${this.records.length ? this.rows.element : html`<p class="empty">There are no records yet.</p>`}
+      ${chosen
+        ? html`<div class="detail" aria-live="polite"><dl class="facts">
+            <div><dt>Record</dt><dd>${chosen.sequence}</dd></div>
+            <div><dt>At</dt><dd>${exactTime(chosen.at_us)}</dd></div>
+            ${[['Key', chosen.key], ['Correlation', chosen.correlation], ['Content type', chosen.content_type], ['Trace', chosen.trace?.trace_id]].map(([name, text]) =>
+              text ? html`<div><dt>${name}</dt><dd>${text}</dd></div>` : nothing,
+            )}
+            ${chosen.cause ? html`<div><dt>Caused by</dt><dd><a class="mono" href=${link(['run', chosen.cause.run])}>${chosen.cause.run}</a></dd></div>` : nothing}
+            <div><dt>Token</dt><dd class="mono">${chosen.token}</dd></div>
+            <div><dt>Payload</dt><dd>${value(chosen.payload, this.topic)}</dd></div>
+          </dl></div>`
+        : nothing}</section>`;
+  }
+
+  publish() {
+    ask({
+      title: `Publish to ${this.topic}`,
+      fields: [
+        { name: 'value', label: 'Value, as JSON', kind: 'json' },
+        { name: 'key', label: 'Key', optional: true, hint: 'records of one key keep their order' },
+        { name: 'id', label: 'Id', optional: true, hint: 'published again under it, the topic has it once' },
+      ],
+      button: 'Publish',
+      perform: ({ value: written, key, id }) =>
+        post(`${this.path}/publish`, { value: written ?? asWritten('null'), key: key || undefined, id: id || undefined }),
+    });
+  }
+}
