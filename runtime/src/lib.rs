@@ -88,6 +88,7 @@ pub use error::{
     ClaimError, OpenError, QueryError, ResultError, RunError, StartError, StartWithSignalError,
     StartWithUpdateError, StopCause, UpdateError,
 };
+pub use handles::entity::{CommandError, EntityHandle};
 pub use handles::run::RunHandle;
 pub use handles::start::OnConflict;
 pub use handles::untyped::UntypedHandle;
@@ -97,9 +98,10 @@ pub use topics::trigger::Trigger;
 
 pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
-    Activity, ActivityError, CallError, Cancelled, ChildError, DurableTopic, InputRefused, Limits, Payload,
-    PayloadError, PromiseError, PublishTarget, Query, Retry, RunFailure, Signal, SignalError, Topic,
-    TypedError, Update, Workflow, WorkflowContext, WorkflowError, WrongType,
+    Activity, ActivityError, CallError, Cancelled, ChildError, DurableTopic, Entity, EntityCommand,
+    EntityContext, EntityState, InputRefused, Limits, Payload, PayloadError, PromiseError, PublishTarget,
+    Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update, Workflow, WorkflowContext,
+    WorkflowError, WrongType,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
@@ -108,10 +110,11 @@ pub mod workflow {
     pub use millrun_core::{Cause, CauseError};
     pub use millrun_core::{SpanId, TraceContext, TraceContextError, TraceId};
     pub use millrun_workflow::{
-        Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, ErrorKind,
-        JoinSet, Local, MakeCheckpoint, OperationId, ParentClose, Promise, PromiseToken, PromiseTokenError,
-        PublishOutcome, PublishStep, PublishStepError, RETRY_KINDS_MAX, Receive, RecordStep, Saga, SagaError,
-        SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind, Unanswered, Until,
+        Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, EntityAnswer,
+        EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId, ParentClose,
+        Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
+        RETRY_KINDS_MAX, Receive, RecordStep, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep,
+        State, TimeoutKind, Unanswered, Until,
     };
 }
 
@@ -119,10 +122,12 @@ pub mod workflow {
 /// traits behind `register`. Programs use these and seldom name them.
 pub mod builders {
     pub use crate::bulk::Bulk;
+    pub use crate::handles::entity::EntityCall;
     pub use crate::handles::start::{Start, StartAfter, StartWithSignal, StartWithUpdate, Starting};
+    pub use crate::looking::entities::EntitySearch;
     pub use crate::opening::registry::{Definition, OfActivity, OfWorkflow, Registration};
     pub use crate::topics::trigger::On;
-    pub use millrun_workflow::{AnsweringWorkflow, UpdateBuilder};
+    pub use millrun_workflow::{AnsweringWorkflow, EntityCode, UpdateBuilder};
 }
 
 /// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
@@ -142,6 +147,7 @@ pub mod operating {
         InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription,
     };
     pub use crate::looking::durations::{Durations, Histogram, NamedHistogram};
+    pub use crate::looking::entities::EntitiesPage;
     pub use crate::looking::find::{RunCursor, RunCursorError, RunSearch, RunStatus, RunSummary, RunsPage};
     pub use crate::looking::parts::{KillError, PartChange, PartEvent, PartStatus};
     pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
@@ -162,8 +168,8 @@ pub mod history {
     pub use crate::looking::pages::{HistoryPage, RecordedEvent};
     pub use millrun_core::Sequence;
     pub use millrun_workflow::{
-        ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, Name, Origin,
-        Parent, PublishScheduled, SignalFailure, SignalScheduled, Started,
+        ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
+        Event, Name, Origin, Parent, PublishScheduled, SignalFailure, SignalScheduled, Started,
     };
 }
 

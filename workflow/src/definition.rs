@@ -85,6 +85,58 @@ definition! {
     /// recorded, performed once, and answered by an `O`.
     Update<S, I, O, E = WorkflowError>
 }
+definition! {
+    /// A state machine with a key, whose state is an `S`: durable, one command at a time per key, in memory while it is
+    /// in use. It needs no start: one that nobody has commanded yet is as [`EntityState::begin`](crate::EntityState::begin)
+    /// makes it.
+    ///
+    /// ```
+    /// use millrun_workflow::{Entity, EntityCommand, EntityContext, EntityState, Query, WorkflowError};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// const CART: Entity<Cart> = Entity::named("cart");
+    /// const ADD: EntityCommand<Cart, String, usize> = EntityCommand::named("add");
+    /// const LEN: Query<Cart, (), usize> = Query::named("len");
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Cart(Vec<String>);
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// enum CartEvent {
+    ///     Added(String),
+    /// }
+    ///
+    /// impl EntityState for Cart {
+    ///     type Event = CartEvent;
+    ///
+    ///     fn begin(_key: &str) -> Self {
+    ///         Self(Vec::new())
+    ///     }
+    ///
+    ///     fn apply(&mut self, event: CartEvent) {
+    ///         let CartEvent::Added(item) = event;
+    ///         self.0.push(item);
+    ///     }
+    /// }
+    ///
+    /// fn add(cart: &Cart, item: String, cx: &mut EntityContext<'_, Cart>) -> Result<usize, WorkflowError> {
+    ///     if item.is_empty() {
+    ///         return Err(WorkflowError::failed("no name"));
+    ///     }
+    ///     cx.emit(CartEvent::Added(item));
+    ///     Ok(cart.0.len() + 1)
+    /// }
+    ///
+    /// let code = CART.command(ADD, add).query(LEN, |cart, ()| cart.0.len());
+    /// assert_eq!(code.entity().name(), "cart");
+    /// ```
+    Entity<S>
+}
+definition! {
+    /// A request `I` to an [entity](Entity) whose state is an `S`: rejected with an `E`, or performed, recorded as the
+    /// events that it decides, and answered by an `A`.
+    EntityCommand<S, I, A, E = WorkflowError>
+}
 
 /// An activity: a step with side effects that takes an `I` and gives an `O` or an `E`. It runs
 /// at least once.

@@ -11,6 +11,7 @@
 mod beginning;
 mod failure;
 mod parking;
+mod performed;
 mod scheduled;
 
 use std::borrow::Cow;
@@ -25,6 +26,7 @@ pub(crate) use beginning::{Bounds, answer_bytes};
 pub use beginning::{Origin, Parent, ParentClose, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
+pub use performed::CommandPerformed;
 pub use scheduled::{
     ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, SignalScheduled,
 };
@@ -239,6 +241,9 @@ pub enum Event {
         /// The answer; or why it could not be decoded, performed or encoded.
         answer: Result<Payload, String>,
     },
+    /// Input: a command of an [entity](crate::Entity) was performed. What it has decided stands here, and is not decided
+    /// again in a replay; the operations that it began follow.
+    CommandPerformed(Box<CommandPerformed>),
     /// Input: a caller asked the run to cancel.
     CancelRequested {
         /// Why.
@@ -318,6 +323,7 @@ impl Event {
             Self::Patched { .. } => "Patched",
             Self::UpdateAccepted { .. } => "UpdateAccepted",
             Self::UpdateAnswered { .. } => "UpdateAnswered",
+            Self::CommandPerformed(_) => "CommandPerformed",
             Self::CancelRequested { .. } => "CancelRequested",
             Self::Completed { .. } => "Completed",
             Self::Failed { .. } => "Failed",
@@ -364,6 +370,7 @@ impl Event {
             | Self::Patched { .. }
             | Self::UpdateAccepted { .. }
             | Self::UpdateAnswered { .. }
+            | Self::CommandPerformed(_)
             | Self::CancelRequested { .. }
             | Self::Parked { .. }
             | Self::Resumed => false,
@@ -405,6 +412,7 @@ impl Event {
             | Self::RunSignalReceived { .. }
             | Self::SignalSent { .. }
             | Self::UpdateAccepted { .. }
+            | Self::CommandPerformed(_)
             | Self::CancelRequested { .. }
             | Self::Terminated { .. }
             | Self::Parked { .. }

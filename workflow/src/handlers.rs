@@ -14,7 +14,7 @@ use crate::context::Cell;
 use crate::expected::{Expected, WrongType, decoded};
 use crate::{Payload, PayloadError, Query, Signal, TypedError, Update};
 
-type AnyState = dyn Any + Send;
+pub(crate) type AnyState = dyn Any + Send;
 type AnswerFn = dyn Fn(&mut AnyState, &Payload) -> Result<Payload, HandlerError> + Send + Sync;
 type ValidateFn = dyn Fn(&mut AnyState, &Payload) -> Result<(), HandlerError> + Send + Sync;
 
@@ -53,7 +53,25 @@ pub(crate) enum HandlerError {
     WrongType(WrongType),
     Payload(PayloadError),
     Panicked(String),
-    Rejected { error: Payload, message: String },
+    Rejected {
+        error: Payload,
+        message: String,
+    },
+    /// What it asks for cannot be done, or what is stored cannot be read.
+    Undoable(String),
+}
+
+impl HandlerError {
+    /// Why a query of this name has no answer.
+    pub(crate) fn unanswered(self, name: &str) -> Unanswered {
+        match self {
+            Self::Unknown => Unanswered::Unknown { name: name.into() },
+            Self::NoState | Self::Rejected { .. } | Self::Undoable(_) => Unanswered::NoState,
+            Self::WrongType(error) => Unanswered::WrongType(error),
+            Self::Payload(error) => Unanswered::Payload(error),
+            Self::Panicked(message) => Unanswered::Panicked(message),
+        }
+    }
 }
 
 impl From<PayloadError> for HandlerError {
@@ -92,7 +110,7 @@ impl fmt::Debug for Handlers {
     }
 }
 
-fn typed<S: 'static>(state: &mut AnyState) -> Result<&mut S, HandlerError> {
+pub(crate) fn typed<S: 'static>(state: &mut AnyState) -> Result<&mut S, HandlerError> {
     state.downcast_mut().ok_or(HandlerError::NoState)
 }
 
@@ -104,11 +122,27 @@ impl Handlers {
         A: Serialize,
         F: Fn(&S, Q) -> A + Send + Sync + 'static,
     {
+        self.add_query_of(query, |state: &S| state, answer);
+    }
+
+    /// As [`add_query`](Self::add_query), of what stands within the state.
+    pub(crate) fn add_query_of<T, S, Q, A, F>(
+        &mut self,
+        query: Query<S, Q, A>,
+        within: fn(&T) -> &S,
+        answer: F,
+    ) where
+        T: 'static,
+        S: 'static,
+        Q: DeserializeOwned,
+        A: Serialize,
+        F: Fn(&S, Q) -> A + Send + Sync + 'static,
+    {
         let name = query.name();
         let answer = move |state: &mut AnyState, question: &Payload| {
-            let state: &S = typed(state)?;
+            let state: &T = typed(state)?;
             let question = decoded(question, || format!("the query {name:?}"))?;
-            Ok(Payload::encode(&answer(state, question))?)
+            Ok(Payload::encode(&answer(within(state), question))?)
         };
         self.queries.insert(name, Arc::new(answer));
     }
@@ -205,7 +239,7 @@ impl Handlers {
 }
 
 /// Runs a user's handler on the state; its panic ends here.
-fn guarded<R>(
+pub(crate) fn guarded<R>(
     cell: Option<&Cell>,
     handler: impl FnOnce(&mut AnyState) -> Result<R, HandlerError>,
 ) -> Result<R, HandlerError> {

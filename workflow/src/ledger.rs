@@ -169,6 +169,7 @@ impl Outcome {
             | Event::Patched { .. }
             | Event::UpdateAccepted { .. }
             | Event::UpdateAnswered { .. }
+            | Event::CommandPerformed(_)
             | Event::CancelRequested { .. }
             | Event::Parked { .. }
             | Event::Resumed => None,
@@ -328,6 +329,11 @@ impl Ledger {
                     .insert(request.clone(), UpdateStanding::Accepted);
             }
             Event::UpdateAnswered { request, answer } => self.answer(request, answer),
+            Event::CommandPerformed(performed) => {
+                if let Some(request) = &performed.request {
+                    self.answer(request, &Ok(performed.answer.clone()));
+                }
+            }
             Event::CancelRequested { .. } => self.is_cancel_requested = true,
             Event::Completed { .. }
             | Event::Failed { .. }

@@ -44,6 +44,7 @@
 mod context;
 mod definition;
 mod durable_topic;
+mod entity;
 mod error;
 mod event;
 mod expected;
@@ -69,16 +70,22 @@ pub use context::{
     Promise, PublishStep, RETRY_KINDS_MAX, Receive, RecordStep, START_TO_CLOSE_DEFAULT, Saga, SagaError,
     SignalInstance, Sleep, State, Until, WorkflowContext,
 };
-pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
+pub use definition::{
+    Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow,
+};
 pub use durable_topic::{DurableTopic, PublishTarget};
+pub use entity::{
+    ENTITY_COMMAND, ENTITY_SNAPSHOT_EVERY, EntityAnswer, EntityCode, EntityContext, EntityOrder, EntityState,
+    EntityStep, EntityStepError,
+};
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
     SignalError, SignalInstanceError, TimeoutKind, TypedError, WorkflowError,
 };
 pub use event::{
-    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, EventError, Name,
-    Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome, PublishScheduled,
-    RunFailure, SignalFailure, SignalScheduled, Started,
+    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
+    EventError, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome,
+    PublishScheduled, RunFailure, SignalFailure, SignalScheduled, Started,
 };
 pub use expected::WrongType;
 pub use handlers::Unanswered;

@@ -3,13 +3,17 @@
 use std::any::type_name;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use millrun_core::{InstanceId, panic_message};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::entity::EntityHandlers;
 use crate::expected::{Expected, WrongType};
-use crate::handlers::Handlers;
+use crate::handlers::{Handlers, Unanswered};
 use crate::program::{Program, Typed};
 use crate::{Payload, Query, Signal, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
 
@@ -25,6 +29,8 @@ struct Parts {
     result_type: &'static str,
     program: Box<MakeProgram>,
     handlers: Handlers,
+    /// What performs the commands, if it is an entity.
+    entity: Option<EntityHandlers>,
 }
 
 impl Implementation {
@@ -42,6 +48,43 @@ impl Implementation {
 
     pub(crate) fn handlers(&self) -> &Handlers {
         &self.0.handlers
+    }
+
+    /// What performs commands, of an entity.
+    #[inline]
+    pub(crate) fn entity(&self) -> Option<&EntityHandlers> {
+        self.0.entity.as_ref()
+    }
+
+    /// What the [entity](crate::Entity) that would have this id answers before its first event.
+    ///
+    /// # Errors
+    /// When it does not answer this query, or is none.
+    pub fn query_begun(
+        &self,
+        id: &InstanceId,
+        name: &str,
+        question: &Payload,
+    ) -> Result<Payload, Unanswered> {
+        let unknown = || Unanswered::Unknown { name: name.into() };
+        let entity = self.entity().ok_or_else(unknown)?;
+        let key = crate::entity::key_of(self.name(), id.as_str()).unwrap_or(id.as_str());
+        let cell = catch_unwind(AssertUnwindSafe(|| entity.begin(key)))
+            .map_err(|panic| Unanswered::Panicked(panic_message(panic)))?;
+        self.handlers()
+            .query(Some(&cell), name, question)
+            .map_err(|error| error.unanswered(name))
+    }
+
+    /// Whether it is an [entity](crate::Entity).
+    #[must_use]
+    pub fn is_entity(&self) -> bool {
+        self.0.entity.is_some()
+    }
+
+    /// The names of the commands that it performs, in order; none but of an [entity](crate::Entity).
+    pub fn commands(&self) -> impl Iterator<Item = &'static str> {
+        self.0.entity.iter().flat_map(EntityHandlers::names)
     }
 
     /// The workflow's name.
@@ -142,6 +185,27 @@ pub struct AnsweringWorkflow<I, O, E = WorkflowError> {
     handlers: Handlers,
 }
 
+/// An entity as a workflow, before its code is bound.
+pub(crate) struct EntityWorkflow {
+    workflow: AnsweringWorkflow<(), ()>,
+    entity: EntityHandlers,
+}
+
+impl EntityWorkflow {
+    pub(crate) const fn new(workflow: Workflow<(), ()>, handlers: Handlers, entity: EntityHandlers) -> Self {
+        let workflow = AnsweringWorkflow { workflow, handlers };
+        Self { workflow, entity }
+    }
+
+    pub(crate) fn bind<F, Fut>(self, code: F) -> Implementation
+    where
+        F: Fn(WorkflowContext, ()) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), WorkflowError>> + Send + 'static,
+    {
+        self.workflow.bind_with(Some(self.entity), code)
+    }
+}
+
 impl<I, O, E> Workflow<I, O, E> {
     /// Answers a query from the run's [state](crate::State): the definition with this answer. See
     /// [`AnsweringWorkflow::query`].
@@ -235,6 +299,17 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
         F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
+        self.bind_with(None, code)
+    }
+
+    fn bind_with<F, Fut>(self, entity: Option<EntityHandlers>, code: F) -> Implementation
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: TypedError,
+        F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
         let code = Arc::new(code);
         let program =
             move || -> Box<dyn Program> { Box::new(Typed::<I, O, E, F, Fut>::new(Arc::clone(&code))) };
@@ -244,6 +319,7 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
             name: self.workflow.name(),
             program: Box::new(program),
             handlers: self.handlers,
+            entity,
         }))
     }
 }

@@ -265,6 +265,7 @@ fn workflow() -> Shape {
         ("result", anything()),
         ("queries", list(text())),
         ("updates", list(text())),
+        ("commands", list(text())),
         ("signals", list(object([("name", text()), ("value", text())]))),
     ])
 }

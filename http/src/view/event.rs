@@ -169,6 +169,14 @@ fn fields(event: &Event) -> Fields {
         Event::UpdateAnswered { request, answer } => {
             outcome(vec![("request", request.as_str().into())], "answer", answer)
         }
+        Event::CommandPerformed(performed) => vec![
+            ("request", performed.request.as_deref().into()),
+            ("name", performed.name.as_ref().into()),
+            ("version", performed.version.into()),
+            ("events", list(&performed.events, Json::from)),
+            ("answer", (&performed.answer).into()),
+            ("timers", list(&performed.timers, |name| name.as_ref().into())),
+        ],
         Event::CancelRequested { reason, .. } | Event::Terminated { reason } => {
             vec![("reason", reason.as_str().into())]
         }

@@ -133,6 +133,7 @@ pub(crate) fn catalogue(catalogue: &Catalogue) -> Json {
             ("result", workflow.result.into()),
             ("queries", list(&workflow.queries, |name| (*name).into())),
             ("updates", list(&workflow.updates, |name| (*name).into())),
+            ("commands", list(&workflow.commands, |name| (*name).into())),
             (
                 "signals",
                 list(&workflow.signals, |signal| {

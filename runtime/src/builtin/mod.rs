@@ -10,13 +10,18 @@
 //! if its id begins with that name and a slash; ids of a user's own instances may begin so, too. An older store may have instances of a user's workflow under such a name:
 //! their ids begin otherwise, and they find no code, so that millrun's own never runs on a history of a user.
 
+mod entity_commands;
+
+use millrun_workflow::ENTITY_COMMAND;
+
 use crate::bulk;
 use crate::code::workflows::is_reserved;
-use crate::opening::registry::Registration;
+use crate::opening::registry::{Definition, Registration};
 
 /// All that is registered beside the user's code. A new workflow of millrun's own is added here.
 pub(crate) fn registrations() -> impl Iterator<Item = Registration> {
-    bulk::registrations().into_iter()
+    let commands = Definition::bind(ENTITY_COMMAND, entity_commands::command);
+    bulk::registrations().into_iter().chain([commands])
 }
 
 /// The id of an instance of one of millrun's own workflows, by the name that the user gives it.

@@ -3,6 +3,7 @@
 //! A handle is a cheap clone that sends requests to shards and follows a run that goes on in another. It has no state
 //! of the run.
 
+pub(crate) mod entity;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod untyped;

@@ -41,6 +41,8 @@ pub struct CatalogueWorkflow {
     pub queries: Vec<&'static str>,
     /// The updates that it takes.
     pub updates: Vec<&'static str>,
+    /// The commands that it performs, if it is an [entity](crate::Entity).
+    pub commands: Vec<&'static str>,
     /// The signals that it declares. It may receive others.
     pub signals: Vec<CatalogueSignal>,
 }
@@ -73,6 +75,7 @@ impl From<&Implementation> for CatalogueWorkflow {
             result: implementation.result_type(),
             queries: implementation.queries().collect(),
             updates: implementation.updates().collect(),
+            commands: implementation.commands().collect(),
             signals: implementation
                 .signals()
                 .map(|(name, value)| CatalogueSignal { name, value })

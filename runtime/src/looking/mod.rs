@@ -8,6 +8,7 @@ pub(crate) mod changes;
 pub(crate) mod counts;
 pub(crate) mod describe;
 pub(crate) mod durations;
+pub(crate) mod entities;
 pub(crate) mod find;
 pub(crate) mod pages;
 pub(crate) mod parts;

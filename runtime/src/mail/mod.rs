@@ -13,6 +13,7 @@
 //! other, depends on which shard hosts a partition. The place of each message of a run or a part was reserved when the
 //! command behind it was decided, so that none waits for room.
 
+mod command;
 mod doors;
 mod finished;
 mod local;
@@ -21,6 +22,7 @@ mod request;
 mod router;
 mod target;
 
+pub(crate) use command::{CommandRefused, CommandReply, CommandRequest, EntityRequest};
 pub(crate) use doors::{ShardDoor, ShardDoors};
 pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
 pub(crate) use local::{Load, LocalMessage, Story};

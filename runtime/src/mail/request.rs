@@ -7,6 +7,7 @@ use millrun_persistence::TopicNumber;
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, Started};
 use tokio::sync::oneshot;
 
+use super::command::{CommandRefused, CommandRequest};
 use super::target::Target;
 use crate::looking::find::{RunSearch, RunSummary};
 use crate::operating::{InstanceDescription, InstanceSummary};
@@ -57,6 +58,7 @@ pub(crate) enum Request {
     Find(Box<FindLive>),
     /// A record of a durable topic.
     Append(Box<AppendRequest>),
+    Command(Box<CommandRequest>),
 }
 
 /// A record that a caller has a durable topic take.
@@ -137,7 +139,8 @@ impl Request {
             | Self::Tell { .. }
             | Self::Query { .. }
             | Self::Update { .. }
-            | Self::Append(_) => false,
+            | Self::Append(_)
+            | Self::Command(_) => false,
         }
     }
 
@@ -155,6 +158,7 @@ impl Request {
             | Self::Query { target, .. }
             | Self::Update { target, .. } => Some(target.partition()),
             Self::Append(append) => Some(append.partition),
+            Self::Command(command) => Some(command.id.partition()),
             Self::List { .. } | Self::Find(_) => None,
         }
     }
@@ -165,6 +169,7 @@ impl Request {
             Self::Start(start) => return Some(&start.id),
             Self::StartWith(with) => return Some(&with.start.id),
             Self::StartFollowing(after) => return Some(&after.start.id),
+            Self::Command(command) => return Some(&command.id),
             Self::Tell { target, .. }
             | Self::Await { target, .. }
             | Self::Describe { target, .. }
@@ -201,6 +206,9 @@ impl Request {
             Self::Watch { reply, .. } => drop(reply.send(Err(error()))),
             Self::Query { reply, .. } => drop(reply.send(Err(error().into()))),
             Self::Update { reply, .. } => drop(reply.send(Err(error().into()))),
+            Self::Command(command) => {
+                drop(command.reply.send(Err(CommandRefused::from(error()))));
+            }
             Self::Append(append) => {
                 drop(append.reply.send(Err(DurablePublishError::Moved { partition })));
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrun_broker::Broker;
 use millrun_core::{Bell, Host};
 use millrun_persistence::{Journal, Retention};
-use millrun_workflow::{Activity, DurableTopic, Topic, TypedError};
+use millrun_workflow::{Activity, DurableTopic, EntityCode, EntityState, Topic, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -225,6 +225,33 @@ impl RuntimeBuilder {
         let activity = ActivityImplementation::blocking(activity, code);
         self.registrations
             .push(Registration(Registered::Activity(activity)));
+        self
+    }
+
+    /// Registers an entity, with its commands and queries: see [`Runtime::entity`]. It shares its names with workflows.
+    ///
+    /// ```
+    /// # use millrun::{Entity, EntityCommand, EntityContext, EntityState, Runtime, WorkflowError};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Counter(u64);
+    /// # impl EntityState for Counter {
+    /// #     type Event = u64;
+    /// #     fn begin(_key: &str) -> Self { Self(0) }
+    /// #     fn apply(&mut self, added: u64) { self.0 += added; }
+    /// # }
+    /// # fn add(sum: &Counter, more: u64, cx: &mut EntityContext<'_, Counter>) -> Result<u64, WorkflowError> {
+    /// #     cx.emit(more);
+    /// #     Ok(sum.0 + more)
+    /// # }
+    /// const COUNTER: Entity<Counter> = Entity::named("counter");
+    /// const ADD: EntityCommand<Counter, u64, u64> = EntityCommand::named("add");
+    ///
+    /// let builder = Runtime::volatile().entity(COUNTER.command(ADD, add));
+    /// ```
+    pub fn entity<S: EntityState>(mut self, entity: EntityCode<S>) -> Self {
+        let implementation = entity.implementation();
+        self.registrations
+            .push(Registration(Registered::Workflow(implementation)));
         self
     }
 

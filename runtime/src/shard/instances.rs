@@ -142,6 +142,10 @@ impl Shard {
                     self.effects.push(Effect::ForgetCall(run, operation));
                 }
             }
+            Errand::Input(input @ Input::ChildStarted { operation, .. }) => {
+                self.apply_quietly(run, input, moment);
+                self.forget_left_child(run, operation);
+            }
             Errand::Input(input) => self.apply_quietly(run, input, moment),
             Errand::Failed(operation, attempt, failed) => {
                 let AttemptFailure {
@@ -173,6 +177,7 @@ impl Shard {
             }
             Errand::Query(question, reply) => self.answer_query(run, &question, reply),
             Errand::Update(request, reply) => self.update(run, request, reply, moment),
+            Errand::Command(command, reply) => self.command(run, *command, reply, moment),
             Errand::Describe(reply) => {
                 let description = self.describe(run).ok_or(RunError::NotFound);
                 let described = description.map(|description| Described::InMemory(Box::new(description)));

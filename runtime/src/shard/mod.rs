@@ -35,6 +35,7 @@
 mod asking;
 mod calls;
 mod commands;
+mod entities;
 mod family;
 mod instances;
 mod outward;

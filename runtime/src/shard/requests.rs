@@ -105,6 +105,7 @@ impl Shard {
             } => self.begin_list(after, len_max, reply),
             Request::Find(find) => self.begin_find(*find),
             Request::Append(append) => self.on_append(*append, moment),
+            Request::Command(command) => self.on_command(command, moment),
         }
     }
 
@@ -410,7 +411,7 @@ impl Shard {
     }
 
     /// Names a run that a caller asked for, if there is room for one. A trace may begin with it.
-    fn next_run(&self, started: &mut Started, moment: Moment) -> Result<RunId, StartError> {
+    pub(super) fn next_run(&self, started: &mut Started, moment: Moment) -> Result<RunId, StartError> {
         let config = &self.shared.config;
         let len_max = config.live_len_max;
         if self.census.live_len() >= len_max {
@@ -465,7 +466,12 @@ impl Shard {
     }
 
     /// Makes an instance, and the turn in which it begins.
-    fn start_instance(&mut self, run: RunId, started: Started, moment: Moment) -> (Box<Instance>, Box<Turn>) {
+    pub(super) fn start_instance(
+        &mut self,
+        run: RunId,
+        started: Started,
+        moment: Moment,
+    ) -> (Box<Instance>, Box<Turn>) {
         let implementation = self.shared.workflows.code_of(&started);
         let limits = self.shared.config.limits;
         let mut turn = self.turn.take().unwrap_or_default();
@@ -523,7 +529,7 @@ impl Shard {
 
     /// The run to attach to, or why there must be none; no run if the way is free. `None` if the disk has to be
     /// asked first.
-    fn conflict(
+    pub(super) fn conflict(
         &self,
         id: &InstanceId,
         workflow: &Name,

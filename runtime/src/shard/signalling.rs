@@ -60,6 +60,9 @@ impl Shard {
     pub(super) fn on_signal(&mut self, signal: Box<RunSignal>, moment: Moment) {
         if let Some(known) = self.entries.latest(&signal.to) {
             let run = known.run;
+            if known.has_ended() && !signal.is_repeated && self.is_for_entity(&signal) {
+                return self.tell_new(signal, moment);
+            }
             return match check_workflow(&signal.workflow, known.workflow.began_as()) {
                 Ok(()) => self.with_run(run, Errand::Signal(signal), moment),
                 Err(error) => self.answer_signal(signal, Err(failure_of(error))),
@@ -69,10 +72,28 @@ impl Shard {
             return self.ask(signal.to.clone(), PartitionMessage::Signal(signal), false);
         };
         match found.finished {
+            Ok(Some(_)) | Ok(None) | Err(ReadError::Expired { .. })
+                if !(matches!(found.finished, Ok(Some(_))) && signal.is_repeated)
+                    && self.is_for_entity(&signal) =>
+            {
+                self.tell_new(signal, moment);
+            }
             Ok(Some(run)) => self.find_signal(run, signal),
             Ok(None) => self.answer_signal(signal, Err(SignalFailure::NotFound)),
             Err(ReadError::Expired { .. }) => self.answer_signal(signal, Err(SignalFailure::Finished)),
             Err(error) => self.answer_signal(signal, Err(failure_of(error.into()))),
+        }
+    }
+
+    /// An entity that there is not begins with a signal.
+    fn tell_new(&mut self, signal: Box<RunSignal>, moment: Moment) {
+        match self.begin_told(&signal, moment) {
+            Ok(run) => {
+                let before = self.effects.work_on(run);
+                self.answer_signal(signal, Ok(()));
+                self.effects.resume(before);
+            }
+            Err(error) => self.answer_signal(signal, Err(failure_of(error))),
         }
     }
 

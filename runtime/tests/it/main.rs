@@ -27,6 +27,7 @@ mod durable_topics;
 mod durations;
 mod elsewhere;
 mod ending;
+mod entities;
 mod family;
 mod file_taken;
 mod finding;

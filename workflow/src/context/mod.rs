@@ -50,7 +50,10 @@ pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
 use crate::retry::mix;
-use crate::{Activity, Cancelled, NAME_BYTES_MAX, PayloadError, PublishTarget, Signal, TypedError, Workflow};
+use crate::{
+    Activity, Cancelled, ENTITY_COMMAND, Entity, EntityCommand, EntityOrder, EntityState, EntityStep,
+    NAME_BYTES_MAX, Payload, PayloadError, PublishTarget, Signal, TypedError, Workflow,
+};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -350,6 +353,84 @@ impl WorkflowContext {
             id.into(),
             signal.name(),
             &value,
+        )
+    }
+
+    /// Has an [entity](crate::Entity) perform a command, and waits for its answer. The entity begins with it if there is
+    /// none.
+    ///
+    /// It is a call of an activity of millrun's own, whose attempts name the same request, so that the entity performs
+    /// the command once, as long as it has performed no more than 1,000 others under a request since. It waits as long
+    /// as the entity is parked or its partition moves. [`with`](crate::EntityStep::with) says more of the call.
+    ///
+    /// ```
+    /// use millrun_workflow::{Entity, EntityCommand, EntityState, EntityStepError, WorkflowContext, WorkflowError};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Stock;
+    /// # impl EntityState for Stock {
+    /// #     type Event = ();
+    /// #     fn begin(_key: &str) -> Self { Self }
+    /// #     fn apply(&mut self, (): ()) {}
+    /// # }
+    ///
+    /// const STOCK: Entity<Stock> = Entity::named("stock");
+    /// const TAKE: EntityCommand<Stock, u64, u64> = EntityCommand::named("take");
+    ///
+    /// async fn order(cx: WorkflowContext, bolts: u64) -> Result<bool, WorkflowError> {
+    ///     match cx.command(STOCK, "bolts", TAKE, bolts).await {
+    ///         Ok(_left) => Ok(true),
+    ///         Err(EntityStepError::Rejected(_)) => Ok(false),
+    ///         Err(error) => Err(error.into()),
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn command<S, I, A, E>(
+        &self,
+        entity: Entity<S>,
+        key: &str,
+        command: EntityCommand<S, I, A, E>,
+        input: I,
+    ) -> EntityStep<A, E>
+    where
+        S: EntityState,
+        I: Serialize,
+    {
+        let call = Payload::encode(&input).map(|input| {
+            let order = EntityOrder {
+                entity: entity.name().into(),
+                id: entity.id_of(key),
+                command: command.name().into(),
+                input: input.as_bytes().to_vec(),
+            };
+            self.call(ENTITY_COMMAND, order)
+        });
+        EntityStep::new(call)
+    }
+
+    /// Has an [entity](crate::Entity) perform a command, exactly once: as [`signal_instance`](Self::signal_instance), whose
+    /// errors it has. An entity that there is not yet begins with it, if its code is registered. The answer is not waited
+    /// for, and a rejection is told to nobody.
+    #[track_caller]
+    pub fn tell<S, I, A, E>(
+        &self,
+        entity: Entity<S>,
+        key: &str,
+        command: EntityCommand<S, I, A, E>,
+        input: I,
+    ) -> SignalInstance
+    where
+        S: EntityState,
+        I: Serialize,
+    {
+        SignalInstance::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            entity.name(),
+            entity.id_of(key),
+            command.name(),
+            &input,
         )
     }
 

@@ -17,6 +17,7 @@ use crate::context::slots::{Resolution, Slots, Wakers};
 use crate::context::time::RunTime;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
+use crate::entity::EntityDesk;
 use crate::event::{Bounds, Checkpoint, Event, Name, is_same_name};
 use crate::machine::Moment;
 use crate::{Cancelled, OperationId, Payload};
@@ -172,6 +173,8 @@ struct Seldom {
     next: Option<After>,
     /// The state of the checkpoint from which the code began.
     restored: Option<Payload>,
+    /// What an entity has beside its state.
+    desk: EntityDesk,
 }
 
 /// How code begins again that has ended in order to do so.
@@ -352,6 +355,7 @@ impl Table {
             | Event::Patched { .. }
             | Event::UpdateAccepted { .. }
             | Event::UpdateAnswered { .. }
+            | Event::CommandPerformed(_)
             | Event::Completed { .. }
             | Event::Failed { .. }
             | Event::Cancelled { .. }
@@ -433,6 +437,11 @@ impl Table {
     /// The state of the checkpoint from which the code began.
     pub(crate) fn restored(&self) -> Option<&Payload> {
         self.seldom.as_ref()?.restored.as_ref()
+    }
+
+    /// What an entity has beside its state.
+    pub(crate) fn desk(&mut self) -> &mut EntityDesk {
+        &mut self.seldom.get_or_insert_default().desk
     }
 
     /// Notes how the code, which has ended, is to begin again.

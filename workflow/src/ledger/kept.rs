@@ -229,6 +229,7 @@ impl Ledger {
             | Event::Patched { .. }
             | Event::UpdateAccepted { .. }
             | Event::UpdateAnswered { .. }
+            | Event::CommandPerformed(_)
             | Event::CancelRequested { .. }
             | Event::Completed { .. }
             | Event::Failed { .. }

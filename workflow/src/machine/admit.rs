@@ -173,6 +173,9 @@ impl Instance {
                 match self.ledger.pending_operation(operation) {
                     Some(Pending::Child { run: None, .. }) => {
                         self.note(Event::ChildStarted { operation, run }, moment, turn);
+                        if self.is_entity() {
+                            self.leave_child(operation, moment, turn);
+                        }
                     }
                     Some(Pending::Child { .. }) => {}
                     Some(_) | None => return Err(InputRefused::Stale),
@@ -232,6 +235,7 @@ impl Instance {
                 Some(event) => event,
                 None => return Ok(()),
             },
+            Input::Command { request, name, input } => self.admit_command(request, name, &input, moment)?,
             Input::Cancel { reason } => {
                 if self.ledger.is_cancel_requested() {
                     return Ok(());
@@ -265,6 +269,7 @@ impl Instance {
     fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), InputRefused> {
         let signals_len_max = self.limits.signals_len_max;
         check_name(name)?;
+        self.check_command_signal(name)?;
         if self.shared.lock().buffered_signals_len() + self.deferred.len() >= signals_len_max {
             return Err(InputRefused::TooManySignals {
                 len_max: signals_len_max,

@@ -66,7 +66,9 @@ impl Instance {
         let mut table = self.shared.lock();
         table.time.begin(started.not_before);
         table.id = Some(started.id.clone());
-        if let Some(origin) = &started.origin {
+        if let Some(origin) = &started.origin
+            && !self.is_entity()
+        {
             table.carry_signals(&origin.signals);
         }
         drop(table);

@@ -23,6 +23,7 @@
 mod admit;
 mod checkpoint;
 mod code;
+mod entity;
 mod limits;
 mod parking;
 mod replay;
@@ -152,6 +153,9 @@ impl Instance {
             self.record_parking(moment, turn);
             return;
         }
+        if self.is_entity() {
+            return self.take_up_command(moment, turn);
+        }
         let spare = std::mem::take(&mut turn.spare.decisions);
         match self.run_code(event, moment.now, moment, true, spare) {
             Ok(decisions) => self.adopt_decisions(decisions, moment, turn),
@@ -190,9 +194,25 @@ impl Instance {
                     Err(reason) => return Err(self.give_up(reason)),
                 }
             }
+            Event::CommandPerformed(performed) => {
+                drop(table);
+                if let Err(reason) = self.fold_command(performed) {
+                    return Err(self.give_up(reason));
+                }
+                Wakers::Nobody
+            }
+            Event::SignalReceived { .. } | Event::RunSignalReceived { .. } if self.is_entity() => {
+                drop(table);
+                Wakers::Nobody
+            }
             event => {
                 let wakers = table.take_in(event);
                 drop(table);
+                if let Event::TimerFired { operation } = event
+                    && self.is_entity()
+                {
+                    self.forget_entity_timer(*operation);
+                }
                 wakers
             }
         };
@@ -203,6 +223,9 @@ impl Instance {
         let is_first = matches!(event, Event::Started(_) | Event::Checkpointed(_));
         let failure = match code.poll(&self.shared, wakers, is_first, &self.limits) {
             Polled::Waiting(decisions) => return Ok(decisions),
+            Polled::Finished(Err(failure)) if self.is_entity() => ParkReason::Stuck {
+                message: failure.message,
+            },
             Polled::Finished(end) => {
                 let event = match self.limits.bounded_end(end) {
                     Ok(result) => Event::Completed { result },

@@ -75,8 +75,15 @@ impl Instance {
                 break;
             }
             let is_whole = index + 1 == deferred.len();
-            match self.run_code(event, *time, moment, is_whole, Vec::new()) {
-                Ok(decisions) => self.adopt_decisions(decisions, moment, turn),
+            let shown = if self.is_entity() {
+                let shown = self.show_entity(event.clone(), *time, true, moment, turn);
+                shown.map_err(|unshown| unshown.reason())
+            } else {
+                let decided = self.run_code(event, *time, moment, is_whole, Vec::new());
+                decided.map(|decisions| self.adopt_decisions(decisions, moment, turn))
+            };
+            match shown {
+                Ok(()) => {}
                 Err(reason) => {
                     let reason = counted_after(reason, &before);
                     self.ledger = before;
@@ -92,6 +99,9 @@ impl Instance {
                     return Ok(());
                 }
             }
+        }
+        if self.is_entity() {
+            self.go_on(moment, turn);
         }
         Ok(())
     }

@@ -224,6 +224,9 @@ impl Instance {
         let sequence = self.ledger.sequence().get() + 1;
         check.expect_settled(sequence, event.label());
         self.ledger.apply(&event, time);
+        if let Event::CommandPerformed(performed) = &event {
+            self.expect_timers(performed);
+        }
         match event {
             Event::Resumed => {
                 let deferred = std::mem::take(&mut self.deferred);
@@ -281,13 +284,15 @@ impl Instance {
         decisions: &mut VecDeque<(Event, Timestamp)>,
         check: &mut Check,
     ) -> Result<(), ReplayError> {
+        let is_entity = self.is_entity();
         let is_compared = self.code.is_some() || !check.produced.is_empty();
         for (event, time) in decisions.drain(..) {
             let sequence = self.ledger.sequence().get() + 1;
             if self.ledger.outcome().is_some() {
                 return Err(ReplayError::PastTheEnd { sequence });
             }
-            if is_compared {
+            let is_taken = is_entity && self.note_decision(&event);
+            if is_compared && !is_taken {
                 check.compare(sequence, &event);
             }
             self.ledger.apply(&event, time);

@@ -254,7 +254,19 @@ pub enum Input {
         /// Its argument.
         input: Payload,
     },
-    /// A caller asks the run to cancel.
+    /// A caller has an [entity](crate::Entity) perform a command. Its [answer](crate::Instance::take_command_answer) is
+    /// there at once.
+    Command {
+        /// The id of the request, if it has one, of 1 to [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX) bytes: asked again
+        /// under the same id, a command is not performed again.
+        request: Option<Box<str>>,
+        /// Its name.
+        name: Name,
+        /// Its argument.
+        input: Payload,
+    },
+    /// A caller asks the run to cancel. An [entity](crate::Entity) ends by it, when nothing that it has begun is to go on
+    /// but timers.
     Cancel {
         /// Why.
         reason: String,
@@ -304,6 +316,21 @@ pub enum InputRefused {
         /// The name.
         name: String,
     },
+    /// The workflow is no [entity](crate::Entity) with a command of this name.
+    #[error("the workflow has no command named {name:?}")]
+    UnknownCommand {
+        /// The name.
+        name: String,
+    },
+    /// The handler of the command panicked, with this message: nothing was recorded.
+    #[error("the command panicked: {0}")]
+    CommandPanicked(String),
+    /// What the command has decided cannot be recorded or done, for this reason, so that nothing was.
+    #[error("the command cannot be performed: {0}")]
+    Act(String),
+    /// The entity is being deleted: what it has begun is waited for.
+    #[error("the entity is being deleted")]
+    Ending,
     /// The run has no state of the update's type, or not yet.
     #[error("the run has no state of the update's type")]
     NoState,

@@ -26,13 +26,7 @@ impl Instance {
         let cell = self.shared.lock().cell.clone();
         handlers
             .query(cell.as_deref(), name, question)
-            .map_err(|error| match error {
-                HandlerError::Unknown => unknown(),
-                HandlerError::NoState | HandlerError::Rejected { .. } => Unanswered::NoState,
-                HandlerError::WrongType(error) => Unanswered::WrongType(error),
-                HandlerError::Payload(error) => Unanswered::Payload(error),
-                HandlerError::Panicked(message) => Unanswered::Panicked(message),
-            })
+            .map_err(|error| error.unanswered(name))
     }
 
     /// The event of an update that its validator lets in; `None` if it is in already.
@@ -72,6 +66,7 @@ impl Instance {
                 HandlerError::WrongType(error) => InputRefused::WrongType(error),
                 HandlerError::Payload(error) => InputRefused::Payload(error),
                 HandlerError::Panicked(message) => InputRefused::ValidatorPanicked(self.limits.cut(message)),
+                HandlerError::Undoable(message) => InputRefused::Act(self.limits.cut(message)),
                 HandlerError::Rejected { error, message } => InputRefused::Rejected {
                     error,
                     message: self.limits.cut(message),
@@ -82,8 +77,13 @@ impl Instance {
 
     /// What a run that has ended says: an update that it performed keeps its answer.
     pub(super) fn refuse_closed(&self, input: &Input) -> InputRefused {
-        let Input::Update { request, .. } = input else {
-            return InputRefused::Closed;
+        let request: &str = match input {
+            Input::Update { request, .. } => request,
+            Input::Command {
+                request: Some(request),
+                ..
+            } => request,
+            _ => return InputRefused::Closed,
         };
         match self.ledger.update(request) {
             Some(UpdateStanding::Answered(answer)) => InputRefused::Answered {
@@ -122,7 +122,7 @@ impl Instance {
                 return Err(ParkReason::Panicked { message, count: 1 });
             }
             Err(HandlerError::Unknown) => return Err(stuck("the code has none of this name")),
-            Err(HandlerError::NoState | HandlerError::Rejected { .. }) => {
+            Err(HandlerError::NoState | HandlerError::Rejected { .. } | HandlerError::Undoable(_)) => {
                 return Err(stuck("the run has no state of its type"));
             }
         };

@@ -184,6 +184,11 @@ impl SpanFold {
                 self.spans
                     .note_run(time, "signal", vec![("millrun.signal", name)]);
             }
+            Event::CommandPerformed(performed) => {
+                let name = self.spans.text(&performed.name);
+                self.spans
+                    .note_run(time, "command", vec![("millrun.command", name)]);
+            }
             Event::Checkpointed(_) => self.spans.note_run(time, "checkpoint", Vec::new()),
             Event::CancelRequested { reason, .. } => {
                 let reason = self.spans.text(reason);

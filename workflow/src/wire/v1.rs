@@ -5,6 +5,7 @@
 
 mod bearing;
 mod body;
+mod commands;
 mod family;
 mod kept;
 mod outside;
@@ -28,6 +29,7 @@ use family::{
 };
 pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
+use commands::CommandBody;
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 use parts::{RecordedWire, payload, raw};
 use signalling::{RunSignalBody, SignalScheduledBody, SignalSentBody};
@@ -73,6 +75,7 @@ const ATTEMPT_STARTED: u8 = 32;
 const SIGNAL_SCHEDULED: u8 = 33;
 const SIGNAL_SENT: u8 = 34;
 const RUN_SIGNAL_RECEIVED: u8 = 35;
+const COMMAND_PERFORMED: u8 = 40;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -113,6 +116,7 @@ pub fn kind(event: &Event) -> u8 {
         Event::SignalScheduled(_) => SIGNAL_SCHEDULED,
         Event::SignalSent { .. } => SIGNAL_SENT,
         Event::RunSignalReceived { .. } => RUN_SIGNAL_RECEIVED,
+        Event::CommandPerformed(_) => COMMAND_PERFORMED,
     }
 }
 
@@ -347,6 +351,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 answer: RecordedWire::of(answer),
             },
         ),
+        Event::CommandPerformed(performed) => write(out, &CommandBody::of(performed)),
         Event::Patched { id } => write(
             out,
             &PatchedBody {
@@ -594,6 +599,7 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
                 value: payload(body, value),
             }
         }
+        COMMAND_PERFORMED => Event::CommandPerformed(read::<CommandBody<'_>>(body)?.into_event(body)),
         CHECKPOINTED => Event::Checkpointed(read::<CheckpointBody<'_>>(body)?.into_event(body)),
         unknown => return Err(EventError::UnknownKind(unknown)),
     })

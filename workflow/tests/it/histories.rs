@@ -743,6 +743,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-caused.txt"),
         },
         Recording {
+            name: "v1-entity",
+            code: crate::entities::code,
+            make: crate::entities::recorded,
+            file: include_str!("../histories/v1-entity.txt"),
+        },
+        Recording {
             name: "v1-traced",
             code: traced_implementation,
             make: traced,
@@ -907,6 +913,7 @@ fn is_input(event: &Event) -> bool {
             | Event::RunSignalReceived { .. }
             | Event::SignalSent { .. }
             | Event::UpdateAccepted { .. }
+            | Event::CommandPerformed(_)
             | Event::CancelRequested { .. }
             | Event::Terminated { .. }
             | Event::Resumed

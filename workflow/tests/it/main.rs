@@ -3,6 +3,7 @@
 
 mod bytes;
 mod cancelling;
+mod entities;
 mod family;
 mod fuzz;
 mod histories;

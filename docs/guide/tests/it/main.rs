@@ -54,6 +54,7 @@ programs! {
     clients_charge_once "clients",
     waiting_ends_with_whatever_comes_first "waiting",
     state_is_asked_and_changed "state",
+    entities_are_commanded_once "entities",
     together_waits_for_what_it_needs "together",
     sagas_undo_in_reverse "sagas",
     long_goes_on_under_one_id "long",

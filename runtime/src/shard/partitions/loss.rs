@@ -166,6 +166,7 @@ impl Errand {
             Self::Describe(reply) => Some(Response::Describe(reply, Err(error))),
             Self::Query(_, reply) => Some(Response::Query(reply, Err(error.into()))),
             Self::Update(_, reply) => Some(Response::Update(reply, Err(error.into()))),
+            Self::Command(_, reply) => Some(Response::Command(reply, Err(error.into()))),
             // Told by a message, if at all.
             Self::Signal(_) => None,
             Self::Input(_)

@@ -9,7 +9,10 @@ use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, P
 use super::results::ResultNumber;
 use crate::QueryError;
 use crate::activity::AttemptFailure;
-use crate::mail::{Described, Question, Reply, RunSignal, Standing, Tell, UpdateReply, UpdateRequest};
+use crate::mail::{
+    CommandReply, Described, EntityRequest, Question, Reply, RunSignal, Standing, Tell, UpdateReply,
+    UpdateRequest,
+};
 
 /// One run.
 #[derive(Debug)]
@@ -112,6 +115,7 @@ pub(in crate::shard) enum Errand {
     Describe(Reply<Described>),
     Query(Question, Reply<Payload, QueryError>),
     Update(UpdateRequest, UpdateReply),
+    Command(Box<EntityRequest>, CommandReply),
     /// A failed attempt, and what it said last.
     Failed(OperationId, u32, Box<AttemptFailure>),
     Dispatch(OperationId),
@@ -314,7 +318,12 @@ impl Errand {
     /// this one.
     pub(in crate::shard) fn is_from_outside(&self) -> bool {
         match self {
-            Self::Tell(..) | Self::Signal(_) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
+            Self::Tell(..)
+            | Self::Signal(_)
+            | Self::Describe(_)
+            | Self::Query(..)
+            | Self::Update(..)
+            | Self::Command(..) => true,
             Self::Input(_)
             | Self::Failed(..)
             | Self::Resume

@@ -25,7 +25,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::looking::describe::InstanceSummary;
 use crate::mail::{
-    Changed, Described, FoundLive, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply,
+    Changed, CommandRefused, CommandReply, Described, FoundLive, Reply, Standing, StartedRun, UpdateAnswer,
+    UpdateRefused, UpdateReply,
 };
 use crate::topics::durable::publish::{Appended, DurablePublishError};
 use crate::{QueryError, RunError, StartError};
@@ -51,6 +52,7 @@ pub(in crate::shard) enum Response {
     Describe(Reply<Described>, Result<Described, RunError>),
     Query(Reply<Payload, QueryError>, Result<Payload, QueryError>),
     Update(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
+    Command(CommandReply, Result<Payload, CommandRefused>),
     List(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
     Find(Reply<FoundLive>, FoundLive),
     Append(
@@ -75,6 +77,7 @@ impl Response {
             Self::Describe(reply, answer) => drop(reply.send(answer)),
             Self::Query(reply, answer) => drop(reply.send(answer)),
             Self::Update(reply, answer) => drop(reply.send(answer)),
+            Self::Command(reply, answer) => drop(reply.send(answer)),
             Self::List(reply, answer) => drop(reply.send(Ok(answer))),
             Self::Find(reply, answer) => drop(reply.send(Ok(answer))),
             Self::Append(reply, answer) => drop(reply.send(answer)),
@@ -94,6 +97,7 @@ impl Response {
             Self::Describe(reply, _) => Self::Describe(reply, Err(error())),
             Self::Query(reply, _) => Self::Query(reply, Err(error().into())),
             Self::Update(reply, _) => Self::Update(reply, Err(error().into())),
+            Self::Command(reply, _) => Self::Command(reply, Err(error().into())),
             Self::Append(reply, _) => Self::Append(reply, Err(DurablePublishError::Moved { partition })),
             // They ask again, and are told then.
             Self::Changed(watchers) => Self::Changed(watchers),
@@ -115,6 +119,7 @@ impl fmt::Debug for Response {
             Self::Describe(..) => "Describe",
             Self::Query(..) => "Query",
             Self::Update(..) => "Update",
+            Self::Command(..) => "Command",
             Self::List(..) => "List",
             Self::Find(..) => "Find",
             Self::Append(..) => "Append",

@@ -39,6 +39,16 @@ async fn take<T: DeserializeOwned>(reader: &mut TopicReader<T>, len: usize) -> V
     records
 }
 
+/// The payloads of all records that are there now.
+pub(crate) async fn take_all<T: DeserializeOwned>(
+    topic: &DurableTopicHandle<T>,
+    runtime: &Runtime,
+    from: ReadFrom,
+) -> Vec<T> {
+    let read = all(topic, runtime, from).await.into_iter();
+    read.map(|record| record.unwrap().into_payload()).collect()
+}
+
 /// What is there now: each record, or why it cannot be given.
 async fn all<T: DeserializeOwned>(
     topic: &DurableTopicHandle<T>,

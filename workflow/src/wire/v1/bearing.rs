@@ -10,10 +10,10 @@ use bytes::Bytes;
 use super::{
     ACTIVITY_COMPLETED, ACTIVITY_FAILED, ACTIVITY_SCHEDULED, ATTEMPT_FAILED, ATTEMPT_HEARTBEAT,
     ATTEMPT_STARTED, CANCEL_REQUESTED, CANCELLED, CHECKPOINTED, CHILD_ENDED, CHILD_SCHEDULED, CHILD_STARTED,
-    COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED, PROMISE_MADE, PROMISE_SETTLED,
-    PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RESUMED, RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED,
-    SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED, TERMINATED, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED,
-    UPDATE_ANSWERED, VALUE_RECORDED, decode,
+    COMMAND_PERFORMED, COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED,
+    PROMISE_MADE, PROMISE_SETTLED, PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RESUMED,
+    RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED, SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED, TERMINATED, TIMER_FIRED,
+    TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED, decode,
 };
 use crate::OperationId;
 use crate::event::{Event, EventError};
@@ -65,7 +65,7 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
         PARKED => Bearing::Parks,
         RESUMED => Bearing::Resumes,
         SIGNAL_RECEIVED | RUN_SIGNAL_RECEIVED | CANCEL_REQUESTED | VALUE_RECORDED | PATCHED
-        | UPDATE_ACCEPTED | UPDATE_ANSWERED | CHECKPOINTED => Bearing::None,
+        | UPDATE_ACCEPTED | UPDATE_ANSWERED | CHECKPOINTED | COMMAND_PERFORMED => Bearing::None,
         unknown => return Err(EventError::UnknownKind(unknown)),
     })
 }
@@ -123,6 +123,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         | Event::Patched { .. }
         | Event::UpdateAccepted { .. }
         | Event::UpdateAnswered { .. }
+        | Event::CommandPerformed(_)
         | Event::CancelRequested { .. }
         | Event::Completed { .. }
         | Event::Failed { .. }

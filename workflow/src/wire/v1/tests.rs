@@ -4,8 +4,8 @@ use super::*;
 use millrun_core::{Cause, RunId};
 
 use crate::event::{
-    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Origin, Parent,
-    ParentClose, ParkReason, SignalFailure, SignalScheduled,
+    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Origin,
+    Parent, ParentClose, ParkReason, SignalFailure, SignalScheduled,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -296,6 +296,22 @@ fn samples() -> Vec<Event> {
             request: "8".into(),
             answer: Err("too large".into()),
         },
+        Event::CommandPerformed(Box::new(CommandPerformed {
+            request: None,
+            name: "add".into(),
+            version: 1,
+            events: Vec::new(),
+            answer: value.clone(),
+            timers: Vec::new(),
+        })),
+        Event::CommandPerformed(Box::new(CommandPerformed {
+            request: Some("r-1".into()),
+            name: "add".into(),
+            version: 7,
+            events: vec![value.clone(), value.clone()],
+            answer: value.clone(),
+            timers: vec!["expire".into(), "remind".into()],
+        })),
         Event::Completed {
             result: value.clone(),
         },

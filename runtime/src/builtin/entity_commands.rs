@@ -1,0 +1,45 @@
+//! The activity by which workflows have entities perform commands.
+//!
+//! Each attempt names the call as the request of the command, so that the entity performs it once however often the
+//! activity runs.
+
+use millrun_core::InstanceId;
+use millrun_workflow::{ActivityError, EntityAnswer, EntityOrder, InputRefused, Payload};
+
+use crate::mail::{CommandRefused, EntityRequest};
+use crate::{ActivityContext, RunError};
+
+pub(super) async fn command(cx: ActivityContext, order: EntityOrder) -> Result<EntityAnswer, ActivityError> {
+    let runtime = cx
+        .runtime()
+        .map_err(|cause| ActivityError::retryable(cause.to_string()))?;
+    let EntityOrder {
+        entity,
+        id,
+        command,
+        input,
+    } = order;
+    let id = InstanceId::new(&id).map_err(|error| ActivityError::fatal(error.to_string()))?;
+    let request = EntityRequest {
+        request: Some(cx.idempotency_key().into()),
+        name: command.into(),
+        input: Payload::from_bytes(input.into()),
+    };
+    match runtime.inner().command(&entity.into(), &id, &request).await {
+        Ok(answer) => Ok(EntityAnswer::Given(answer.as_bytes().to_vec())),
+        Err(CommandRefused::Run(RunError::Refused(InputRefused::Rejected { error, .. }))) => {
+            Ok(EntityAnswer::Rejected(error.as_bytes().to_vec()))
+        }
+        Err(CommandRefused::Run(error @ RunError::Refused(InputRefused::StillParked(_)))) => {
+            Err(ActivityError::retryable(error.to_string()))
+        }
+        Err(CommandRefused::Run(error)) if error.is_retryable() => {
+            Err(ActivityError::retryable(error.to_string()))
+        }
+        Err(CommandRefused::Start(error)) if error.is_retryable() => {
+            Err(ActivityError::retryable(error.to_string()))
+        }
+        Err(CommandRefused::Run(error)) => Err(ActivityError::fatal(error.to_string())),
+        Err(CommandRefused::Start(error)) => Err(ActivityError::fatal(error.to_string())),
+    }
+}

@@ -1,0 +1,402 @@
+//! A handle to an entity, by its key.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use millrun_core::{InstanceId, InstanceIdError};
+use millrun_workflow::{
+    Entity, EntityCommand, EntityState, InputRefused, Name, Payload, PayloadError, Query, RunFailure,
+    TypedError,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use crate::inner::Inner;
+use crate::mail::{
+    CommandRefused, CommandRequest, EntityRequest, Latest, Question, Request, Standing, Target, Tell,
+};
+use crate::{QueryError, RunError, RunHandle, Runtime, StartError};
+
+/// An entity, whether there is one or not yet: the first command begins it. A cheap clone; it keeps the runtime alive.
+///
+/// Commands to one entity are performed one at a time, those of one caller that awaits each in that order. Entities of
+/// different keys know nothing of each other.
+pub struct EntityHandle<S> {
+    inner: Arc<Inner>,
+    entity: Entity<S>,
+    id: Result<InstanceId, InstanceIdError>,
+}
+
+impl<S> Clone for EntityHandle<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            entity: self.entity,
+            id: self.id.clone(),
+        }
+    }
+}
+
+impl<S> fmt::Debug for EntityHandle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityHandle")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// A handle to the entity with this key. Nothing is asked yet, and nothing begins.
+    ///
+    /// The entity is the instance whose id is [`name/key`](Entity::id_of): a key of such a length that this is longer
+    /// than 255 bytes is refused when the handle is used.
+    ///
+    /// ```
+    /// use millrun::{Entity, EntityCommand, EntityContext, EntityState, Query, Runtime, WorkflowError};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// const COUNTER: Entity<Counter> = Entity::named("counter");
+    /// const ADD: EntityCommand<Counter, u64, u64> = EntityCommand::named("add");
+    /// const SUM: Query<Counter, (), u64> = Query::named("sum");
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Counter(u64);
+    ///
+    /// impl EntityState for Counter {
+    ///     type Event = u64;
+    ///
+    ///     fn begin(_key: &str) -> Self {
+    ///         Self(0)
+    ///     }
+    ///
+    ///     fn apply(&mut self, added: u64) {
+    ///         self.0 += added;
+    ///     }
+    /// }
+    ///
+    /// fn add(sum: &Counter, more: u64, cx: &mut EntityContext<'_, Counter>) -> Result<u64, WorkflowError> {
+    ///     cx.emit(more);
+    ///     Ok(sum.0 + more)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let counter = COUNTER.command(ADD, add).query(SUM, |sum, ()| sum.0);
+    /// let runtime = Runtime::volatile().entity(counter).start().await?;
+    /// let visits = runtime.entity(COUNTER, "visits");
+    /// assert_eq!(visits.read(SUM, ()).await?, 0);
+    /// assert_eq!(visits.call(ADD, 2).await?, 2);
+    /// assert_eq!(visits.call(ADD, 3).request("r-1").await?, 5);
+    /// assert_eq!(visits.call(ADD, 3).request("r-1").await?, 5);
+    /// assert_eq!(visits.read(SUM, ()).await?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn entity<S: EntityState>(&self, entity: Entity<S>, key: &str) -> EntityHandle<S> {
+        EntityHandle {
+            inner: Arc::clone(self.inner()),
+            entity,
+            id: InstanceId::new(&entity.id_of(key)),
+        }
+    }
+}
+
+impl<S: EntityState> EntityHandle<S> {
+    /// The key.
+    ///
+    /// # Errors
+    /// When the id that it makes is too long for one.
+    pub fn key(&self) -> Result<&str, InstanceIdError> {
+        let id = self.id.as_ref().map_err(Clone::clone)?;
+        Ok(self.entity.key_of(id.as_str()).unwrap_or_default())
+    }
+
+    /// Has the entity perform a command, once this is awaited. When that gives an answer, what the command has decided
+    /// is durable.
+    ///
+    /// To be able to repeat it after an error that leaves open whether it was performed, name the
+    /// [request](EntityCall::request).
+    ///
+    /// # Errors
+    /// See [`CommandError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the answer. The command may be performed all the same.
+    pub fn call<I: Serialize, A, E>(
+        &self,
+        command: EntityCommand<S, I, A, E>,
+        input: I,
+    ) -> EntityCall<'_, A, E> {
+        let encoded = Payload::encode(&input);
+        // Its own code may panic: not when the command is durable.
+        drop(input);
+        EntityCall {
+            inner: &self.inner,
+            workflow: self.entity.name(),
+            id: self.id.clone(),
+            name: command.name().into(),
+            request: None,
+            input: encoded,
+            types: PhantomData,
+        }
+    }
+
+    /// Asks the state. It adds no record; what it shows is durable, and was the entity's when it was asked: the answer
+    /// waits for the commit of all that it has seen, and for the journal's word that the entity is still owned here.
+    /// An entity that nobody has commanded, or that was deleted, is shown as it begins.
+    ///
+    /// # Errors
+    /// See [`QueryError`]. If there is no entity, and its code is not registered here, [`RunError::NotFound`] within it.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn read<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        query: Query<S, Q, A>,
+        question: Q,
+    ) -> Result<A, QueryError> {
+        let id = match &self.id {
+            Ok(id) => id,
+            Err(error) => return Err(RunError::Turn(error.to_string()).into()),
+        };
+        let question = Question {
+            name: query.name().into(),
+            value: Payload::encode(&question).map_err(QueryError::Payload)?,
+        };
+        let target = self.target(id);
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Query {
+            target: target.clone(),
+            question: question.clone(),
+            reply,
+        };
+        let answer = match self.inner.ask(&target, request, answer).await {
+            Err(QueryError::Run(RunError::NotFound | RunError::Finished | RunError::Expired)) => {
+                self.ask_begun(id, &question)?
+            }
+            answer => answer?,
+        };
+        answer.decode().map_err(QueryError::Payload)
+    }
+
+    /// What the entity answers as it begins.
+    fn ask_begun(&self, id: &InstanceId, question: &Question) -> Result<Payload, QueryError> {
+        let code = self.inner.shared.workflows.code_of(self.entity.name());
+        let code = code.ok_or(RunError::NotFound)?;
+        code.query_begun(id, &question.name, &question.value)
+            .map_err(QueryError::Unanswered)
+    }
+
+    /// Deletes the entity: it is as if nobody had commanded it yet. Gives whether there was one. What it has begun is
+    /// finished first, and waited for: values that are to be published, signals, starts; its timers are forgotten. Its
+    /// history is retained as that of any run that has ended; the ids of its requests are forgotten.
+    ///
+    /// # Errors
+    /// When it was not reached, or does not run: [`InputRefused::StillParked`] within [`RunError`]. It is deleted when
+    /// it runs again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not leave it deleted.
+    pub async fn delete(&self) -> Result<bool, RunError> {
+        let id = match &self.id {
+            Ok(id) => id,
+            Err(error) => return Err(RunError::Turn(error.to_string())),
+        };
+        let handle =
+            RunHandle::<Payload, RunFailure>::new(Arc::clone(&self.inner), id.clone(), self.target(id));
+        let reason = "the entity is deleted".into();
+        match handle.tell(Tell::Cancel { reason }).await {
+            Ok(()) => {}
+            Err(RunError::NotFound | RunError::Finished | RunError::Expired) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        self.inner.until_deleted(id).await.map(|()| true)
+    }
+
+    fn target(&self, id: &InstanceId) -> Target {
+        Target::Latest(Arc::new(Latest {
+            id: id.clone(),
+            workflow: Some(self.entity.name()),
+        }))
+    }
+}
+
+/// A command that is described, and performed when it is awaited. Made by [`EntityHandle::call`].
+#[must_use = "no command is performed until this is awaited"]
+pub struct EntityCall<'a, A, E> {
+    inner: &'a Arc<Inner>,
+    workflow: &'static str,
+    id: Result<InstanceId, InstanceIdError>,
+    name: Name,
+    request: Option<Box<str>>,
+    input: Result<Payload, PayloadError>,
+    types: PhantomData<fn() -> (A, E)>,
+}
+
+impl<A, E> fmt::Debug for EntityCall<'_, A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityCall")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A: DeserializeOwned, E: TypedError> EntityCall<'_, A, E> {
+    /// Names the request, by 1 to 255 bytes of the caller's choice: asked again under the same name, the entity gives
+    /// the answer that it gave before, and does nothing. It remembers the last
+    /// [1,000](millrun_workflow::ANSWERS_LEN_MAX) of the commands that it performed under a name; one that was rejected
+    /// is not among them. When it is deleted it forgets them.
+    pub fn request(mut self, id: impl Into<Box<str>>) -> Self {
+        self.request = Some(id.into());
+        self
+    }
+
+    async fn perform(self) -> Result<A, CommandError<E>> {
+        let Self {
+            inner,
+            workflow,
+            id,
+            name,
+            request,
+            input,
+            types: _,
+        } = self;
+        let id = id.map_err(CommandError::Id)?;
+        let command = EntityRequest {
+            request,
+            name,
+            input: input.map_err(CommandError::Payload)?,
+        };
+        match inner.command(&workflow.into(), &id, &command).await {
+            Ok(answer) => answer.decode().map_err(CommandError::Payload),
+            Err(CommandRefused::Start(error)) => Err(CommandError::Start(error)),
+            Err(CommandRefused::Run(RunError::Refused(InputRefused::Rejected { error, .. }))) => Err(error
+                .decode()
+                .map_or_else(CommandError::Payload, CommandError::Rejected)),
+            Err(CommandRefused::Run(error)) => Err(CommandError::Run(error)),
+        }
+    }
+}
+
+impl Inner {
+    /// Has the entity with this id perform a command.
+    pub(crate) async fn command(
+        self: &Arc<Self>,
+        workflow: &Name,
+        id: &InstanceId,
+        command: &EntityRequest,
+    ) -> Result<Payload, CommandRefused> {
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let request = Request::Command(Box::new(CommandRequest {
+                id: id.clone(),
+                workflow: workflow.clone(),
+                command: command.clone(),
+                reply,
+            }));
+            match self.ask_at(self.doors.of(id.partition()), request, answer).await {
+                Err(CommandRefused::Run(RunError::Refused(InputRefused::Ending))) => {
+                    self.until_deleted(id).await?;
+                }
+                // It ended while this was on its way: another begins.
+                Err(CommandRefused::Run(RunError::Finished | RunError::NotFound)) => {}
+                answered => return answered,
+            }
+        }
+    }
+
+    /// Waits until an entity that is being deleted has ended.
+    async fn until_deleted(self: &Arc<Self>, id: &InstanceId) -> Result<(), RunError> {
+        let target = Target::Latest(Arc::new(Latest {
+            id: id.clone(),
+            workflow: None,
+        }));
+        let handle = RunHandle::<Payload, RunFailure>::new(Arc::clone(self), id.clone(), target);
+        match handle.standing().await {
+            Ok(Standing::Ended(_)) | Err(RunError::NotFound | RunError::Expired) => Ok(()),
+            Ok(Standing::Parked(reason)) => Err(InputRefused::StillParked(reason.to_string()).into()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<'a, A, E> IntoFuture for EntityCall<'a, A, E>
+where
+    A: DeserializeOwned + 'a,
+    E: TypedError,
+{
+    type Output = Result<A, CommandError<E>>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.perform())
+    }
+}
+
+/// Why a command has no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CommandError<E> {
+    /// Its handler said no; nothing was recorded.
+    Rejected(E),
+    /// The argument could not be encoded, or the answer or the rejection is not of the expected type. In the latter
+    /// case it was performed, or rejected, all the same.
+    Payload(PayloadError),
+    /// The key makes an id that is too long for one.
+    Id(InstanceIdError),
+    /// There is no entity of this key, and none can begin: there are too many live runs, say. Nothing was recorded.
+    Start(StartError),
+    /// It was not performed, for this reason; or, with [`RunError::Stopped`], nobody knows, and it can be repeated
+    /// under its [request](EntityCall::request).
+    Run(RunError),
+}
+
+impl<E> CommandError<E> {
+    /// Whether the same call may succeed later. One without a [request](EntityCall::request) may be performed twice
+    /// then.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Start(error) => error.is_retryable(),
+            Self::Run(error) => error.is_retryable(),
+            Self::Rejected(_) | Self::Payload(_) | Self::Id(_) => false,
+        }
+    }
+}
+
+impl<E> From<RunError> for CommandError<E> {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for CommandError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(error) => write!(f, "the command was rejected: {error}"),
+            Self::Payload(_) => f.write_str("a value of the command is not of the expected type"),
+            Self::Id(error) => write!(f, "the key of the entity makes no id: {error}"),
+            Self::Start(error) => write!(f, "the entity cannot begin: {error}"),
+            Self::Run(error) => write!(f, "the entity did not perform the command: {error}"),
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> std::error::Error for CommandError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Payload(error) => Some(error),
+            Self::Id(error) => Some(error),
+            Self::Start(error) => Some(error),
+            Self::Run(error) => Some(error),
+            Self::Rejected(_) => None,
+        }
+    }
+}

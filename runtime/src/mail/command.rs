@@ -1,0 +1,54 @@
+//! What clients ask of entities.
+
+use millrun_core::InstanceId;
+use millrun_workflow::{Name, Payload};
+
+use super::request::Reply;
+use crate::{RunError, StartError, StopCause};
+
+/// A command for an entity, which begins with it if there is none.
+#[derive(Debug)]
+pub(crate) struct CommandRequest {
+    pub(crate) id: InstanceId,
+    pub(crate) workflow: Name,
+    pub(crate) command: EntityRequest,
+    pub(crate) reply: CommandReply,
+}
+
+/// What a command is.
+#[derive(Clone, Debug)]
+pub(crate) struct EntityRequest {
+    /// Under which it is asked for, if it is under one.
+    pub(crate) request: Option<Box<str>>,
+    pub(crate) name: Name,
+    pub(crate) input: Payload,
+}
+
+/// Where the answer to a command goes.
+pub(crate) type CommandReply = Reply<Payload, CommandRefused>;
+
+/// Why a command has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum CommandRefused {
+    /// There is no entity, and none can begin.
+    Start(StartError),
+    Run(RunError),
+}
+
+impl From<RunError> for CommandRefused {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<StartError> for CommandRefused {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+impl From<StopCause> for CommandRefused {
+    fn from(cause: StopCause) -> Self {
+        Self::Run(cause.into())
+    }
+}

@@ -1,0 +1,172 @@
+//! A crash at every step of a seeded world: what was acknowledged stands, each request is performed once, and what the
+//! commands have begun is done once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use millrun::host::Host;
+use millrun::store::{Journal, JournalConfig, MemoryJournal};
+use millrun::topics::ReadFrom;
+use millrun::{Runtime, RuntimeBuilder};
+use millrun_testkit::{SimConfig, SimHost};
+
+use super::acts::watch;
+use super::{GO, PASS_ON, PUT, PUT_LATER, PUTS, SUM, TILL, WATCH, till};
+use crate::durable_topics::take_all;
+use crate::support::Store;
+
+/// The answers that were given, by request.
+type Acknowledged = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// Makes durable what is queued, every few milliseconds.
+async fn committer(host: Arc<dyn Host>, journal: Arc<MemoryJournal>) {
+    loop {
+        host.sleep_until(host.now() + Duration::from_millis(3)).await;
+        journal.commit();
+    }
+}
+
+fn coded(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder
+        .entity(till().snapshot_every(3))
+        .durable_topic(PUTS)
+        .register(WATCH, watch)
+        .configure(|config| {
+            config.hot_len_max = 1;
+        })
+}
+
+/// Commands, each under a request, so that they may be repeated by another life.
+async fn command_all(runtime: &Runtime, acknowledged: &Acknowledged) {
+    let (ada, bob) = (runtime.entity(TILL, "ada"), runtime.entity(TILL, "bob"));
+    for number in 0..4 {
+        let request = format!("put-{number}");
+        let sum = ada.call(PUT, 10).request(request.clone()).await.unwrap();
+        let before = acknowledged.lock().unwrap().insert(request, sum);
+        assert!(
+            before.is_none_or(|before| before == sum),
+            "{before:?}, then {sum}"
+        );
+    }
+    ada.call(PASS_ON, ("bob".into(), 15))
+        .request("pass")
+        .await
+        .unwrap();
+    ada.call(PUT_LATER, 5).request("later").await.unwrap();
+    bob.call(PUT, 1).request("bob").await.unwrap();
+}
+
+async fn pause(host: &Arc<dyn Host>) {
+    host.sleep_until(host.now() + Duration::from_millis(1)).await;
+}
+
+/// Waits until all has come of it that is to come, and looks at that.
+async fn check_whole(runtime: &Runtime, host: &Arc<dyn Host>) {
+    for (key, sum) in [("ada", 26), ("bob", 16)] {
+        while runtime.entity(TILL, key).read(SUM, ()).await.unwrap() != sum {
+            pause(host).await;
+        }
+    }
+    let watch = runtime.attach(WATCH, "watch-ada").unwrap();
+    while watch.describe().await.is_err() {
+        pause(host).await;
+    }
+    // The signal may have overtaken the start, and had no instance then.
+    let _outcome = watch.signal(GO, 15).await;
+    assert_eq!(watch.result().await.unwrap(), 30);
+    let topic = runtime.durable_topic(PUTS).unwrap();
+    let mut records = take_all(&topic, runtime, ReadFrom::Beginning).await;
+    records.sort_unstable();
+    assert_eq!(records, [1, 10, 10, 10, 10, 15]);
+}
+
+/// One life of `steps` steps that ends with a crash. Whether it had nothing left to do.
+fn live(sim: &SimHost, builder: RuntimeBuilder, acknowledged: &Acknowledged, steps: u64) -> bool {
+    let (acks, is_done, host) = (Arc::clone(acknowledged), Arc::new(Mutex::new(false)), sim.host());
+    let done = Arc::clone(&is_done);
+    let script = sim.host().spawn(
+        "script",
+        Box::pin(async move {
+            let runtime = builder.start().await.unwrap();
+            command_all(&runtime, &acks).await;
+            check_whole(&runtime, &host).await;
+            *done.lock().unwrap() = true;
+            std::future::pending::<()>().await;
+        }),
+    );
+    let mut left = steps;
+    let _stop = sim.run_until(|| {
+        left = left.saturating_sub(1);
+        left == 0 || *is_done.lock().unwrap()
+    });
+    sim.crash();
+    drop(script);
+    *is_done.lock().unwrap()
+}
+
+fn play(seed: u64, steps: u64) -> bool {
+    let acknowledged = Acknowledged::default();
+    let open = |sim: &SimHost, journal: &Arc<MemoryJournal>| {
+        let builder = Runtime::volatile().host(sim.host());
+        coded(builder.journal(Arc::clone(journal) as Arc<dyn Journal>))
+    };
+    let first = Arc::new(MemoryJournal::held(JournalConfig::default()).unwrap());
+    let sim = SimHost::new(SimConfig::seeded(seed));
+    let commits = sim
+        .host()
+        .spawn("committer", Box::pin(committer(sim.host(), Arc::clone(&first))));
+    let is_done = live(&sim, open(&sim, &first), &acknowledged, steps);
+    drop(commits);
+    let found = Arc::new(first.reopened());
+    let sim = SimHost::new(SimConfig::seeded(seed + 1));
+    let commits = sim
+        .host()
+        .spawn("committer", Box::pin(committer(sim.host(), Arc::clone(&found))));
+    let script = async {
+        let runtime = open(&sim, &found).start().await.unwrap();
+        command_all(&runtime, &acknowledged).await;
+        check_whole(&runtime, &sim.host()).await;
+    };
+    sim.block_on(script).unwrap();
+    sim.crash();
+    drop(commits);
+    is_done
+}
+
+fn play_in_file(seed: u64, steps: u64) -> bool {
+    let (store, acknowledged) = (Store::new(), Acknowledged::default());
+    let open = |sim: &SimHost| coded(Runtime::open(store.path()).host(sim.host()));
+    let sim = SimHost::new(SimConfig::seeded(seed));
+    let is_done = live(&sim, open(&sim), &acknowledged, steps);
+    let sim = SimHost::new(SimConfig::seeded(seed + 1));
+    let script = async {
+        let runtime = open(&sim).start().await.unwrap();
+        command_all(&runtime, &acknowledged).await;
+        check_whole(&runtime, &sim.host()).await;
+        runtime.shutdown().await.unwrap();
+    };
+    sim.block_on(script).unwrap();
+    is_done
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_each_command_performed_once_in_the_end() {
+    for seed in 1..=3 {
+        // Seeds begin at different steps, and take every third.
+        let mut steps = seed;
+        while !play(seed * 1_000, steps) {
+            steps += 3;
+        }
+        assert!(steps > 30, "a play has {steps} steps");
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_of_a_runtime_with_a_file_does_so_too() {
+    let (seed, mut steps) = (1, 1);
+    while !play_in_file(seed * 1_000, steps) {
+        steps += 5;
+    }
+    assert!(steps > 30, "a play has {steps} steps");
+}

@@ -1,0 +1,351 @@
+//! The code of an entity: its commands and queries, with their types erased, and the workflow that it is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use millrun_core::{InstanceId, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::context::Wishes;
+use super::definition::key_of;
+use super::{EntityAct, EntityContext, EntitySnapshot, EntityState};
+use crate::context::Cell;
+use crate::event::CommandPerformed;
+use crate::expected::decoded;
+use crate::handlers::{AnyState, HandlerError, Handlers, guarded, typed};
+use crate::registry::{EntityWorkflow, Implementation};
+use crate::{Entity, EntityCommand, Payload, Query, TypedError, Workflow, WorkflowContext, WorkflowError};
+
+type DecideFn =
+    dyn Fn(&mut AnyState, &Payload, &Situation<'_>) -> Result<EntityDecided, HandlerError> + Send + Sync;
+type FoldFn = fn(&mut AnyState, &CommandPerformed) -> Result<(), String>;
+type SnapshotFn = fn(&mut AnyState, Vec<(u32, String)>) -> Result<Payload, HandlerError>;
+
+/// What the world says while a command is decided.
+#[derive(Debug)]
+pub(crate) struct Situation<'a> {
+    pub(crate) id: &'a InstanceId,
+    pub(crate) now: Timestamp,
+    pub(crate) seed: u64,
+    pub(crate) payload_bytes_max: usize,
+}
+
+impl Situation<'_> {
+    /// Encodes what the history is to hold; or why it cannot.
+    pub(super) fn encode<T: Serialize>(&self, what: &str, value: &T) -> Result<Payload, String> {
+        let encoded = Payload::encode(value).map_err(|error| error.to_string())?;
+        let (bytes, bytes_max) = (encoded.len(), self.payload_bytes_max);
+        if bytes > bytes_max {
+            return Err(format!(
+                "a {what} has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead"
+            ));
+        }
+        Ok(encoded)
+    }
+}
+
+/// What a command has decided, encoded.
+#[derive(Debug)]
+pub(crate) struct EntityDecided {
+    pub(crate) version: u32,
+    pub(crate) events: Vec<Payload>,
+    pub(crate) answer: Payload,
+    pub(crate) acts: Vec<EntityAct>,
+}
+
+/// What an entity's state is kept in while it is in memory.
+struct EntityCell<S: EntityState> {
+    state: S,
+    /// The events of the command that is about to be folded, as its handler has made them.
+    decided: Option<Vec<S::Event>>,
+}
+
+/// What performs the commands of an entity.
+pub(crate) struct EntityHandlers {
+    commands: BTreeMap<&'static str, Arc<DecideFn>>,
+    snapshot_every: u32,
+    begin: fn(&str) -> Cell,
+    fold: FoldFn,
+    snapshot: SnapshotFn,
+}
+
+impl fmt::Debug for EntityHandlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.commands.keys()).finish()
+    }
+}
+
+impl EntityHandlers {
+    /// After how many commands a snapshot is made, if one is.
+    pub(crate) fn snapshot_every(&self) -> Option<u32> {
+        (self.snapshot_every > 0).then_some(self.snapshot_every)
+    }
+
+    /// Whether there is a command of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.commands.contains_key(name)
+    }
+
+    /// The names of the commands, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.commands.keys().copied()
+    }
+
+    /// The state of the entity with this key, before its first event.
+    pub(crate) fn begin(&self, key: &str) -> Cell {
+        (self.begin)(key)
+    }
+
+    /// Has a command decided. The state does not change; the next that is folded must be this.
+    pub(crate) fn decide(
+        &self,
+        cell: Option<&Cell>,
+        name: &str,
+        input: &Payload,
+        situation: &Situation<'_>,
+    ) -> Result<EntityDecided, HandlerError> {
+        let decide = self.commands.get(name).ok_or(HandlerError::Unknown)?;
+        guarded(cell, |state| decide(state, input, situation))
+    }
+
+    /// Folds what a command has decided.
+    pub(crate) fn fold(&self, cell: Option<&Cell>, performed: &CommandPerformed) -> Result<(), HandlerError> {
+        guarded(cell, |state| {
+            (self.fold)(state, performed).map_err(HandlerError::Undoable)
+        })
+    }
+
+    /// The state and these timers, as a checkpoint holds them.
+    pub(crate) fn snapshot(
+        &self,
+        cell: Option<&Cell>,
+        timers: Vec<(u32, String)>,
+    ) -> Result<Payload, HandlerError> {
+        guarded(cell, |state| (self.snapshot)(state, timers))
+    }
+}
+
+/// After how many commands an entity makes a snapshot, unless its code says otherwise.
+pub const ENTITY_SNAPSHOT_EVERY: u32 = 256;
+
+/// The code of an entity, for a runtime; made by [`Entity::command`] and [`Entity::query`].
+pub struct EntityCode<S> {
+    entity: Entity<S>,
+    commands: BTreeMap<&'static str, Arc<DecideFn>>,
+    handlers: Handlers,
+    snapshot_every: u32,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S> Clone for EntityCode<S> {
+    fn clone(&self) -> Self {
+        Self {
+            entity: self.entity,
+            commands: self.commands.clone(),
+            handlers: self.handlers.clone(),
+            snapshot_every: self.snapshot_every,
+            state: PhantomData,
+        }
+    }
+}
+
+impl<S> fmt::Debug for EntityCode<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityCode")
+            .field("entity", &self.entity)
+            .field("commands", &self.commands.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: EntityState> EntityCode<S> {
+    pub(super) fn new(entity: Entity<S>) -> Self {
+        Self {
+            entity,
+            commands: BTreeMap::new(),
+            handlers: Handlers::default(),
+            snapshot_every: ENTITY_SNAPSHOT_EVERY,
+            state: PhantomData,
+        }
+    }
+
+    /// Makes a snapshot of the state after as many commands, [256](ENTITY_SNAPSHOT_EVERY) if this is not called: that many
+    /// are folded at most when the entity is brought into memory. A state that does not encode, or is larger than a
+    /// payload may be, has no snapshot: its history grows, and at
+    /// [`history_len_max`](crate::Limits::history_len_max) commands are refused. Zero makes none.
+    #[must_use]
+    pub const fn snapshot_every(mut self, commands: u32) -> Self {
+        self.snapshot_every = commands;
+        self
+    }
+
+    /// The definition.
+    #[must_use]
+    pub const fn entity(&self) -> Entity<S> {
+        self.entity
+    }
+
+    /// Performs a command: the handler sees the state, decides [events](EntityContext::emit) and gives the answer, or
+    /// rejects the command with an error, of which nothing is recorded. It is called once for each command, never
+    /// again in a replay, and may use [the time](EntityContext::now) and [chance](EntityContext::random) of its context.
+    /// It must be quick: the other entities of its shard wait meanwhile. If it panics, nothing is recorded, and its
+    /// caller is told. A second handler for the same name replaces the first.
+    #[must_use]
+    pub fn command<I, A, E, F>(mut self, command: EntityCommand<S, I, A, E>, handler: F) -> Self
+    where
+        I: DeserializeOwned + 'static,
+        A: Serialize + 'static,
+        E: TypedError,
+        F: Fn(&S, I, &mut EntityContext<'_, S>) -> Result<A, E> + Send + Sync + 'static,
+    {
+        let (entity, name) = (self.entity.name(), command.name());
+        let decide = move |state: &mut AnyState, input: &Payload, situation: &Situation<'_>| {
+            let cell: &mut EntityCell<S> = typed(state)?;
+            let input = decoded(input, || format!("the command {name:?}"))?;
+            let id = situation.id.as_str();
+            let mut cx = EntityContext::new(key_of(entity, id).unwrap_or(id), situation);
+            let answer = handler(&cell.state, input, &mut cx).map_err(rejected)?;
+            let undoable = HandlerError::Undoable;
+            let Wishes { events, acts } = cx.finish().map_err(undoable)?;
+            let encoded = events.iter().map(|event| situation.encode("event", event));
+            let decided = EntityDecided {
+                version: S::VERSION,
+                events: encoded.collect::<Result<_, _>>().map_err(undoable)?,
+                answer: situation.encode("answer", &answer).map_err(undoable)?,
+                acts,
+            };
+            cell.decided = Some(events);
+            Ok(decided)
+        };
+        self.commands.insert(name, Arc::new(decide));
+        self
+    }
+
+    /// Answers a query from the state. The handler must be quick. A second handler for the same name replaces the
+    /// first.
+    #[must_use]
+    pub fn query<Q, A, F>(mut self, query: Query<S, Q, A>, answer: F) -> Self
+    where
+        Q: DeserializeOwned,
+        A: Serialize,
+        F: Fn(&S, Q) -> A + Send + Sync + 'static,
+    {
+        self.handlers
+            .add_query_of(query, |cell: &EntityCell<S>| &cell.state, answer);
+        self
+    }
+
+    /// The entity as the engine runs it: a workflow that waits, and whose inputs are commands.
+    #[must_use]
+    pub fn implementation(self) -> Implementation {
+        let workflow = Workflow::<(), ()>::named(self.entity.name());
+        let entity = EntityHandlers {
+            commands: self.commands,
+            snapshot_every: self.snapshot_every,
+            begin: |key| Cell::new(begun::<S>(key)),
+            fold: fold::<S>,
+            snapshot: snapshot::<S>,
+        };
+        let name = self.entity.name();
+        let code = move |cx: WorkflowContext, (): ()| live::<S>(cx, name);
+        EntityWorkflow::new(workflow, self.handlers, entity).bind(code)
+    }
+}
+
+/// What the run of an entity does beside what the machine does with its commands: it has a state, and waits.
+async fn live<S: EntityState>(cx: WorkflowContext, name: &'static str) -> Result<(), WorkflowError> {
+    let id = cx.instance_id();
+    let key = key_of(name, id.as_str()).unwrap_or(id.as_str());
+    let state = match cx.checkpointed::<EntitySnapshot>() {
+        None => S::begin(key),
+        Some(snapshot) => {
+            let EntitySnapshot {
+                version,
+                state,
+                timers,
+            } = snapshot?;
+            let stored = Payload::from_bytes(state.into());
+            let state = up_to_date(version, S::VERSION, "state", |is_old| match is_old {
+                true => S::upcast_state(version, &stored),
+                false => stored.decode(),
+            });
+            cx.shared_ref().lock().desk().restore(timers);
+            state.map_err(WorkflowError::failed)?
+        }
+    };
+    let cell = EntityCell::<S> { state, decided: None };
+    // A request to cancel is answered by the machine.
+    let cell = cx.shielded().state(cell);
+    cell.until(|_| false).await?;
+    Ok(())
+}
+
+fn begun<S: EntityState>(key: &str) -> EntityCell<S> {
+    EntityCell {
+        state: S::begin(key),
+        decided: None,
+    }
+}
+
+/// What was stored under a version, as today's.
+fn up_to_date<T, E: fmt::Display>(
+    stored: u32,
+    today: u32,
+    what: &str,
+    read: impl FnOnce(bool) -> Result<T, E>,
+) -> Result<T, String> {
+    if stored > today {
+        return Err(format!(
+            "the {what} of the entity was stored by version {stored} of its code, and this is version {today}"
+        ));
+    }
+    read(stored < today).map_err(|error| {
+        format!(
+            "the {what} of the entity, of version {stored}, is none for its code, of version {today}: {error}"
+        )
+    })
+}
+
+fn fold<S: EntityState>(state: &mut AnyState, performed: &CommandPerformed) -> Result<(), String> {
+    let cell: &mut EntityCell<S> =
+        typed(state).map_err(|_| "the run has no state of its type".to_string())?;
+    if let Some(events) = cell.decided.take() {
+        events.into_iter().for_each(|event| cell.state.apply(event));
+        return Ok(());
+    }
+    let version = performed.version;
+    for stored in &performed.events {
+        let event = up_to_date(version, S::VERSION, "event", |is_old| match is_old {
+            true => S::upcast_event(version, stored),
+            false => stored.decode(),
+        })?;
+        cell.state.apply(event);
+    }
+    Ok(())
+}
+
+fn snapshot<S: EntityState>(
+    state: &mut AnyState,
+    timers: Vec<(u32, String)>,
+) -> Result<Payload, HandlerError> {
+    let cell: &mut EntityCell<S> = typed(state)?;
+    let snapshot = EntitySnapshot {
+        version: S::VERSION,
+        state: Payload::encode(&cell.state)?.as_bytes().to_vec(),
+        timers,
+    };
+    Ok(Payload::encode(&snapshot)?)
+}
+
+fn rejected<E: TypedError>(error: E) -> HandlerError {
+    match Payload::encode(&error) {
+        Ok(encoded) => HandlerError::Rejected {
+            error: encoded,
+            message: error.to_string(),
+        },
+        Err(error) => HandlerError::Payload(error),
+    }
+}

@@ -1,0 +1,200 @@
+//! What the handler of a command sees of the engine.
+
+use std::fmt;
+use std::time::Duration;
+
+use millrun_core::{InstanceId, Timestamp};
+use serde::Serialize;
+
+use super::code::Situation;
+use super::desk::TimerAt;
+use super::{EntityAct, EntityState};
+use crate::event::Name;
+use crate::retry::mix;
+use crate::{Entity, EntityCommand, Payload, PublishTarget, Signal, Workflow};
+
+/// What a command decides beside its answer: events, and what is to be done once they are recorded.
+///
+/// All of it is in one commit with the command, or not at all: what a handler asked for that then rejects the command
+/// is forgotten. How an act ends is not told to the entity; it stands in its history.
+///
+/// A value that does not encode, is too large, or has an id or a name that is none keeps the command from being
+/// performed: its caller is told, as a [refusal](crate::InputRefused::Act).
+pub struct EntityContext<'a, S: EntityState> {
+    key: &'a str,
+    situation: &'a Situation<'a>,
+    drawn_len: u64,
+    events: Vec<S::Event>,
+    acts: Vec<EntityAct>,
+    fault: Option<String>,
+}
+
+/// What a handler has decided, when it has ended.
+pub(super) struct Wishes<E> {
+    pub(super) events: Vec<E>,
+    pub(super) acts: Vec<EntityAct>,
+}
+
+impl<S: EntityState> fmt::Debug for EntityContext<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityContext")
+            .field("key", &self.key)
+            .field("events", &self.events.len())
+            .field("acts", &self.acts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, S: EntityState> EntityContext<'a, S> {
+    pub(super) fn new(key: &'a str, situation: &'a Situation<'a>) -> Self {
+        Self {
+            key,
+            situation,
+            drawn_len: 0,
+            events: Vec::new(),
+            acts: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// What was decided, or what is wrong with it.
+    pub(super) fn finish(self) -> Result<Wishes<S::Event>, String> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None => Ok(Wishes {
+                events: self.events,
+                acts: self.acts,
+            }),
+        }
+    }
+
+    /// Decides an event, which is folded into the state behind those before it when the handler has ended.
+    pub fn emit(&mut self, event: S::Event) {
+        self.events.push(event);
+    }
+
+    /// The key of the entity.
+    #[must_use]
+    pub const fn key(&self) -> &str {
+        self.key
+    }
+
+    /// The time. It never goes back from one command of an entity to the next.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.situation.now
+    }
+
+    /// 64 random bits, others each time. Not for cryptography. What is made of them stands in the events.
+    #[must_use]
+    pub fn random(&mut self) -> u64 {
+        self.drawn_len += 1;
+        mix(mix(self.situation.seed) ^ self.drawn_len)
+    }
+
+    /// Publishes to a topic, of the broker or durable. Of a durable topic, the record is in the commit of the command
+    /// unless its batch is full, and exactly once in the topic; for a topic of the broker see
+    /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
+    pub fn publish<P>(&mut self, topic: P, value: P::Payload)
+    where
+        P: PublishTarget<Payload: Serialize>,
+    {
+        if let Some(value) = self.encode(&value) {
+            let topic = topic.name().into();
+            self.acts.push(EntityAct::Publish { topic, value });
+        }
+    }
+
+    /// Starts a workflow under this id, exactly once, unless the id is taken. Its end is not waited for.
+    pub fn start<I: Serialize, O, E>(
+        &mut self,
+        workflow: Workflow<I, O, E>,
+        id: impl Into<String>,
+        input: I,
+    ) {
+        if let (Some(input), Some(id)) = (self.encode(&input), self.id(&id.into())) {
+            let workflow = workflow.name().into();
+            self.acts.push(EntityAct::Start { workflow, id, input });
+        }
+    }
+
+    /// Signals an instance, which has the signal in its history once, as by
+    /// [`WorkflowContext::signal_instance`](crate::WorkflowContext::signal_instance).
+    pub fn signal<I, O, E, T: Serialize>(
+        &mut self,
+        workflow: Workflow<I, O, E>,
+        id: impl Into<String>,
+        signal: Signal<T>,
+        value: T,
+    ) {
+        self.send(workflow.name(), &id.into(), signal.name(), &value);
+    }
+
+    /// Has another entity, or this one, perform a command, once. Its answer is dropped, and so is its rejection.
+    pub fn tell<T, I: Serialize, A, E>(
+        &mut self,
+        entity: Entity<T>,
+        key: &str,
+        command: EntityCommand<T, I, A, E>,
+        input: I,
+    ) where
+        T: EntityState,
+    {
+        self.send(entity.name(), &entity.id_of(key), command.name(), &input);
+    }
+
+    /// Has this entity perform a command at a time or soon after, never before, in place of the time that was set for
+    /// the command until now. Its answer is dropped; if it is rejected, nothing happens.
+    pub fn set_timer<A, E>(&mut self, command: EntityCommand<S, (), A, E>, at: Timestamp) {
+        self.acts.push(EntityAct::SetTimer {
+            command: command.name().into(),
+            at: TimerAt::Deadline(at),
+        });
+    }
+
+    /// As [`set_timer`](Self::set_timer), so long after now.
+    pub fn set_timer_in<A, E>(&mut self, command: EntityCommand<S, (), A, E>, after: Duration) {
+        self.acts.push(EntityAct::SetTimer {
+            command: command.name().into(),
+            at: TimerAt::In(after),
+        });
+    }
+
+    /// Forgets the time that was set for a command, if one was.
+    pub fn clear_timer<A, E>(&mut self, command: EntityCommand<S, (), A, E>) {
+        self.acts.push(EntityAct::ClearTimer {
+            command: command.name().into(),
+        });
+    }
+
+    fn send<T: Serialize>(&mut self, workflow: &'static str, id: &str, name: &'static str, value: &T) {
+        if let (Some(value), Some(id)) = (self.encode(value), self.id(id)) {
+            self.acts.push(EntityAct::Signal {
+                workflow: Name::Borrowed(workflow),
+                id,
+                name: Name::Borrowed(name),
+                value,
+            });
+        }
+    }
+
+    fn encode<T: Serialize>(&mut self, value: &T) -> Option<Payload> {
+        match self.situation.encode("value", value) {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.fault.get_or_insert(fault);
+                None
+            }
+        }
+    }
+
+    fn id(&mut self, id: &str) -> Option<InstanceId> {
+        match InstanceId::new(id) {
+            Ok(id) => Some(id),
+            Err(error) => {
+                self.fault.get_or_insert_with(|| error.to_string());
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What the machine keeps for an entity beside its state: timers, and what the last command has asked for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{InstanceId, Timestamp};
+
+use crate::event::{ChildScheduled, Event, Name, ParentClose, PublishScheduled, SignalScheduled};
+use crate::{OperationId, Payload};
+
+/// Something that a command asks for, in the order of its asking.
+#[derive(Debug)]
+pub(crate) enum EntityAct {
+    Publish {
+        topic: Name,
+        value: Payload,
+    },
+    Start {
+        workflow: Name,
+        id: InstanceId,
+        input: Payload,
+    },
+    Signal {
+        workflow: Name,
+        id: InstanceId,
+        name: Name,
+        value: Payload,
+    },
+    /// The command is performed then, in place of any time that was set for it before.
+    SetTimer {
+        command: Name,
+        at: TimerAt,
+    },
+    ClearTimer {
+        command: Name,
+    },
+}
+
+/// When a timer fires.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimerAt {
+    Deadline(Timestamp),
+    In(Duration),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct EntityDesk {
+    /// The timers that are set, and the commands that they perform.
+    timers: Vec<(OperationId, Name)>,
+    /// The commands of timers that the last command has set, as far as none stands for them yet.
+    unset: VecDeque<Name>,
+    /// What the command has asked for that is being recorded.
+    acts: Vec<EntityAct>,
+    /// The answer to the last command that was performed.
+    answer: Option<Payload>,
+    /// How many commands stand behind the last checkpoint.
+    pub(crate) performed_len: u32,
+}
+
+impl EntityDesk {
+    /// Takes over the timers of a checkpoint.
+    pub(super) fn restore(&mut self, timers: Vec<(u32, String)>) {
+        let timers = timers.into_iter();
+        self.timers = timers
+            .map(|(operation, name)| (OperationId::new(operation), name.into()))
+            .collect();
+    }
+
+    /// The timers, as a checkpoint holds them.
+    pub(crate) fn timers(&self) -> Vec<(u32, String)> {
+        let timers = self.timers.iter();
+        timers
+            .map(|(operation, name)| (operation.get(), name.to_string()))
+            .collect()
+    }
+
+    /// A command has been decided, and is about to be recorded.
+    pub(crate) fn decide(&mut self, acts: Vec<EntityAct>, answer: Payload) {
+        (self.acts, self.answer) = (acts, Some(answer));
+    }
+
+    pub(crate) fn take_acts(&mut self) -> Vec<EntityAct> {
+        std::mem::take(&mut self.acts)
+    }
+
+    pub(crate) fn take_answer(&mut self) -> Option<Payload> {
+        self.answer.take()
+    }
+
+    /// The command that a timer performs.
+    pub(crate) fn command_of(&self, timer: OperationId) -> Option<&Name> {
+        let mut timers = self.timers.iter();
+        timers
+            .find(|(operation, _)| *operation == timer)
+            .map(|(_, name)| name)
+    }
+
+    /// The timer that is set for a command.
+    fn timer_of(&self, command: &str) -> Option<OperationId> {
+        let mut timers = self.timers.iter();
+        timers
+            .find(|(_, name)| name == command)
+            .map(|(operation, _)| *operation)
+    }
+
+    pub(crate) fn forget_timer(&mut self, timer: OperationId) {
+        self.timers.retain(|(operation, _)| *operation != timer);
+    }
+
+    /// A command was recorded that has set timers for these commands, whose operations follow.
+    pub(crate) fn expect_timers(&mut self, commands: &[Name]) {
+        self.unset = commands.iter().cloned().collect();
+    }
+
+    /// What the history has decided, which a replay takes as it is.
+    pub(crate) fn note(&mut self, event: &Event) {
+        match event {
+            Event::TimerStarted { operation, .. } => {
+                if let Some(command) = self.unset.pop_front() {
+                    self.timers.push((*operation, command));
+                }
+            }
+            Event::OperationCancelled { operation } => self.forget_timer(*operation),
+            Event::Checkpointed(_) => self.performed_len = 0,
+            _ => {}
+        }
+    }
+
+    /// The decisions that an act is, of which the first that begins an operation gets `number`.
+    pub(crate) fn issue(
+        &mut self,
+        act: EntityAct,
+        number: OperationId,
+        host_now: Timestamp,
+        decide: &mut dyn FnMut(Event),
+    ) {
+        let operation = number;
+        match act {
+            EntityAct::Publish { topic, value } => {
+                decide(Event::PublishScheduled(Arc::new(PublishScheduled {
+                    operation,
+                    topic,
+                    value,
+                })));
+            }
+            EntityAct::Start { workflow, id, input } => {
+                decide(Event::ChildScheduled(Arc::new(ChildScheduled {
+                    operation,
+                    workflow,
+                    id,
+                    input,
+                    on_close: ParentClose::Abandon,
+                    not_before: None,
+                })));
+            }
+            EntityAct::Signal {
+                workflow,
+                id,
+                name,
+                value,
+            } => decide(Event::SignalScheduled(Arc::new(SignalScheduled {
+                operation,
+                workflow,
+                id,
+                name,
+                value,
+            }))),
+            EntityAct::SetTimer { command, at } => {
+                self.clear_timer(&command, decide);
+                let deadline = match at {
+                    TimerAt::Deadline(deadline) => deadline,
+                    TimerAt::In(after) => host_now + after,
+                };
+                self.timers.push((operation, command));
+                decide(Event::TimerStarted { operation, deadline });
+            }
+            EntityAct::ClearTimer { command } => self.clear_timer(&command, decide),
+        }
+    }
+
+    fn clear_timer(&mut self, command: &str, decide: &mut dyn FnMut(Event)) {
+        if let Some(operation) = self.timer_of(command) {
+            self.forget_timer(operation);
+            decide(Event::OperationCancelled { operation });
+        }
+    }
+}
+
+impl EntityAct {
+    /// Whether it begins an operation.
+    pub(crate) fn begins(&self) -> bool {
+        !matches!(self, Self::ClearTimer { .. })
+    }
+
+    /// The command for which it sets a timer.
+    pub(crate) fn timer(&self) -> Option<&Name> {
+        match self {
+            Self::SetTimer { command, .. } => Some(command),
+            _ => None,
+        }
+    }
+}

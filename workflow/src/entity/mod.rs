@@ -1,0 +1,47 @@
+//! Entities: state machines with a key, which take one command at a time. A run with another face.
+//!
+//! ```text
+//!   command ──► handler: &state, input ──► rejected, nothing is recorded
+//!                       │
+//!                       └──► events, an answer, acts ──► CommandPerformed ── commit ──► the answer
+//!                                                              │
+//!                    state ◄── apply, once for each event ◄────┘     live as in a replay
+//! ```
+//!
+//! A handler decides and is called once; what it decided stands in the history. A replay folds events and calls no
+//! handler, so that code that has changed since does not change what has happened. What a command asks for beside its
+//! events (publishes, starts, signals, timers) are operations of the run, decided in the same turn, which outlast
+//! checkpoints.
+//!
+//! Left out: what the machine does with an entity (`machine/entity.rs`), and who calls it.
+
+mod calling;
+mod code;
+mod context;
+mod definition;
+mod desk;
+
+pub use calling::{ENTITY_COMMAND, EntityAnswer, EntityOrder, EntityStep, EntityStepError};
+pub use code::{ENTITY_SNAPSHOT_EVERY, EntityCode};
+pub use context::EntityContext;
+pub use definition::EntityState;
+
+pub(crate) use code::{EntityHandlers, Situation};
+pub(crate) use definition::key_of;
+pub(crate) use desk::{EntityAct, EntityDesk};
+
+use serde::{Deserialize, Serialize};
+
+/// What a checkpoint of an entity holds, as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct EntitySnapshot {
+    /// Of the state's stored form.
+    #[serde(rename = "v")]
+    version: u32,
+    /// A payload.
+    #[serde(rename = "s", with = "serde_bytes")]
+    state: Vec<u8>,
+    /// The timers that are set: the operation, and the command that it performs.
+    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    timers: Vec<(u32, String)>,
+}

@@ -1,0 +1,21 @@
+//! What a command of an entity has decided.
+
+use super::Name;
+use crate::Payload;
+
+/// A command that was performed, as its entity's history has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandPerformed {
+    /// The id under which it was asked for, if it was under one, by which a repetition is known.
+    pub request: Option<Box<str>>,
+    /// Its name.
+    pub name: Name,
+    /// The [version](crate::EntityState::VERSION) of the events.
+    pub version: u32,
+    /// The events that it has decided, in order.
+    pub events: Vec<Payload>,
+    /// Its answer.
+    pub answer: Payload,
+    /// The commands for which it has set timers, in the order in which those follow.
+    pub timers: Vec<Name>,
+}
