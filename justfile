@@ -131,6 +131,10 @@ bench-scale *ARGS:
 bench-http *ARGS:
     cargo run --release -p millrun-benches --bin bench-http -- {{ARGS}}
 
+# Entities: commands over many keys and to one, beside signals to one run and runs of one step.
+bench-entities *ARGS:
+    cargo run --release -p millrun-benches --bin bench-entities -- {{ARGS}}
+
 # Durable topics: publishes beside the journal's own appends, and beside NATS JetStream where nats-server is installed; a
 # reader's wait, catching up, acknowledgements, workflows by records, a subscription that is stuck.
 bench-topics *ARGS:

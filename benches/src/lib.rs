@@ -28,6 +28,8 @@ mod tables;
 #[cfg(feature = "suites")]
 pub mod a2a;
 #[cfg(feature = "suites")]
+pub mod entities;
+#[cfg(feature = "suites")]
 pub mod figures;
 #[cfg(feature = "suites")]
 pub mod http;
