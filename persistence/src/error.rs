@@ -118,6 +118,17 @@ pub enum TopicRefused {
         /// The limit.
         max: usize,
     },
+    /// The journal does not know the name, and has a topic of which the name is lost: it may be this one. Topics whose names
+    /// are known are as ever.
+    #[error(
+        "the row with the name of {topic} is missing or damaged, so that {name:?} may be that one: restore a backup of the store"
+    )]
+    NameLost {
+        /// The topic whose name is lost.
+        topic: TopicNumber,
+        /// The name that was asked for.
+        name: String,
+    },
     /// The journal has failed or was closed.
     #[error(transparent)]
     Failed(#[from] JournalFailure),

@@ -196,8 +196,18 @@ fn check_topics(moment: &StoreMoment, damaged: &mut Vec<ReadError>) -> Result<u6
     let topics = moment.topics()?;
     let dropped = |topic: TopicNumber| {
         let index = usize::try_from(topic.get()).unwrap_or(usize::MAX);
-        topics.topics.get(index).map_or(0, |found| found.stored.dropped)
+        topics.topics.get(index).map_or(0, |found| found.dropped)
     };
+    for (number, _) in (0..)
+        .zip(&topics.topics)
+        .filter(|(_, found)| found.stored.is_none())
+    {
+        damaged.push(ReadError::Damaged {
+            run: None,
+            position: number,
+            cause: format!("the row with the name of topic {number} is missing or damaged"),
+        });
+    }
     for (first, cause) in &topics.damaged_ids {
         damaged.push(ReadError::Damaged {
             run: None,

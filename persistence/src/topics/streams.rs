@@ -41,7 +41,8 @@ pub trait TopicStreams: Send + Sync {
     /// See [`TopicRefused`]; nothing is changed then.
     fn declare(&self, name: &str, retention: TopicRetention) -> Result<TopicNumber, TopicRefused>;
 
-    /// The topics that were declared, in the order of their numbers, those of earlier openings too.
+    /// The topics that were declared, in the order of their numbers, those of earlier openings too. The name of one is empty if
+    /// it is [lost](TopicRefused::NameLost).
     fn list(&self) -> Vec<TopicSummary>;
 
     /// A number that tells this journal's store apart from others, which it keeps; zero in memory.

@@ -32,6 +32,8 @@ pub(crate) struct TopicTable {
     by_name: FxHashMap<Arc<str>, TopicNumber>,
     pub(crate) ids: IdWindow,
     len_max: usize,
+    /// A topic of which the name is lost: it has none.
+    name_lost: Option<TopicNumber>,
     /// Topics for which something is queued.
     touched: Vec<TopicNumber>,
     /// Topics of which the row is to be written.
@@ -116,6 +118,7 @@ impl TopicTable {
             by_name: FxHashMap::default(),
             ids: IdWindow::new(ids_len_max),
             len_max,
+            name_lost: None,
             touched: Vec::new(),
             changed: Vec::new(),
             queued_bytes: 0,
@@ -147,6 +150,10 @@ impl TopicTable {
         }
         let number = match self.by_name.get(name) {
             Some(number) => *number,
+            None if let Some(topic) = self.name_lost => {
+                let name = name.to_owned();
+                return Err(TopicRefused::NameLost { topic, name });
+            }
             None if self.heads.len() >= self.len_max => {
                 return Err(TopicRefused::TooMany { max: self.len_max });
             }
@@ -193,6 +200,18 @@ impl TopicTable {
         number
     }
 
+    /// Takes in a topic of which the row is lost: it gets the next number, and nothing is dropped of it.
+    pub(crate) fn restore_nameless(&mut self, dropped: u64) -> TopicNumber {
+        let number = self.restore(StoredTopic {
+            name: String::new(),
+            retention: TopicRetention::unbounded(),
+            dropped,
+        });
+        self.by_name.remove("");
+        self.name_lost = Some(number);
+        number
+    }
+
     /// The row of this topic is to be written.
     pub(crate) fn change(&mut self, number: TopicNumber) {
         let head = &mut self.heads[index(number)];
@@ -209,7 +228,7 @@ impl TopicTable {
         self.heads.get_mut(index(number))
     }
 
-    /// All topics, in the order of their numbers.
+    /// All topics, in the order of their numbers; the name of one is empty if it is lost.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TopicNumber, &TopicHead)> + '_ {
         (0..).map(TopicNumber::new).zip(&self.heads)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millrun_core::{Epoch, Partition, Sequence, Timestamp};
 use millrun_persistence::{
     Batch, Journal, LatestRecords, ReadError, RedbConfig, RedbJournal, TopicAppend, TopicNumber,
-    TopicRecordHeader, TopicRetention, TopicStreams,
+    TopicRecordHeader, TopicRefused, TopicRetention, TopicStreams,
 };
 
 use crate::host::HandHost;
@@ -251,4 +251,63 @@ fn a_topic_whose_last_row_cannot_be_read_tells_that_once_and_goes_on() {
     assert_eq!(appended, [TopicAppend::Appended(last.next())]);
     let page = streams(&journal).read(topic, until, usize::MAX).unwrap();
     assert_eq!((page.records().count(), page.last()), (1, last.next()));
+}
+
+#[test]
+fn a_topic_whose_name_is_lost_leaves_the_others_as_they_are_and_is_never_taken_for_a_new_one() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let path = folder.path().join("a.redb");
+    let unbounded = TopicRetention::unbounded();
+    let journal = open(&path, &host);
+    let numbers = ["the first of all", "hit by damage", "at the very end"].map(|name| {
+        let topic = streams(&journal).declare(name, unbounded).unwrap();
+        append((&journal, &host), topic, &numbered(3));
+        topic
+    });
+    journal.begin_close();
+    host.run();
+    drop(journal);
+    let sound = fs::read(&path).unwrap();
+    for (hit, others) in [
+        ("hit by damage", ["the first of all", "at the very end"]),
+        ("at the very end", ["the first of all", "hit by damage"]),
+    ] {
+        let mut image = sound.clone();
+        let found: Vec<_> = (0..image.len() - hit.len())
+            .filter(|at| image[*at..].starts_with(hit.as_bytes()))
+            .collect();
+        assert!(!found.is_empty());
+        for at in found {
+            image[at] ^= 0x20;
+        }
+        fs::write(&path, image).unwrap();
+        let journal = open(&path, &host);
+        for name in others {
+            let topic = streams(&journal).declare(name, unbounded).unwrap();
+            assert_eq!(read(&journal, topic).len(), 3, "{name}");
+            let appended = append((&journal, &host), topic, &numbered(1));
+            assert_eq!(appended, [TopicAppend::Appended(Sequence::new(4))]);
+        }
+        for name in [hit, "another"] {
+            let refused = streams(&journal).declare(name, unbounded);
+            let Err(TopicRefused::NameLost { topic, .. }) = &refused else {
+                panic!("{refused:?}");
+            };
+            assert!(numbers.contains(topic));
+        }
+        let verified = journal.verify().unwrap();
+        assert_eq!(verified.topic_records, 11);
+        let [ReadError::Damaged { cause, .. }] = &verified.damaged[..] else {
+            panic!("{:?}", verified.damaged);
+        };
+        assert!(cause.contains("missing or damaged"), "{cause}");
+        journal.begin_close();
+        host.run();
+        drop(journal);
+        // Nor does a later opening take it for another.
+        let journal = open(&path, &host);
+        assert!(streams(&journal).declare(hit, unbounded).is_err());
+        journal.begin_close();
+        host.run();
+    }
 }

@@ -11,7 +11,6 @@ use redb::{ReadableTable, WriteTransaction};
 use super::guard::guarded;
 use super::moment::StoreMoment;
 use super::tables::{TOPIC_IDS, TOPIC_RECORDS, TOPICS};
-use crate::error::FailureKind;
 use crate::error::JournalFailure;
 use crate::redb::topics::{FoundTopic, FoundTopics, TopicTrim, TopicTrimmed, TopicWrites, TopicsCommitted};
 use crate::topics::{FrontRow, TopicNumber};
@@ -19,6 +18,9 @@ use crate::wire::topic_row::{self, RowHeader, StoredTopic};
 
 /// How many rows of records are dropped with one commit, at most; or twice as many as it adds.
 const DROPPED_LEN_MAX: usize = 256;
+
+/// Numbers of topics from this one on are not believed: keys have no checksum of their own.
+const NUMBERS_MAX: u32 = 1 << 20;
 
 /// A row of records as it was found.
 pub(in crate::redb) struct FoundRow {
@@ -138,73 +140,94 @@ fn ends(first: u64, header: RowHeader, row: &[u8]) -> (u64, u64) {
     (end, header.before.saturating_add(bytes))
 }
 
+/// A topic with this row; `None` if that is lost.
+fn found_topic(
+    records: &impl ReadableTable<(u32, u64), &'static [u8]>,
+    number: TopicNumber,
+    stored: Option<StoredTopic>,
+) -> Result<FoundTopic, redb::Error> {
+    let mut rows = records.range(all_of(number))?;
+    let header = |key: u64, row: &[u8]| topic_row::read_header(row, number, key).ok();
+    let front = records.range(all_of(number))?.next().transpose()?;
+    let before_front = front
+        .as_ref()
+        .map_or(0, |(key, _)| key.value().1.saturating_sub(1));
+    let dropped = stored.as_ref().map_or(before_front, |stored| stored.dropped);
+    let mut topic = FoundTopic {
+        is_blocked: stored.is_none(),
+        stored,
+        dropped,
+        last: dropped,
+        bytes: 0,
+        bytes_dropped: 0,
+        front: None,
+    };
+    if let Some((key, row)) = front {
+        match header(key.value().1, row.value()) {
+            Some(header) => {
+                let (end, bytes_end) = ends(key.value().1, header, row.value());
+                topic.bytes_dropped = header.before;
+                topic.front = Some(FrontRow {
+                    end,
+                    bytes_end,
+                    last: header.last,
+                });
+            }
+            None => topic.is_blocked = true,
+        }
+    }
+    // How many records stand in a row that cannot be read is not known: those behind it have numbers far behind.
+    let mut unread_bytes = 0;
+    while let Some((key, row)) = rows.next_back().transpose()? {
+        let (first, row) = (key.value().1, row.value());
+        if let Some(header) = header(first, row) {
+            let (end, bytes_end) = ends(first, header, row);
+            topic.last = topic.last.max(end);
+            topic.bytes = bytes_end + unread_bytes;
+            break;
+        }
+        topic.last = topic.last.max(first.saturating_add(row.len() as u64));
+        unread_bytes += row.len() as u64;
+        topic.bytes = unread_bytes;
+    }
+    if topic.front.is_none() && !topic.is_blocked {
+        topic.bytes_dropped = topic.bytes;
+    }
+    match &topic.stored {
+        None => tracing::error!(
+            topic = %number,
+            "the row with the name of a topic is missing or damaged: no topic of a new name can be declared until the store is mended"
+        ),
+        Some(stored) if topic.is_blocked => tracing::error!(
+            topic = %stored.name,
+            "retention has stopped for a topic: its first row is damaged; it grows until the store is mended"
+        ),
+        Some(_) => {}
+    }
+    Ok(topic)
+}
+
 impl StoreMoment {
     /// What the store has of topics.
-    ///
-    /// # Errors
-    /// When the row of a topic is damaged: nobody can say which records are whose then.
     pub(in crate::redb) fn topics(&self) -> Result<FoundTopics, JournalFailure> {
-        let mut problem = None;
-        let found = guarded(|| {
+        guarded(|| {
             let mut found = FoundTopics::default();
             let table = self.transaction.open_table(TOPICS)?;
             let records = self.transaction.open_table(TOPIC_RECORDS)?;
-            for (at, row) in (0_u32..).zip(table.iter()?) {
-                let (key, row) = row?;
-                let number = TopicNumber::new(key.value());
-                let stored = topic_row::read_topic(number, row.value());
-                let Some(stored) = stored.ok().filter(|_| key.value() == at) else {
-                    problem = Some(at);
-                    break;
-                };
-                let mut topic = FoundTopic {
-                    last: stored.dropped,
-                    bytes: 0,
-                    bytes_dropped: 0,
-                    front: None,
-                    is_blocked: false,
-                    stored,
-                };
-                let mut rows = records.range(all_of(number))?;
-                let header = |key: u64, row: &[u8]| topic_row::read_header(row, number, key).ok();
-                if let Some((key, row)) = records.range(all_of(number))?.next().transpose()? {
-                    match header(key.value().1, row.value()) {
-                        Some(header) => {
-                            let (end, bytes_end) = ends(key.value().1, header, row.value());
-                            topic.bytes_dropped = header.before;
-                            topic.front = Some(FrontRow {
-                                end,
-                                bytes_end,
-                                last: header.last,
-                            });
-                        }
-                        None => topic.is_blocked = true,
-                    }
-                }
-                // How many records stand in a row that cannot be read is not known: those behind it have numbers far behind.
-                let mut unread_bytes = 0;
-                while let Some((key, row)) = rows.next_back().transpose()? {
-                    let (first, row) = (key.value().1, row.value());
-                    if let Some(header) = header(first, row) {
-                        let (end, bytes_end) = ends(first, header, row);
-                        topic.last = topic.last.max(end);
-                        topic.bytes = bytes_end + unread_bytes;
-                        break;
-                    }
-                    topic.last = topic.last.max(first.saturating_add(row.len() as u64));
-                    unread_bytes += row.len() as u64;
-                    topic.bytes = unread_bytes;
-                }
-                if topic.front.is_none() && !topic.is_blocked {
-                    topic.bytes_dropped = topic.bytes;
-                }
-                if topic.is_blocked {
-                    tracing::error!(
-                        topic = %topic.stored.name,
-                        "retention has stopped for a topic: its first row is damaged; it grows until the store is mended"
-                    );
-                }
-                found.topics.push(topic);
+            let last_row = table
+                .last()?
+                .map(|(key, _)| key.value())
+                .filter(|last| *last < NUMBERS_MAX);
+            let last_of_records = records.last()?.map(|(key, _)| key.value().0);
+            // The row of the last topic may be lost.
+            let last_of_records = last_of_records.filter(|last| *last < NUMBERS_MAX);
+            let len = last_row
+                .max(last_of_records)
+                .map_or(0, |last| last.saturating_add(1));
+            for number in (0..len).map(TopicNumber::new) {
+                let stored = table.get(number.get())?;
+                let stored = stored.and_then(|row| topic_row::read_topic(number, row.value()).ok());
+                found.topics.push(found_topic(&records, number, stored)?);
             }
             for row in self.transaction.open_table(TOPIC_IDS)?.iter()? {
                 let (first, row) = row?;
@@ -221,14 +244,7 @@ impl StoreMoment {
                 }
             }
             Ok(found)
-        })?;
-        match problem {
-            None => Ok(found),
-            Some(number) => Err(JournalFailure::new(
-                FailureKind::Corrupted,
-                format!("the row of topic {number} is missing or damaged"),
-            )),
-        }
+        })
     }
 
     /// The last record of a topic that retention has dropped; `None` if there is no such topic yet.

@@ -49,7 +49,10 @@ pub(in crate::redb) struct RedbTopics {
 /// A topic as it was found in the store.
 #[derive(Debug)]
 pub(in crate::redb) struct FoundTopic {
-    pub(in crate::redb) stored: StoredTopic,
+    /// Its row; `None` if that is missing or damaged.
+    pub(in crate::redb) stored: Option<StoredTopic>,
+    /// The last record that was dropped, as far as it is known.
+    pub(in crate::redb) dropped: u64,
     /// Its last record; what was dropped last if there is none.
     pub(in crate::redb) last: u64,
     /// Bytes of all records that it has had, and of those that were dropped.
@@ -74,7 +77,10 @@ impl RedbTopics {
     pub(in crate::redb) fn new(config: &JournalConfig, found: FoundTopics) -> Self {
         let mut table = TopicTable::new(config.topics_len_max, config.topic_ids_len_max);
         for topic in found.topics {
-            let number = table.restore(topic.stored);
+            let number = match topic.stored {
+                Some(stored) => table.restore(stored),
+                None => table.restore_nameless(topic.dropped),
+            };
             let head = table.head_mut(number).expect("it was restored");
             (head.last, head.durable) = (topic.last, topic.last);
             (head.bytes_durable, head.bytes_dropped) = (topic.bytes, topic.bytes_dropped);
