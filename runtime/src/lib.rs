@@ -100,8 +100,8 @@ pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
     Activity, ActivityError, CallError, Cancelled, ChildError, DurableTopic, Entity, EntityCommand,
     EntityContext, EntityState, InputRefused, Limits, Payload, PayloadError, PromiseError, PublishTarget,
-    Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update, Workflow, WorkflowContext,
-    WorkflowError, WrongType,
+    Query, ReceiveRecordError, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update, Workflow,
+    WorkflowContext, WorkflowError, WrongType,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
@@ -113,8 +113,8 @@ pub mod workflow {
         Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, EntityAnswer,
         EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId, ParentClose,
         Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
-        RETRY_KINDS_MAX, Receive, RecordStep, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep,
-        State, TimeoutKind, Unanswered, Until,
+        RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep, Saga,
+        SagaError, SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind, Unanswered, Until,
     };
 }
 
@@ -169,7 +169,8 @@ pub mod history {
     pub use millrun_core::Sequence;
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
-        Event, Name, Origin, Parent, PublishScheduled, SignalFailure, SignalScheduled, Started,
+        Event, Name, Origin, Parent, PublishScheduled, RawRecord, ReceiveScheduled, SignalFailure,
+        SignalScheduled, Started, TakenThrough,
     };
 }
 

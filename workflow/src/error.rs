@@ -485,6 +485,36 @@ pub enum PublishStepError {
     },
 }
 
+/// Why a record of a durable topic was not [received](crate::WorkflowContext::receive_from).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveRecordError {
+    /// The key is empty or too long.
+    #[error("a key by which records are received has 1 to 255 bytes, this one has {bytes}")]
+    Key {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// The run has taken records in as many places as one may: of topics, by keys.
+    #[error(
+        "the run has received from {} topics or by as many keys, its limit: let other runs receive the others",
+        crate::RECEIVED_PLACES_MAX
+    )]
+    TooManyPlaces,
+    /// The run was asked to cancel.
+    #[error("the record was not waited for")]
+    Cancelled(#[source] Cancelled),
+    /// The record is not what the topic carries. It counts as taken: the next wait is for the one behind it.
+    #[error("the record could not be decoded")]
+    Payload(#[source] PayloadError),
+    /// The run has as many operations outstanding as one may have.
+    #[error("the run has {len_max} operations outstanding, its limit: await some first")]
+    TooManyPending {
+        /// The limit, `pending_len_max`.
+        len_max: usize,
+    },
+}
+
 /// Why another instance was not [signalled](crate::WorkflowContext::signal_instance). Unless this run let go of the
 /// signal ([`Cancelled`](Self::Cancelled)), it is recorded nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

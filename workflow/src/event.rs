@@ -28,7 +28,8 @@ pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
 pub use performed::CommandPerformed;
 pub use scheduled::{
-    ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, SignalScheduled,
+    ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, RawRecord,
+    ReceiveScheduled, SignalScheduled, TakenThrough,
 };
 
 /// A name in a history: borrowed from a definition when it is decided, owned when it is read.
@@ -193,6 +194,15 @@ pub enum Event {
         /// Whether it was, or why it could not be.
         outcome: Result<PublishOutcome, String>,
     },
+    /// Decision: a record of a durable topic is waited for.
+    ReceiveScheduled(Arc<ReceiveScheduled>),
+    /// Input: there is one.
+    RecordReceived {
+        /// The wait.
+        operation: OperationId,
+        /// The record.
+        record: Box<RawRecord>,
+    },
     /// Decision: a promise was made that is kept or broken from outside.
     PromiseMade {
         /// Which one.
@@ -311,6 +321,8 @@ impl Event {
             Self::PublishScheduled(_) => "PublishScheduled",
             Self::PublishParked { .. } => "PublishParked",
             Self::Published { .. } => "Published",
+            Self::ReceiveScheduled(_) => "ReceiveScheduled",
+            Self::RecordReceived { .. } => "RecordReceived",
             Self::PromiseMade { .. } => "PromiseMade",
             Self::PromiseSettled { .. } => "PromiseSettled",
             Self::Checkpointed(_) => "Checkpointed",
@@ -355,6 +367,8 @@ impl Event {
             | Self::PublishScheduled(_)
             | Self::PublishParked { .. }
             | Self::Published { .. }
+            | Self::ReceiveScheduled(_)
+            | Self::RecordReceived { .. }
             | Self::PromiseMade { .. }
             | Self::PromiseSettled { .. }
             | Self::Checkpointed(_)
@@ -385,6 +399,7 @@ impl Event {
             | Self::TimerStarted { .. }
             | Self::PublishScheduled(_)
             | Self::SignalScheduled(_)
+            | Self::ReceiveScheduled(_)
             | Self::PromiseMade { .. }
             | Self::Checkpointed(_)
             | Self::ChildScheduled(_)
@@ -405,6 +420,7 @@ impl Event {
             | Self::TimerFired { .. }
             | Self::PublishParked { .. }
             | Self::Published { .. }
+            | Self::RecordReceived { .. }
             | Self::PromiseSettled { .. }
             | Self::ChildStarted { .. }
             | Self::ChildEnded { .. }

@@ -154,6 +154,8 @@ impl Outcome {
             | Event::PublishScheduled(_)
             | Event::PublishParked { .. }
             | Event::Published { .. }
+            | Event::ReceiveScheduled(_)
+            | Event::RecordReceived { .. }
             | Event::PromiseMade { .. }
             | Event::PromiseSettled { .. }
             | Event::Checkpointed(_)
@@ -301,12 +303,20 @@ impl Ledger {
                 let signal = Pending::Signal(Arc::clone(scheduled));
                 self.pending.insert(scheduled.operation, (signal, time));
             }
+            Event::ReceiveScheduled(scheduled) => {
+                let receive = Pending::Receive {
+                    scheduled: Arc::clone(scheduled),
+                    run_began: self.started_at(),
+                };
+                self.pending.insert(scheduled.operation, (receive, time));
+            }
             Event::PromiseMade { operation } => {
                 self.pending.insert(*operation, (Pending::Promise, time));
             }
             Event::Checkpointed(_) => self.checkpoint = self.sequence,
             Event::ChildEnded { operation, .. }
             | Event::Published { operation, .. }
+            | Event::RecordReceived { operation, .. }
             | Event::SignalSent { operation, .. }
             | Event::PromiseSettled { operation, .. }
             | Event::ActivityCompleted { operation, .. }

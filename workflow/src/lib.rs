@@ -67,8 +67,9 @@ pub mod wire;
 
 pub use context::{
     Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
-    Promise, PublishStep, RETRY_KINDS_MAX, Receive, RecordStep, START_TO_CLOSE_DEFAULT, Saga, SagaError,
-    SignalInstance, Sleep, State, Until, WorkflowContext,
+    Promise, PublishStep, RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord,
+    RecordStep, START_TO_CLOSE_DEFAULT, Saga, SagaError, SignalInstance, Sleep, State, Until,
+    WorkflowContext,
 };
 pub use definition::{
     Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow,
@@ -80,12 +81,13 @@ pub use entity::{
 };
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
-    SignalError, SignalInstanceError, TimeoutKind, TypedError, WorkflowError,
+    ReceiveRecordError, SignalError, SignalInstanceError, TimeoutKind, TypedError, WorkflowError,
 };
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
     EventError, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome,
-    PublishScheduled, RunFailure, SignalFailure, SignalScheduled, Started,
+    PublishScheduled, RawRecord, ReceiveScheduled, RunFailure, SignalFailure, SignalScheduled, Started,
+    TakenThrough,
 };
 pub use expected::WrongType;
 pub use handlers::Unanswered;

@@ -119,6 +119,23 @@ fn pending(pending: &PendingDescription) -> Json {
             ("is_parked", (*is_parked).into()),
             ("is_registered", (*is_registered).into()),
         ]),
+        PendingDescription::Receive {
+            operation,
+            since,
+            topic,
+            key,
+            behind,
+            is_registered,
+            ..
+        } => object([
+            ("kind", "receive".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+            ("topic", topic.as_str().into()),
+            ("key", key.as_deref().into()),
+            ("behind", behind.map(|behind| behind.get()).into()),
+            ("is_registered", (*is_registered).into()),
+        ]),
         PendingDescription::Signal {
             operation,
             since,

@@ -140,6 +140,19 @@ fn fields(event: &Event) -> Fields {
             ("topic", publish.topic.as_ref().into()),
             ("value", (&publish.value).into()),
         ],
+        Event::ReceiveScheduled(receive) => vec![
+            of(receive.operation),
+            ("topic", receive.topic.as_ref().into()),
+            ("key", receive.key.as_deref().into()),
+            ("behind", receive.behind.map(|behind| behind.get()).into()),
+        ],
+        Event::RecordReceived { operation, record } => vec![
+            of(*operation),
+            ("sequence", record.sequence.get().into()),
+            ("key", record.key.as_deref().into()),
+            ("correlation", record.correlation.as_deref().into()),
+            ("value", (&record.value).into()),
+        ],
         Event::Published { operation, outcome } => {
             let (outcome, error) = match outcome {
                 Ok(PublishOutcome::Taken) => ("taken", None),

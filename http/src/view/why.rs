@@ -75,6 +75,17 @@ fn waits_for(what: &WaitsFor) -> Json {
             ("is_registered", (*is_registered).into()),
             ("full", list(full, full_inbox)),
         ]),
+        WaitsFor::Record {
+            topic,
+            key,
+            is_registered,
+            ..
+        } => object([
+            ("kind", "record".into()),
+            ("topic", topic.as_str().into()),
+            ("key", key.as_deref().into()),
+            ("is_registered", (*is_registered).into()),
+        ]),
         WaitsFor::Delivery {
             workflow, id, name, ..
         } => object([

@@ -267,6 +267,7 @@ impl<O, E> RunHandle<O, E> {
                 | Tell::Terminate { .. }
                 | Tell::Pause { .. }
                 | Tell::EndPromise { .. }
+                | Tell::RecordReceived { .. }
                 | Tell::Resume => Err(RunError::Finished),
             },
         }

@@ -116,6 +116,14 @@ impl InstanceDescription {
                 is_parked: *is_parked,
                 is_registered: is_known(pending),
             },
+            Pending::Receive { scheduled, .. } => PendingDescription::Receive {
+                operation,
+                since: since(operation),
+                topic: scheduled.topic.to_string(),
+                key: scheduled.key.as_deref().map(Into::into),
+                behind: scheduled.behind,
+                is_registered: is_known(pending),
+            },
             Pending::Signal(scheduled) => PendingDescription::Signal {
                 operation,
                 since: since(operation),
@@ -190,7 +198,10 @@ impl ShardShared {
                 .queues
                 .number_for(&activity.scheduled, &mut LastActivity::default())
                 .is_some(),
-            Pending::Publish { scheduled, .. } => self.topics.has(&scheduled.topic),
+            Pending::Publish { scheduled, .. } => {
+                self.topics.has(&scheduled.topic) || self.durable.number(&scheduled.topic).is_some()
+            }
+            Pending::Receive { scheduled, .. } => self.durable.number(&scheduled.topic).is_some(),
             Pending::Child { .. } | Pending::Signal(_) | Pending::Promise | Pending::Timer { .. } => true,
         };
         let mut description = InstanceDescription::of(run, ledger, epoch.get(), is_known)?;
@@ -289,6 +300,21 @@ pub enum PendingDescription {
         /// Whether the topic had no room for it.
         is_parked: bool,
         /// Whether the topic is [registered](crate::RuntimeBuilder::topic) here; if not, it waits.
+        is_registered: bool,
+    },
+    /// A record of a durable topic that is waited for.
+    Receive {
+        /// The wait.
+        operation: OperationId,
+        /// Since when it waits.
+        since: Timestamp,
+        /// The topic.
+        topic: String,
+        /// The key of the record; `None` for any.
+        key: Option<String>,
+        /// Behind which record, if the run has taken one before.
+        behind: Option<Sequence>,
+        /// Whether the topic is [registered](crate::RuntimeBuilder::durable_topic) here; if not, it waits.
         is_registered: bool,
     },
     /// A signal on its way to another instance.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, TraceContext};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, TraceContext};
 use millrun_persistence::TopicNumber;
-use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, Started};
+use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, RawRecord, Started};
 use tokio::sync::oneshot;
 
 use super::command::{CommandRefused, CommandRequest};
@@ -70,6 +70,8 @@ pub(crate) struct AppendRequest {
     /// What stands before the payload.
     pub(crate) header: Vec<u8>,
     pub(crate) payload: Payload,
+    /// It is appended only if this is the last record of that topic, which the owner of the partition alone writes.
+    pub(crate) unless_changed: Option<(TopicNumber, Sequence)>,
     pub(crate) reply: Reply<Appended, DurablePublishError>,
 }
 
@@ -361,6 +363,11 @@ pub(crate) enum Tell {
     EndPromise {
         operation: OperationId,
         end: Result<Payload, String>,
+    },
+    /// A record of a durable topic that the run waits for.
+    RecordReceived {
+        operation: OperationId,
+        record: Box<RawRecord>,
     },
     Resume,
 }

@@ -274,7 +274,11 @@ impl StartupReport {
             match pending {
                 Pending::Activity(_) => self.activities += 1,
                 Pending::Timer { .. } => self.timers += 1,
-                Pending::Child { .. } | Pending::Publish { .. } | Pending::Signal(_) | Pending::Promise => {}
+                Pending::Child { .. }
+                | Pending::Publish { .. }
+                | Pending::Receive { .. }
+                | Pending::Signal(_)
+                | Pending::Promise => {}
             }
         }
     }

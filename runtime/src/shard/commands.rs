@@ -91,6 +91,8 @@ impl Deed {
                 Effect::Publish(run, scheduled, trace.copied().map(Box::new))
             }
             Command::CancelPublish { operation } => Effect::CancelPublish(run, operation),
+            Command::Receive { scheduled, run_began } => Effect::Receive(run, scheduled, run_began),
+            Command::CancelReceive(scheduled) => Effect::CancelReceive(run, scheduled),
             Command::SendSignal {
                 scheduled,
                 is_repeated,

@@ -109,6 +109,7 @@ impl Shard {
                     Tell::Terminate { reason } => Input::Terminate { reason },
                     Tell::Pause { reason } => Input::Pause { reason },
                     Tell::EndPromise { operation, end } => Input::EndPromise { operation, end },
+                    Tell::RecordReceived { operation, record } => Input::RecordReceived { operation, record },
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);

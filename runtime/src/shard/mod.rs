@@ -299,6 +299,8 @@ impl Shard {
             Effect::ForgetCalls(run) => self.calls.forget_all(run),
             Effect::Publish(run, scheduled, trace) => self.publish(run, &scheduled, trace.as_deref()),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
+            Effect::Receive(run, scheduled, run_began) => self.receive(run, &scheduled, run_began),
+            Effect::CancelReceive(run, scheduled) => self.cancel_receive(run, &scheduled),
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
             Effect::CancelActivity(call) => self.dispatch.cancel(call),
             Effect::FindSignal(run, signal) => self.shared.reader.find_signal(run, signal),

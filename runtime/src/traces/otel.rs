@@ -54,6 +54,7 @@ fn one(span: &RunSpan, trace: &TraceContext, scope: &InstrumentationScope) -> Sp
         parent_span_is_remote: span.of == SpanOf::Run && span.parent.is_some(),
         span_kind: match span.of {
             SpanOf::Publish => SpanKind::Producer,
+            SpanOf::Receive => SpanKind::Consumer,
             _ => SpanKind::Internal,
         },
         name: span.name.clone().into(),

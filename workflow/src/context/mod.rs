@@ -10,6 +10,7 @@ mod operation;
 mod promise;
 mod publish;
 mod pulse;
+mod receive_record;
 mod record;
 mod requests;
 mod saga;
@@ -39,6 +40,7 @@ pub use operation::{Call, CancelRequest, RETRY_KINDS_MAX, Receive, START_TO_CLOS
 pub use promise::Promise;
 pub use publish::PublishStep;
 pub(crate) use pulse::Pulse;
+pub use receive_record::{RECEIVED_PLACES_MAX, ReceiveRecord, ReceivedRecord};
 pub use record::RecordStep;
 pub(crate) use requests::keep as keep_request;
 pub use saga::{Saga, SagaError};
@@ -51,8 +53,8 @@ pub use waiting::Awaited;
 
 use crate::retry::mix;
 use crate::{
-    Activity, Cancelled, ENTITY_COMMAND, Entity, EntityCommand, EntityOrder, EntityState, EntityStep,
-    NAME_BYTES_MAX, Payload, PayloadError, PublishTarget, Signal, TypedError, Workflow,
+    Activity, Cancelled, DurableTopic, ENTITY_COMMAND, Entity, EntityCommand, EntityOrder, EntityState,
+    EntityStep, NAME_BYTES_MAX, Payload, PayloadError, PublishTarget, Signal, TypedError, Workflow,
 };
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
@@ -281,6 +283,39 @@ impl WorkflowContext {
             Location::caller(),
             topic.name().into(),
             &value,
+        )
+    }
+
+    /// Waits for a record of a durable topic: the next one that this run has not taken, of those with a
+    /// [key](ReceiveRecord::key) or of all. What it has taken stands in its history, and so how far it has come, in one
+    /// turn: it gets each record once, whatever crashes, also behind a [checkpoint](Self::checkpoint) or as a
+    /// [new run](Self::continue_as_new).
+    ///
+    /// The first time that a run waits for records of a topic with a key, it gets those that were appended since the run
+    /// began, by the clocks of their writers: one that came before the code got here is not missed. A run that
+    /// waits is unloaded as any that sleeps, and is not woken by records with other keys. Two waits at a time for the
+    /// same get the same record. A record that retention drops before it could be looked at is not received.
+    ///
+    /// The runtime must have been told of the topic, by `RuntimeBuilder::durable_topic`; until one is opened that was, the
+    /// run waits, as a warning and `describe` say.
+    ///
+    /// ```
+    /// use millrun_workflow::{DurableTopic, Topic, WorkflowContext, WorkflowError};
+    ///
+    /// const PAID: DurableTopic<u64> = Topic::named("orders.paid").durable();
+    ///
+    /// async fn order(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    ///     let paid = cx.receive_from(PAID).key(format!("order-{number}")).await?;
+    ///     Ok(paid.into_payload())
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn receive_from<T>(&self, topic: DurableTopic<T>) -> ReceiveRecord<T> {
+        ReceiveRecord::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            topic.topic().name().into(),
         )
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 
 use crate::context::scope::Scope;
 use crate::context::slots::{Resolution, Slots, Wakers};
@@ -18,7 +18,7 @@ use crate::context::time::RunTime;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::entity::EntityDesk;
-use crate::event::{Bounds, Checkpoint, Event, Name, is_same_name};
+use crate::event::{Bounds, Checkpoint, Event, Name, TakenThrough, is_same_name};
 use crate::machine::Moment;
 use crate::{Cancelled, OperationId, Payload};
 
@@ -175,6 +175,15 @@ struct Seldom {
     restored: Option<Payload>,
     /// What an entity has beside its state.
     desk: EntityDesk,
+    /// How far it has come in durable topics, in the order of their names and keys.
+    taken: Vec<TakenThrough>,
+}
+
+impl Seldom {
+    fn find_taken(&self, topic: &str, key: Option<&str>) -> Result<usize, usize> {
+        self.taken
+            .binary_search_by(|taken| (&*taken.topic, taken.key.as_deref()).cmp(&(topic, key)))
+    }
 }
 
 /// How code begins again that has ended in order to do so.
@@ -317,6 +326,9 @@ impl Table {
             Event::Published { operation, outcome } => self
                 .slots
                 .resolve(*operation, Resolution::Published(outcome.clone())),
+            Event::RecordReceived { operation, record } => {
+                self.slots.resolve(*operation, Resolution::Record(record.clone()))
+            }
             Event::SignalSent { operation, outcome } => self
                 .slots
                 .resolve(*operation, Resolution::Signalled(outcome.clone())),
@@ -343,6 +355,7 @@ impl Table {
             | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::PublishScheduled(_)
+            | Event::ReceiveScheduled(_)
             | Event::SignalScheduled(_)
             | Event::PublishParked { .. }
             | Event::PromiseMade { .. }
@@ -422,6 +435,7 @@ impl Table {
             random_len: self.random_len,
             is_whole,
             now: self.time.apart(),
+            taken: self.taken(),
         };
         self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), Some(location));
         self.cancel_waiters = Waiters::default();
@@ -460,6 +474,44 @@ impl Table {
         self.random_len = checkpoint.random_len;
         self.seldom.get_or_insert_default().restored = Some(checkpoint.state.clone());
         self.carry_signals(&checkpoint.signals);
+        self.carry_taken(&checkpoint.taken);
+    }
+
+    /// How far the code has come in durable topics.
+    pub(crate) fn taken(&self) -> Vec<TakenThrough> {
+        let taken = self.seldom.iter().flat_map(|seldom| &seldom.taken);
+        taken.cloned().collect()
+    }
+
+    /// Begins where a former run, or the code before a checkpoint, has come to in durable topics.
+    pub(crate) fn carry_taken(&mut self, taken: &[TakenThrough]) {
+        if !taken.is_empty() {
+            self.seldom.get_or_insert_default().taken = taken.to_vec();
+        }
+    }
+
+    /// The last record that the code has taken of those with this key.
+    pub(crate) fn taken_through(&self, topic: &str, key: Option<&str>) -> Option<Sequence> {
+        let seldom = self.seldom.as_ref()?;
+        let at = seldom.find_taken(topic, key).ok()?;
+        Some(seldom.taken[at].sequence)
+    }
+
+    /// In how many places of durable topics the code is.
+    pub(crate) fn taken_len(&self) -> usize {
+        self.seldom.as_ref().map_or(0, |seldom| seldom.taken.len())
+    }
+
+    /// The code has taken a record of those with this key.
+    pub(crate) fn take_record(&mut self, topic: &Name, key: Option<&str>, sequence: Sequence) {
+        let seldom = self.seldom.get_or_insert_default();
+        match seldom.find_taken(topic, key) {
+            Ok(at) => seldom.taken[at].sequence = sequence,
+            Err(at) => {
+                let (topic, key) = (topic.clone(), key.map(Into::into));
+                seldom.taken.insert(at, TakenThrough { topic, key, sequence });
+            }
+        }
     }
 
     /// Takes the oldest signal of this name.

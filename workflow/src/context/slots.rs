@@ -11,7 +11,7 @@ use std::panic::Location;
 use std::task::Waker;
 
 use crate::context::scope::Scope;
-use crate::event::{ActivityFailure, ChildFailure, PublishOutcome, SignalFailure};
+use crate::event::{ActivityFailure, ChildFailure, PublishOutcome, RawRecord, SignalFailure};
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
@@ -48,6 +48,7 @@ pub(crate) enum Resolution {
     Child(Result<Payload, ChildFailure>),
     KeptOrBroken(Result<Payload, String>),
     Published(Result<PublishOutcome, String>),
+    Record(Box<RawRecord>),
     Signalled(Result<(), SignalFailure>),
     Fired,
 }

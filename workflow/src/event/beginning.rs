@@ -2,7 +2,7 @@
 
 use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 
-use super::{Name, OperationId};
+use super::{Name, OperationId, TakenThrough};
 use crate::Payload;
 use crate::ledger::request_bytes;
 
@@ -136,6 +136,8 @@ pub struct Origin {
     /// The operations of other runs of which the former run [has had signals](crate::SENDERS_CARRIED_LEN_MAX), the
     /// oldest first.
     pub senders: Vec<Cause>,
+    /// How far the former run has come in durable topics.
+    pub taken: Vec<TakenThrough>,
     /// The requests under which the former run [has had signals](crate::SIGNAL_REQUESTS_CARRIED_BYTES_MAX), the oldest
     /// first, or that of the signal that started it.
     pub signal_requests: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrun_core::{InstanceId, Timestamp};
+use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
 
 use super::{Name, OperationId, ParentClose};
 use crate::{Payload, Retry};
@@ -89,6 +89,48 @@ pub struct SignalScheduled {
     pub value: Payload,
 }
 
+/// A record of a durable topic that the code waits for, complete enough to look for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveScheduled {
+    /// The wait.
+    pub operation: OperationId,
+    /// The topic.
+    pub topic: Name,
+    /// Only a record with this key; `None` for any record.
+    pub key: Option<Box<str>>,
+    /// Behind this record, which the run has taken before. `None` if it has taken none: then the record was
+    /// appended since the run began.
+    pub behind: Option<Sequence>,
+}
+
+/// A record of a durable topic as a run has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawRecord {
+    /// Its number within its topic.
+    pub sequence: Sequence,
+    /// When it was appended, by the clock of its writer.
+    pub time: Timestamp,
+    /// Its key.
+    pub key: Option<Box<str>>,
+    /// What its publisher called the whole that it belongs to.
+    pub correlation: Option<Box<str>>,
+    /// The run, and the operation of it, that has published it.
+    pub cause: Option<Cause>,
+    /// What it carries.
+    pub value: Payload,
+}
+
+/// How far a run has come in a durable topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenThrough {
+    /// The topic.
+    pub topic: Name,
+    /// Of the records with this key; `None` of any.
+    pub key: Option<Box<str>>,
+    /// The last one that it has taken.
+    pub sequence: Sequence,
+}
+
 /// What became of a value that was published, as far as its run knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
@@ -114,4 +156,6 @@ pub struct Checkpoint {
     pub is_whole: bool,
     /// What the code is shown as the time, if that is not when this was recorded.
     pub now: Option<Timestamp>,
+    /// How far the code has come in durable topics.
+    pub taken: Vec<TakenThrough>,
 }

@@ -167,6 +167,7 @@ impl Ledger {
                         note(Event::PublishParked { operation });
                     }
                 }
+                Pending::Receive { scheduled, .. } => note(Event::ReceiveScheduled(Arc::clone(scheduled))),
                 Pending::Signal(scheduled) => note(Event::SignalScheduled(Arc::clone(scheduled))),
                 Pending::Promise => note(Event::PromiseMade { operation }),
                 Pending::Timer { deadline } => note(Event::TimerStarted {
@@ -199,6 +200,7 @@ impl Ledger {
             Event::ActivityScheduled(_)
             | Event::ChildScheduled(_)
             | Event::PublishScheduled(_)
+            | Event::ReceiveScheduled(_)
             | Event::SignalScheduled(_)
             | Event::PromiseMade { .. }
             | Event::TimerStarted { .. }
@@ -217,6 +219,7 @@ impl Ledger {
             | Event::ActivityFailed { .. }
             | Event::TimerFired { .. }
             | Event::Published { .. }
+            | Event::RecordReceived { .. }
             | Event::PromiseSettled { .. }
             | Event::Checkpointed(_)
             | Event::ChildEnded { .. }
@@ -250,7 +253,8 @@ mod tests {
 
     use super::*;
     use crate::event::{
-        ActivityScheduled, ChildScheduled, Origin, ParentClose, PublishScheduled, SignalScheduled, Started,
+        ActivityScheduled, ChildScheduled, Origin, ParentClose, PublishScheduled, ReceiveScheduled,
+        SignalScheduled, Started,
     };
     use crate::{ANSWERS_LEN_MAX, OperationId, Payload, Retry, SIGNAL_REQUESTS_LEN_MAX};
 
@@ -376,9 +380,15 @@ mod tests {
                 value: payload(9),
             })));
         }
+        events.push(Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
+            operation: operation(11),
+            topic: "paid".into(),
+            key: Some("order-7".into()),
+            behind: Some(Sequence::new(9)),
+        })));
         for number in 1..=3 {
             events.push(Event::SignalScheduled(Arc::new(SignalScheduled {
-                operation: operation(10 + number),
+                operation: operation(11 + number),
                 workflow: "stock".into(),
                 id: id(),
                 name: "taken".into(),
@@ -391,7 +401,7 @@ mod tests {
             });
         }
         events.push(Event::SignalSent {
-            operation: operation(13),
+            operation: operation(14),
             outcome: Ok(()),
         });
         events.push(Event::ChildStarted {
@@ -427,6 +437,7 @@ mod tests {
             random_len: 3,
             is_whole,
             now: None,
+            taken: Vec::new(),
         }
     }
 

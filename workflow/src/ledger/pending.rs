@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use millrun_core::{Epoch, RunId, Timestamp};
 
-use crate::event::{ActivityScheduled, ChildScheduled, PublishScheduled, SignalScheduled};
+use crate::event::{ActivityScheduled, ChildScheduled, PublishScheduled, ReceiveScheduled, SignalScheduled};
 use crate::{Command, Moment, OperationId, Payload};
 
 /// An operation that has begun and not ended.
@@ -34,6 +34,13 @@ pub enum Pending {
         scheduled: Arc<PublishScheduled>,
         /// Whether its topic is known to have had no room, or not to have been registered.
         is_parked: bool,
+    },
+    /// A record of a durable topic is waited for.
+    Receive {
+        /// Which.
+        scheduled: Arc<ReceiveScheduled>,
+        /// When the run began.
+        run_began: Timestamp,
     },
     /// A signal waits to be recorded in the history of another instance.
     Signal(Arc<SignalScheduled>),
@@ -156,6 +163,10 @@ impl Pending {
             Self::Signal(scheduled) => commands.push(Command::SendSignal {
                 scheduled: Arc::clone(scheduled),
                 is_repeated,
+            }),
+            Self::Receive { scheduled, run_began } => commands.push(Command::Receive {
+                scheduled: Arc::clone(scheduled),
+                run_began: *run_began,
             }),
             Self::Promise => {}
             Self::Timer { deadline } => commands.push(timer(*deadline)),

@@ -163,7 +163,11 @@ impl Instance {
                     }
                 }
                 Some(
-                    Pending::Child { .. } | Pending::Publish { .. } | Pending::Signal(_) | Pending::Promise,
+                    Pending::Child { .. }
+                    | Pending::Publish { .. }
+                    | Pending::Receive { .. }
+                    | Pending::Signal(_)
+                    | Pending::Promise,
                 )
                 | None => {
                     return Err(InputRefused::Stale);
@@ -204,6 +208,12 @@ impl Instance {
                     operation,
                     outcome: outcome.map_err(|message| self.limits.cut(message)),
                 },
+                Some(_) | None => return Err(InputRefused::Stale),
+            },
+            Input::RecordReceived { operation, record } => match self.ledger.pending_operation(operation) {
+                Some(Pending::Receive { scheduled, .. }) if scheduled.is_met_by(&record) => {
+                    Event::RecordReceived { operation, record }
+                }
                 Some(_) | None => return Err(InputRefused::Stale),
             },
             Input::EndPromise { operation, end } => match self.ledger.pending_operation(operation) {

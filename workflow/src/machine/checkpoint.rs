@@ -70,6 +70,7 @@ impl Instance {
             && !self.is_entity()
         {
             table.carry_signals(&origin.signals);
+            table.carry_taken(&origin.taken);
         }
         drop(table);
         self.bring_code();

@@ -356,6 +356,7 @@ impl Instance {
             random_len: table.random_len,
             is_whole: true,
             now: table.time.apart(),
+            taken: table.taken(),
         };
         drop(table);
         let event = Event::Checkpointed(Box::new(checkpoint));

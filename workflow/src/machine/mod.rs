@@ -292,6 +292,7 @@ impl Instance {
             let begun = match &event {
                 Event::ActivityScheduled(scheduled) => Some(scheduled.operation),
                 Event::PublishScheduled(scheduled) => Some(scheduled.operation),
+                Event::ReceiveScheduled(scheduled) => Some(scheduled.operation),
                 Event::SignalScheduled(scheduled) => Some(scheduled.operation),
                 Event::ChildScheduled(scheduled) => Some(scheduled.operation),
                 Event::TimerStarted { operation, .. } | Event::PromiseMade { operation } => Some(*operation),
@@ -332,6 +333,10 @@ impl Instance {
             }
             Some(Pending::Publish { .. }) => {
                 commands.push(Command::CancelPublish { operation });
+                [None, None]
+            }
+            Some(Pending::Receive { scheduled, .. }) => {
+                commands.push(Command::CancelReceive(Arc::clone(scheduled)));
                 [None, None]
             }
             Some(Pending::Signal(_)) => {
@@ -388,13 +393,18 @@ impl Instance {
         if let Event::ContinuedAsNew { run, workflow, input } = &event {
             let former = self.ledger.started().expect("only a run that began can end");
             let began_as = former.began_as();
+            let (signals, taken) = {
+                let mut table = self.shared.lock();
+                (table.take_signals(), table.taken())
+            };
             let origin = Origin {
                 parent: former.parent(),
                 continued: Some(self.run),
                 cause: former.origin.as_ref().and_then(|origin| origin.cause),
                 trace: former.trace().copied(),
                 began_as: (began_as != workflow).then(|| began_as.clone()),
-                signals: self.shared.lock().take_signals(),
+                signals,
+                taken,
                 answers: self
                     .ledger
                     .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),

@@ -421,6 +421,7 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         {
             Sameness::of_values(a.value == b.value)
         }
+        (Event::ReceiveScheduled(a), Event::ReceiveScheduled(b)) if a == b => Sameness::Same,
         (Event::SignalScheduled(a), Event::SignalScheduled(b))
             if a.operation == b.operation && a.workflow == b.workflow && a.id == b.id && a.name == b.name =>
         {
@@ -494,6 +495,12 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         Event::PublishScheduled(scheduled) => {
             format!(
                 "publish to {} (operation {})",
+                scheduled.topic, scheduled.operation
+            )
+        }
+        Event::ReceiveScheduled(scheduled) => {
+            format!(
+                "receive from {} (operation {})",
                 scheduled.topic, scheduled.operation
             )
         }

@@ -132,6 +132,8 @@ fn in_words(command: &Command) -> &'static str {
         Command::ContinueAsNew { .. } => "continue",
         Command::Publish { .. } => "publish",
         Command::CancelPublish { .. } => "cancel publish",
+        Command::Receive { .. } => "receive",
+        Command::CancelReceive(_) => "cancel receive",
         Command::StartTimer { .. } => "start timer",
         Command::CancelTimer { .. } => "cancel timer",
         Command::ResumeAt { .. } => "resume later",

@@ -8,7 +8,7 @@ use millrun_core::{Cause, RunId, Sequence, Timestamp};
 use super::spare::Spare;
 use crate::event::{
     ActivityFailure, ActivityScheduled, ChildFailure, ChildScheduled, Event, Name, ParkReason,
-    PublishOutcome, PublishScheduled, SignalFailure, SignalScheduled, Started,
+    PublishOutcome, PublishScheduled, RawRecord, ReceiveScheduled, SignalFailure, SignalScheduled, Started,
 };
 use crate::ledger::Outcome;
 use crate::{OperationId, Payload, PayloadError, WrongType};
@@ -72,6 +72,15 @@ pub enum Command {
         /// Which one.
         operation: OperationId,
     },
+    /// Look for a record of a durable topic, and report [`Input::RecordReceived`] with the first that fits.
+    Receive {
+        /// Which.
+        scheduled: Arc<ReceiveScheduled>,
+        /// When the run began: without a place to begin behind, the record was appended since then.
+        run_began: Timestamp,
+    },
+    /// Forget that a record of a durable topic is waited for.
+    CancelReceive(Arc<ReceiveScheduled>),
     /// Signal another instance until it is known what became of that, and report [`Input::SignalSent`].
     SendSignal {
         /// What, and to which instance.
@@ -224,6 +233,13 @@ pub enum Input {
         operation: OperationId,
         /// Whether it was, or why it could not be.
         outcome: Result<PublishOutcome, String>,
+    },
+    /// There is a record of a durable topic for which the run waits.
+    RecordReceived {
+        /// The wait.
+        operation: OperationId,
+        /// The record.
+        record: Box<RawRecord>,
     },
     /// A promise is kept or broken.
     EndPromise {

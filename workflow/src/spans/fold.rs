@@ -55,6 +55,7 @@ impl SpanFold {
                     }
                 }
                 Pending::Publish { scheduled, .. } => self.publish(operation, &scheduled.topic, since),
+                Pending::Receive { scheduled, .. } => self.receive(operation, &scheduled.topic, since),
                 Pending::Signal(scheduled) => {
                     self.signal(operation, &scheduled.name, scheduled.id.as_str(), since);
                 }
@@ -147,6 +148,8 @@ impl SpanFold {
                 let end = of_publish(outcome).map_or(SpanEnd::Done, |message| self.spans.failed(message));
                 self.spans.close(*operation, time, end);
             }
+            Event::ReceiveScheduled(receive) => self.receive(receive.operation, &receive.topic, time),
+            Event::RecordReceived { operation, .. } => self.spans.close(*operation, time, SpanEnd::Done),
             Event::SignalScheduled(signal) => {
                 self.signal(signal.operation, &signal.name, signal.id.as_str(), time);
             }
@@ -306,6 +309,14 @@ impl SpanFold {
     fn publish(&mut self, operation: OperationId, topic: &str, time: Timestamp) {
         let name = format!("publish {topic}");
         if let Some(span) = self.spans.operation(SpanOf::Publish, operation, name, time) {
+            let topic = SpanValue::Text(topic.to_owned());
+            span.attributes.push(("millrun.topic", topic));
+        }
+    }
+
+    fn receive(&mut self, operation: OperationId, topic: &str, time: Timestamp) {
+        let name = format!("receive {topic}");
+        if let Some(span) = self.spans.operation(SpanOf::Receive, operation, name, time) {
             let topic = SpanValue::Text(topic.to_owned());
             span.attributes.push(("millrun.topic", topic));
         }

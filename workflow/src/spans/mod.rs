@@ -97,6 +97,8 @@ pub enum SpanOf {
     Child,
     /// A publish.
     Publish,
+    /// A wait for a record of a durable topic.
+    Receive,
     /// A signal to another instance.
     Signal,
     /// A promise that is kept from outside.
@@ -115,6 +117,7 @@ impl SpanOf {
             Self::Timer => "timer",
             Self::Child => "child",
             Self::Publish => "publish",
+            Self::Receive => "receive",
             Self::Signal => "signal",
             Self::Promise => "promise",
             Self::Update => "update",

@@ -10,6 +10,7 @@ mod family;
 mod kept;
 mod outside;
 mod parts;
+mod receiving;
 mod signalling;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 use commands::CommandBody;
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 use parts::{RecordedWire, payload, raw};
+use receiving::{ReceiveBody, ReceivedBody};
 use signalling::{RunSignalBody, SignalScheduledBody, SignalSentBody};
 
 use body::{
@@ -75,6 +77,8 @@ const ATTEMPT_STARTED: u8 = 32;
 const SIGNAL_SCHEDULED: u8 = 33;
 const SIGNAL_SENT: u8 = 34;
 const RUN_SIGNAL_RECEIVED: u8 = 35;
+const RECEIVE_SCHEDULED: u8 = 36;
+const RECORD_RECEIVED: u8 = 37;
 const COMMAND_PERFORMED: u8 = 40;
 
 /// The kind of an event, for the record's header.
@@ -117,6 +121,8 @@ pub fn kind(event: &Event) -> u8 {
         Event::SignalSent { .. } => SIGNAL_SENT,
         Event::RunSignalReceived { .. } => RUN_SIGNAL_RECEIVED,
         Event::CommandPerformed(_) => COMMAND_PERFORMED,
+        Event::ReceiveScheduled(_) => RECEIVE_SCHEDULED,
+        Event::RecordReceived { .. } => RECORD_RECEIVED,
     }
 }
 
@@ -250,6 +256,8 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 is_unknown: *outcome == Ok(PublishOutcome::Unknown),
             },
         ),
+        Event::ReceiveScheduled(scheduled) => write(out, &ReceiveBody::of(scheduled)),
+        Event::RecordReceived { operation, record } => write(out, &ReceivedBody::of(*operation, record)),
         Event::PromiseSettled { operation, end } => write(
             out,
             &SettledBody {
@@ -572,6 +580,11 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
                 operation: OperationId::new(operation),
                 outcome: error.map_or(Ok(outcome), |error| Err(error.into_owned())),
             }
+        }
+        RECEIVE_SCHEDULED => Event::ReceiveScheduled(Arc::new(read::<ReceiveBody<'_>>(body)?.into_event())),
+        RECORD_RECEIVED => {
+            let (operation, record) = read::<ReceivedBody<'_>>(body)?.into_event(body)?;
+            Event::RecordReceived { operation, record }
         }
         PROMISE_MADE => Event::PromiseMade {
             operation: operation(body)?,

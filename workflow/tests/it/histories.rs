@@ -9,12 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, Timestamp};
+use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
 use millrun_workflow::{
-    Activity, ActivityError, ActivityFailure, CallError, Either, ErrorKind, Event, EventError,
-    Implementation, Input, Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome, Retry,
-    Signal, SignalFailure, Started, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext,
-    WorkflowError, wire,
+    Activity, ActivityError, ActivityFailure, CallError, DurableTopic, Either, ErrorKind, Event, EventError,
+    Implementation, Input, Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome,
+    RawRecord, ReceivedRecord, Retry, Signal, SignalFailure, Started, State, TimeoutKind, Topic, Update,
+    Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
 
@@ -44,6 +44,8 @@ const CAUSED: Workflow<u64, u64> = Workflow::named("caused");
 const TRACED: Workflow<u64, u64> = Workflow::named("traced");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
+const RECEIVING: Workflow<u64, u64> = Workflow::named("receiving");
+const PAID: DurableTopic<u64> = Topic::named("orders.paid").durable();
 
 /// Retries, a race, a signal, a timer, and cleaning up when cancelled.
 async fn order(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
@@ -665,6 +667,50 @@ fn published_perhaps() -> World {
     world
 }
 
+/// Records with a key and of any, of which one is not what the topic carries, behind a checkpoint too.
+async fn receiving(cx: WorkflowContext, _: u64) -> Result<u64, WorkflowError> {
+    let before: u64 = cx.checkpointed().transpose()?.unwrap_or(0);
+    let with_key = cx.receive_from(PAID).key("order-7").await?.into_payload();
+    let of_any = cx
+        .receive_from(PAID)
+        .await
+        .map_or(5, ReceivedRecord::into_payload);
+    match before {
+        0 => Ok(cx.checkpoint(&(with_key + of_any)).await?),
+        before => Ok(before + with_key + of_any),
+    }
+}
+
+fn receiving_implementation() -> Implementation {
+    Implementation::new(RECEIVING, receiving)
+}
+
+fn received_four() -> World {
+    let mut world = World::start(receiving_implementation(), &0_u64);
+    let wrong = || Payload::encode(&"wrong").unwrap();
+    for (number, sequence, key, value) in [
+        (1, 3, Some("order-7"), Payload::encode(&70_u64).unwrap()),
+        (2, 1, None, wrong()),
+        (3, 4, Some("order-7"), Payload::encode(&700_u64).unwrap()),
+        (4, 4, Some("order-7"), Payload::encode(&700_u64).unwrap()),
+    ] {
+        let record = Box::new(RawRecord {
+            sequence: Sequence::new(sequence),
+            time: Timestamp::from_micros(5_000_000 + sequence),
+            key: key.map(Into::into),
+            correlation: key.map(|_| "basket-1".into()),
+            cause: key.map(|_| Cause {
+                run: run_id(),
+                operation: 3,
+            }),
+            value,
+        });
+        let operation = World::operation(number);
+        world.apply(Input::RecordReceived { operation, record }).unwrap();
+    }
+    world
+}
+
 /// Code whose first versions were wrong: one panics, one awaits what nobody can wake, one does not fit.
 async fn mended(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
     let first = cx.call(RESERVE, number).await?;
@@ -822,6 +868,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-named.txt"),
         },
         Recording {
+            name: "v1-receiving",
+            code: receiving_implementation,
+            make: received_four,
+            file: include_str!("../histories/v1-receiving.txt"),
+        },
+        Recording {
             name: "v1-composed",
             code: composed_implementation,
             make: composed_to_the_end,
@@ -905,6 +957,7 @@ fn is_input(event: &Event) -> bool {
             | Event::AttemptHeartbeat { .. }
             | Event::TimerFired { .. }
             | Event::Published { .. }
+            | Event::RecordReceived { .. }
             | Event::PublishParked { .. }
             | Event::PromiseSettled { .. }
             | Event::ChildStarted { .. }

@@ -13,6 +13,7 @@ mod mutants_outside;
 mod outside;
 mod owed;
 mod parking;
+mod receiving;
 mod recording;
 mod retrying;
 mod signalling;

@@ -13,6 +13,7 @@ enum Debt {
     Attempt,
     Child,
     Publish,
+    Receive,
     Signal,
     Timer(Timestamp),
 }
@@ -60,6 +61,8 @@ impl Owed {
             Command::CancelActivity { operation, .. } => self.remove(*operation, Debt::Attempt),
             Command::Publish { scheduled, .. } => self.add(scheduled.operation, Debt::Publish),
             Command::CancelPublish { operation } => self.remove(*operation, Debt::Publish),
+            Command::Receive { scheduled, .. } => self.add(scheduled.operation, Debt::Receive),
+            Command::CancelReceive(scheduled) => self.remove(scheduled.operation, Debt::Receive),
             Command::SendSignal { scheduled, .. } => self.add(scheduled.operation, Debt::Signal),
             Command::CancelSignal { operation } => self.remove(*operation, Debt::Signal),
             Command::StartChild { scheduled, .. } => self.add(scheduled.operation, Debt::Child),
@@ -91,6 +94,7 @@ impl Owed {
             }
             Input::ChildEnded { operation, .. } => self.remove(*operation, Debt::Child),
             Input::Published { operation, .. } => self.remove(*operation, Debt::Publish),
+            Input::RecordReceived { operation, .. } => self.remove(*operation, Debt::Receive),
             Input::SignalSent { operation, .. } => self.remove(*operation, Debt::Signal),
             _ => {}
         }

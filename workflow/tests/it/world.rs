@@ -193,6 +193,8 @@ impl World {
                 Command::ResumeAt { .. }
                 | Command::Publish { .. }
                 | Command::CancelPublish { .. }
+                | Command::Receive { .. }
+                | Command::CancelReceive(_)
                 | Command::SendSignal { .. }
                 | Command::CancelSignal { .. }
                 | Command::ContinueAsNew { .. }

@@ -175,6 +175,21 @@ impl Inner {
                 };
                 (*operation, *since, what)
             }
+            PendingDescription::Receive {
+                operation,
+                since,
+                topic,
+                key,
+                is_registered,
+                ..
+            } => {
+                let what = WaitsFor::Record {
+                    topic: topic.clone(),
+                    key: key.clone(),
+                    is_registered: *is_registered,
+                };
+                (*operation, *since, what)
+            }
             PendingDescription::Signal {
                 operation,
                 since,

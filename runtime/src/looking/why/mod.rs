@@ -100,6 +100,15 @@ pub enum WaitsFor {
         /// The subscriptions of the topic that are full, and make its publishers wait.
         full: Vec<FullInbox>,
     },
+    /// A record of a durable topic.
+    Record {
+        /// The topic.
+        topic: String,
+        /// The key of the record; `None` for any.
+        key: Option<String>,
+        /// Whether the topic is registered in this program; if not, the run waits until one is opened that has it.
+        is_registered: bool,
+    },
     /// That a signal is recorded in the history of another instance.
     Delivery {
         /// The workflow of that instance.

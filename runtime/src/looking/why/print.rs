@@ -125,6 +125,19 @@ impl Sentence<'_> {
                     write!(f, "; {subscription} has {queued} of {capacity} still to take")
                 })
             }
+            WaitsFor::Record {
+                topic,
+                is_registered: false,
+                ..
+            } => write!(
+                f,
+                "waits for a record of the durable topic {topic}, which is not registered in this program"
+            ),
+            WaitsFor::Record { topic, key, .. } => {
+                write!(f, "waits for a record of the durable topic {topic}")?;
+                key.as_ref()
+                    .map_or(Ok(()), |key| write!(f, " with the key {key}"))
+            }
             WaitsFor::Delivery { workflow, id, name } => {
                 write!(f, "waits until {id} ({workflow}) has recorded the signal {name}")
             }

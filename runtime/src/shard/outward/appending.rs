@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use millrun_core::{Cause, Epoch, Partition, RunId, TraceContext};
+use millrun_core::{Cause, Epoch, Partition, RunId, Sequence, TraceContext};
 use millrun_persistence::{TopicAppend, TopicNumber, TopicRecordHeader};
 use millrun_workflow::{Input, Moment, OperationId, Pending, PublishOutcome, PublishScheduled};
 
@@ -83,9 +83,11 @@ impl Shard {
             id,
             header,
             payload,
+            unless_changed,
             reply,
         } = request;
-        let Some(epoch) = self.epochs.get(partition) else {
+        let is_as_known = unless_changed.is_none_or(|(topic, last)| self.is_last_record(topic, last));
+        let Some(epoch) = self.epochs.get(partition).filter(|_| is_as_known) else {
             drop(reply.send(Err(DurablePublishError::Moved { partition })));
             return;
         };
@@ -110,6 +112,14 @@ impl Shard {
                 drop(reply.send(Err(DurablePublishError::TooLarge { bytes, bytes_max })));
             }
         }
+    }
+
+    /// Whether a topic that only the owner of one partition writes has had no record since this one. As long as this shard
+    /// owns the partition, no former owner can add one, and each of its own stands in the summary once its writer was answered.
+    fn is_last_record(&self, topic: TopicNumber, last: Sequence) -> bool {
+        let streams = self.shared.journal.topics();
+        let summary = streams.and_then(|streams| streams.summary(topic));
+        summary.is_some_and(|summary| summary.last == last)
     }
 
     /// The batch is queued: its callers are told what became of their records, once that is durable.

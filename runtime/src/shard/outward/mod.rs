@@ -8,3 +8,4 @@ pub(super) mod alarms;
 pub(super) mod appending;
 pub(super) mod dispatch;
 pub(super) mod publishing;
+mod receiving;

@@ -52,6 +52,7 @@ impl Shard {
         self.sweeps.lose(lost, &mut moved);
         self.lose_runs(lost, &mut moved);
         self.lose_publishes(lost);
+        self.shared.durable.waits.lose(lost);
         self.calls.lose(lost);
         self.asking.lose(lost);
         self.residency.lose(lost);

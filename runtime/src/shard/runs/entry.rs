@@ -336,7 +336,11 @@ impl Errand {
 
     /// Whether it concerns the instance, and so the run in which it goes on, if it does.
     pub(in crate::shard) fn is_for_the_instance(&self) -> bool {
-        self.is_from_outside() && !matches!(self, Self::Tell(Tell::EndPromise { .. }, _))
+        let is_of_the_run = matches!(
+            self,
+            Self::Tell(Tell::EndPromise { .. } | Tell::RecordReceived { .. }, _)
+        );
+        self.is_from_outside() && !is_of_the_run
     }
 }
 

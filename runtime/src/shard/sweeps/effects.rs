@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_core::{Offset, Partition, RunId, Timestamp, TraceContext};
 use millrun_persistence::Snapshot;
-use millrun_workflow::{OperationId, PublishScheduled};
+use millrun_workflow::{OperationId, PublishScheduled, ReceiveScheduled};
 
 use super::answers::Response;
 use crate::activity::ActivityTask;
@@ -22,6 +22,9 @@ pub(in crate::shard) enum Effect {
     /// With the place of the run in a distributed trace.
     Publish(RunId, Arc<PublishScheduled>, Option<Box<TraceContext>>),
     CancelPublish(RunId, OperationId),
+    /// A run that began then waits for a record of a durable topic.
+    Receive(RunId, Arc<ReceiveScheduled>, Timestamp),
+    CancelReceive(RunId, Arc<ReceiveScheduled>),
     /// The end of a child is durable in its parent's history.
     ForgetCall(RunId, OperationId),
     /// The end of a run that has called children is durable.
@@ -51,6 +54,8 @@ impl fmt::Debug for Effect {
             Self::Send(..) => "Send",
             Self::Publish(..) => "Publish",
             Self::CancelPublish(..) => "CancelPublish",
+            Self::Receive(..) => "Receive",
+            Self::CancelReceive(..) => "CancelReceive",
             Self::ForgetCall(..) => "ForgetCall",
             Self::ForgetCalls(_) => "ForgetCalls",
             Self::ForgetPublish(..) => "ForgetPublish",

@@ -8,6 +8,7 @@ use millrun_persistence::{Journal, TopicNumber, TopicRetention};
 use millrun_workflow::DurableTopic;
 
 use super::news::TopicNews;
+use super::receiving::RecordWaits;
 use super::subscription::OpenSubscriptions;
 use crate::OpenError;
 
@@ -103,6 +104,8 @@ pub(crate) struct DurableTopics {
     /// `None` if there are none.
     news: Option<Arc<TopicNews>>,
     pub(super) subscriptions: OpenSubscriptions,
+    /// What runs wait for.
+    pub(crate) waits: RecordWaits,
 }
 
 impl DurableTopics {
@@ -144,6 +147,7 @@ impl DurableTopics {
             by_name: known,
             news: Some(TopicNews::of(journal)),
             subscriptions: OpenSubscriptions::default(),
+            waits: RecordWaits::default(),
         })
     }
 

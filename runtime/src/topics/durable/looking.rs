@@ -51,7 +51,7 @@ impl Inner {
                 let read = self.shared.reader.view_topic_page(topic, after, FEW);
                 self.lane_answer(read).await?
             }
-            Err(error) => Err(self.stopped_by(error)?),
+            Err(error) => Err(self.unless_stopped(error)?),
         };
         Ok(page.map(|page| page.records().next()))
     }

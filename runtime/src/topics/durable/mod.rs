@@ -15,6 +15,7 @@ pub(crate) mod looking;
 pub(crate) mod news;
 pub(crate) mod publish;
 pub(crate) mod reader;
+pub(crate) mod receiving;
 pub(crate) mod record;
 pub(crate) mod stored;
 pub(crate) mod subscription;

@@ -224,6 +224,7 @@ impl<'a> PublishRecord<'a> {
             id: self.id.map(|id| xxh3_128(id.as_bytes())),
             header: self.header.encode(),
             payload: self.payload?,
+            unless_changed: None,
         };
         Ok(record.ask())
     }
@@ -236,6 +237,9 @@ pub(super) struct RecordToAppend {
     pub(super) id: Option<u128>,
     pub(super) header: Vec<u8>,
     pub(super) payload: Payload,
+    /// It is appended only if this is the last record of that topic; else, its partition is said to have
+    /// [moved](DurablePublishError::Moved).
+    pub(super) unless_changed: Option<(TopicNumber, Sequence)>,
 }
 
 /// What a shard is asked for, and where it answers.
@@ -253,6 +257,7 @@ impl RecordToAppend {
             id,
             header,
             payload,
+            unless_changed,
         } = self;
         let request = Box::new(AppendRequest {
             topic,
@@ -260,6 +265,7 @@ impl RecordToAppend {
             id,
             header,
             payload,
+            unless_changed,
             reply,
         });
         AskedRecord { request, answer }

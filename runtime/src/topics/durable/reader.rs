@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use std::task::Poll;
 use futures_util::stream::{self, Stream};
 use millrun_core::{Sequence, Timestamp};
 use millrun_persistence::{
-    LatestRecords, ReadError, TopicChunk, TopicPage, TopicRecord, TopicRecords, TopicStreams, TopicSummary,
+    FailureKind, JournalFailure, LatestRecords, ReadError, TopicChunk, TopicPage, TopicRecord, TopicRecords,
+    TopicStreams, TopicSummary,
 };
 use millrun_workflow::Payload;
 use serde::de::DeserializeOwned;
@@ -32,6 +34,12 @@ use super::stored::StoredHeader;
 use super::token::RecordToken;
 use crate::StopCause;
 use crate::inner::Inner;
+
+/// What became of a read whose lane was restarted.
+fn lane_lost() -> ReadError {
+    let what = "the part that reads was restarted while it worked on this; ask again";
+    JournalFailure::new(FailureKind::Io(ErrorKind::Interrupted), what).into()
+}
 
 /// Where a reader of a durable topic begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +82,8 @@ pub enum ReadFromError {
     Stopped(#[from] StopCause),
 }
 
-/// Why a reader of a durable topic has no record to give at this place. But where it has [stopped](Self::Stopped), the next call
-/// goes on behind that place.
+/// Why a reader of a durable topic has no record to give at this place. Unless the runtime has [stopped](Self::Stopped), the next
+/// call goes on: at the same place if it is [unreadable](Self::Unreadable) now, and behind it otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicReadError {
@@ -99,6 +107,12 @@ pub enum TopicReadError {
         /// The record.
         token: RecordToken,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// The topic cannot be read now. No record is passed over: the next call tries again.
+    #[error("the topic cannot be read now: {problem}")]
+    Unreadable {
+        /// What is wrong.
         problem: String,
     },
     /// The runtime has stopped.
@@ -152,23 +166,24 @@ impl Inner {
         streams.expect("the journal has declared the topic")
     }
 
-    /// What an error of the journal says to a reader, if it is not about the store as a whole.
-    pub(super) fn stopped_by(&self, error: ReadError) -> Result<ReadError, StopCause> {
-        match error {
-            ReadError::Failed(_) => Err(self.stop_cause()),
-            error => Ok(error),
+    /// Why a read fails: because the runtime stops, or for a reason of its own.
+    pub(super) fn unless_stopped(&self, error: ReadError) -> Result<ReadError, StopCause> {
+        match self.settled_cause() {
+            Some(cause) => Err(cause),
+            None if self.stop.is_closing() => Err(StopCause::Shutdown),
+            None => Ok(error),
         }
     }
 
-    /// Waits for an answer of a lane, unless the runtime stops.
+    /// Waits for the answer of a lane, unless the runtime stops.
     pub(super) async fn lane_answer<A>(
         &self,
         answer: impl Future<Output = Option<Result<A, ReadError>>>,
     ) -> Result<Result<A, ReadError>, StopCause> {
         let answer = self.stop.unless_over(Box::pin(answer)).await.flatten();
-        match answer.ok_or_else(|| self.stop_cause())? {
+        match answer.unwrap_or_else(|| Err(lane_lost())) {
             Ok(read) => Ok(Ok(read)),
-            Err(error) => self.stopped_by(error).map(Err),
+            Err(error) => self.unless_stopped(error).map(Err),
         }
     }
 }
@@ -355,10 +370,14 @@ impl<T> TopicReader<T> {
                     drop(waiting);
                     let asked = inner.shared.reader.ask_topic_page(topic, after, bytes_max);
                     let asked = inner.stop.unless_over(Box::pin(asked)).await.flatten();
-                    self.asked = Some(asked.ok_or_else(|| inner.stop_cause())?);
+                    let Some(asked) = asked else {
+                        let error = inner.unless_stopped(lane_lost())?;
+                        return self.take_page(Err(error)).map(|()| true);
+                    };
+                    self.asked = Some(asked);
                     continue;
                 }
-                Err(error) => Err(inner.stopped_by(error)?),
+                Err(error) => Err(inner.unless_stopped(error)?),
             };
             match page {
                 Ok(page) if page.chunks.is_empty() && page.dropped == 0 => {}
@@ -392,10 +411,8 @@ impl<T> TopicReader<T> {
                 self.after = self.after.max(until);
                 Err(TopicReadError::Damaged { count, cause })
             }
-            // The journal has let go of it as a whole: there is nothing to go on with.
-            Err(error) => Err(TopicReadError::Damaged {
-                count: 0,
-                cause: error.to_string(),
+            Err(error) => Err(TopicReadError::Unreadable {
+                problem: error.to_string(),
             }),
         }
     }

@@ -94,6 +94,16 @@ impl<S: AsRef<str>> StoredHeader<S> {
     }
 }
 
+/// The key of a record, without reading the rest; `None` also where the bytes are no record.
+pub(crate) fn key_of(body: &[u8]) -> Option<&str> {
+    let [VERSION, which, left @ ..] = body else {
+        return None;
+    };
+    let (len, left) = left.split_first_chunk().filter(|_| which & KEY != 0)?;
+    let key = left.get(..usize::from(u16::from_le_bytes(*len)))?;
+    std::str::from_utf8(key).ok()
+}
+
 impl StoredHeader {
     /// Reads what is said of a record, and gives its payload, which shares the memory of `body`.
     pub(crate) fn decode(body: &Bytes) -> Result<(Self, Bytes), StoredRecordError> {

@@ -206,7 +206,14 @@ pub(super) async fn work<T, V, F, D>(
     // The versions of answers that are not kept, in order; they count as long as those that are tried.
     let mut answered: VecDeque<u64> = VecDeque::new();
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
-    let mut next = Box::pin(subscription.next());
+    let (host, subscription) = (&runtime.inner().shared.host, &subscription);
+    let next_after = |pause: Duration| async move {
+        if !pause.is_zero() {
+            host.sleep_until(host.now() + pause).await;
+        }
+        subscription.next().await
+    };
+    let mut next = Box::pin(next_after(Duration::ZERO));
     loop {
         if let (None, Some(first)) = (&keeping, answered.front()) {
             keeping = Some(Box::pin(subscription.kept(*first)));
@@ -241,7 +248,16 @@ pub(super) async fn work<T, V, F, D>(
             TriggerNews::Next(Err(SubscriptionReadError::Missed(missed))) => {
                 // Their count is in the status of the subscription.
                 tracing::warn!(subscription = &*name, error = %missed, "records are passed over");
-                next.set(subscription.next());
+                next.set(next_after(Duration::ZERO));
+                continue;
+            }
+            TriggerNews::Next(Err(SubscriptionReadError::Unreadable { problem })) => {
+                tracing::warn!(
+                    subscription = &*name,
+                    problem,
+                    "the topic of a trigger cannot be read now"
+                );
+                next.set(next_after(PAUSES.1));
                 continue;
             }
             TriggerNews::Next(Ok(delivery)) => {
@@ -250,7 +266,7 @@ pub(super) async fn work<T, V, F, D>(
                     record: Some(RecordAtWork(Some(delivery))),
                     attempt,
                 });
-                next.set(subscription.next());
+                next.set(next_after(Duration::ZERO));
                 continue;
             }
         };

@@ -6,6 +6,7 @@ mod declaring;
 mod moving;
 mod publishing;
 mod reading;
+mod receiving;
 mod runs;
 mod subscribing;
 mod triggering;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use millrun::store::{Journal, Partition};
-use millrun::topics::{DurablePublishError, ReadFrom};
-use millrun::{ResultError, RunError, Runtime, Workflow, WorkflowContext, WorkflowError};
+use millrun::topics::{DurablePublishError, ReadFrom, SubscriptionLost, SubscriptionOpenError};
+use millrun::{PublishTarget, ResultError, RunError, Runtime, Workflow, WorkflowContext, WorkflowError};
 
 use super::{NUMBERS, all, memory};
 
@@ -109,4 +109,47 @@ async fn what_is_published_while_partitions_move_is_there_once_and_a_former_owne
     let of_run = |run: u64| (format!("run-{run}"), (run * 10..run * 10 + 5).collect());
     let expected: BTreeMap<_, Vec<_>> = (0..20).map(of_publisher).chain((0..10).map(of_run)).collect();
     assert_eq!(by_key, expected);
+}
+
+#[tokio::test]
+async fn what_a_later_owner_has_kept_of_a_subscription_stays_when_it_comes_back_to_the_former_one() {
+    let journal = memory();
+    let open = |claimed: Option<Vec<Partition>>| {
+        let builder = Runtime::volatile().journal(Arc::clone(&journal) as Arc<dyn Journal>);
+        let builder = builder.durable_topic(NUMBERS);
+        builder
+            .configure(|config| config.claimed_at_open = claimed)
+            .start()
+    };
+    let runtimes = [open(None).await.unwrap(), open(Some(Vec::new())).await.unwrap()];
+    let topics = runtimes
+        .each_ref()
+        .map(|runtime| runtime.durable_topic(NUMBERS).unwrap());
+    let kept_in =
+        Partition::of(format!("millrun.subscription {}/billing", PublishTarget::name(&NUMBERS)).as_bytes());
+    for number in 0..6 {
+        topics[0].publish(&number).await.unwrap();
+    }
+    let refused = topics[1].subscribe("billing").await.unwrap_err();
+    assert!(
+        matches!(refused, SubscriptionOpenError::Lost(SubscriptionLost::Moved { partition }) if partition == kept_in),
+        "{refused:?}"
+    );
+    let former = topics[0].subscribe("billing").await.unwrap();
+    former.next().await.unwrap().ack().unwrap().await.unwrap();
+    let in_its_hand = former.next().await.unwrap();
+
+    runtimes[1].partitions().take(&[kept_in]).await.unwrap();
+    let later = topics[1].subscribe("billing").await.unwrap();
+    for number in 1..4 {
+        let delivery = later.next().await.unwrap();
+        assert_eq!(*delivery.payload(), number);
+        delivery.ack().unwrap().await.unwrap();
+    }
+
+    runtimes[0].partitions().take(&[kept_in]).await.unwrap();
+    let lost = in_its_hand.ack().unwrap().await.unwrap_err();
+    assert!(matches!(lost, SubscriptionLost::Moved { .. }), "{lost:?}");
+    let again = topics[0].subscribe("billing").await.unwrap();
+    assert_eq!(*again.next().await.unwrap().payload(), 4);
 }

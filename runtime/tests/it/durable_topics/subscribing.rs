@@ -380,3 +380,19 @@ async fn what_retention_has_dropped_of_a_lag_is_told_and_the_oldest_is_one_that_
         assert_eq!(sequence, (len > 0).then_some(expected), "the last {len}");
     }
 }
+
+#[tokio::test]
+async fn an_acknowledgement_is_kept_that_nobody_waits_for() {
+    let journal = memory();
+    let (_runtime, topic) = over(&journal).await;
+    publish(&topic, 0..3).await;
+    for number in 0..3 {
+        let consumer = topic.subscribe("billing").await.unwrap();
+        let delivery = consumer.next().await.unwrap();
+        drop(consumer);
+        assert_eq!(*delivery.payload(), number);
+        drop(delivery.ack().unwrap());
+    }
+    let consumer = topic.subscribe("billing").await.unwrap();
+    assert_eq!(consumer.status().lag, 0);
+}

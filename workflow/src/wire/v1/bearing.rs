@@ -11,9 +11,9 @@ use super::{
     ACTIVITY_COMPLETED, ACTIVITY_FAILED, ACTIVITY_SCHEDULED, ATTEMPT_FAILED, ATTEMPT_HEARTBEAT,
     ATTEMPT_STARTED, CANCEL_REQUESTED, CANCELLED, CHECKPOINTED, CHILD_ENDED, CHILD_SCHEDULED, CHILD_STARTED,
     COMMAND_PERFORMED, COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED,
-    PROMISE_MADE, PROMISE_SETTLED, PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RESUMED,
-    RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED, SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED, TERMINATED, TIMER_FIRED,
-    TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED, decode,
+    PROMISE_MADE, PROMISE_SETTLED, PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RECEIVE_SCHEDULED,
+    RECORD_RECEIVED, RESUMED, RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED, SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED,
+    TERMINATED, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED, decode,
 };
 use crate::OperationId;
 use crate::event::{Event, EventError};
@@ -52,7 +52,7 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
     Ok(match kind {
         STARTED => Bearing::Starts,
         ACTIVITY_SCHEDULED | TIMER_STARTED | CHILD_SCHEDULED | PUBLISH_SCHEDULED | SIGNAL_SCHEDULED
-        | PROMISE_MADE => Bearing::Begins(operation()?),
+        | RECEIVE_SCHEDULED | PROMISE_MADE => Bearing::Begins(operation()?),
         ATTEMPT_FAILED | ATTEMPT_STARTED | ATTEMPT_HEARTBEAT | CHILD_STARTED | PUBLISH_PARKED => {
             Bearing::Tells {
                 operation: operation()?,
@@ -60,7 +60,7 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
             }
         }
         ACTIVITY_COMPLETED | ACTIVITY_FAILED | TIMER_FIRED | OPERATION_CANCELLED | CHILD_ENDED
-        | PUBLISHED | SIGNAL_SENT | PROMISE_SETTLED => Bearing::Ends(operation()?),
+        | PUBLISHED | RECORD_RECEIVED | SIGNAL_SENT | PROMISE_SETTLED => Bearing::Ends(operation()?),
         COMPLETED | FAILED | CANCELLED | TERMINATED | CONTINUED_AS_NEW => Bearing::Closes,
         PARKED => Bearing::Parks,
         RESUMED => Bearing::Resumes,
@@ -99,6 +99,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         Event::ActivityScheduled(scheduled) => Some(scheduled.operation),
         Event::ChildScheduled(scheduled) => Some(scheduled.operation),
         Event::PublishScheduled(scheduled) => Some(scheduled.operation),
+        Event::ReceiveScheduled(scheduled) => Some(scheduled.operation),
         Event::SignalScheduled(scheduled) => Some(scheduled.operation),
         Event::ActivityCompleted { operation, .. }
         | Event::ActivityFailed { operation, .. }
@@ -109,6 +110,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         | Event::TimerFired { operation }
         | Event::PublishParked { operation }
         | Event::Published { operation, .. }
+        | Event::RecordReceived { operation, .. }
         | Event::SignalSent { operation, .. }
         | Event::PromiseMade { operation }
         | Event::PromiseSettled { operation, .. }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes as Raw};
 
 use super::parts::{RecordedWire, payload, raw};
+use super::receiving::TakenWire;
 use super::signalling::{senders_of_bytes, senders_to_bytes};
 use crate::event::{ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure};
 use crate::{OperationId, Payload};
@@ -37,6 +38,8 @@ pub(super) struct OriginWire<'a> {
     senders: ByteBuf,
     #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
     signal_requests: Vec<Cow<'a, str>>,
+    #[serde(rename = "d", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    taken: Vec<TakenWire<'a>>,
 }
 
 pub(super) fn no_bytes(bytes: &ByteBuf) -> bool {
@@ -152,6 +155,7 @@ impl<'a> OriginWire<'a> {
             answers: answers
                 .map(|(request, answer)| (Cow::Borrowed(&**request), RecordedWire::of(answer)))
                 .collect(),
+            taken: origin.taken.iter().map(TakenWire::of).collect(),
             senders: ByteBuf::from(senders_to_bytes(&origin.senders)),
             signal_requests: origin
                 .signal_requests
@@ -183,6 +187,7 @@ impl<'a> OriginWire<'a> {
             answers: answers
                 .map(|(request, answer)| (request.into_owned(), answer.into_event(body)))
                 .collect(),
+            taken: self.taken.into_iter().map(TakenWire::into_event).collect(),
             senders: senders_of_bytes(&self.senders)?,
             signal_requests: self.signal_requests.into_iter().map(Cow::into_owned).collect(),
         }))

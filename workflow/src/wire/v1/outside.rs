@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
 use super::parts::{RecordedWire, payload, raw};
+use super::receiving::TakenWire;
 use crate::event::Checkpoint;
 
 #[derive(Serialize, Deserialize)]
@@ -52,6 +53,8 @@ pub(super) struct CheckpointBody<'a> {
     is_whole: bool,
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     now: Option<u64>,
+    #[serde(rename = "d", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    taken: Vec<TakenWire<'a>>,
 }
 
 impl<'a> CheckpointBody<'a> {
@@ -66,6 +69,7 @@ impl<'a> CheckpointBody<'a> {
             random_len: checkpoint.random_len,
             is_whole: checkpoint.is_whole,
             now: checkpoint.now.map(Timestamp::as_micros),
+            taken: checkpoint.taken.iter().map(TakenWire::of).collect(),
         }
     }
 
@@ -80,6 +84,7 @@ impl<'a> CheckpointBody<'a> {
             random_len: self.random_len,
             is_whole: self.is_whole,
             now: self.now.map(Timestamp::from_micros),
+            taken: self.taken.into_iter().map(TakenWire::into_event).collect(),
         })
     }
 }

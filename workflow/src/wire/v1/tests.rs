@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use super::*;
-use millrun_core::{Cause, RunId};
+use millrun_core::{Cause, RunId, Sequence};
 
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Origin,
-    Parent, ParentClose, ParkReason, SignalFailure, SignalScheduled,
+    Parent, ParentClose, ParkReason, RawRecord, ReceiveScheduled, SignalFailure, SignalScheduled,
+    TakenThrough,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -103,6 +104,18 @@ fn samples() -> Vec<Event> {
             ..Origin::default()
         }))
     };
+    let taken = vec![
+        TakenThrough {
+            topic: "orders.paid".into(),
+            key: None,
+            sequence: Sequence::new(3),
+        },
+        TakenThrough {
+            topic: "orders.paid".into(),
+            key: Some("order-7".into()),
+            sequence: Sequence::new(u64::MAX),
+        },
+    ];
     let child_ends = [
         Ok(value.clone()),
         Err(ChildFailure::Failed(error.clone())),
@@ -132,6 +145,7 @@ fn samples() -> Vec<Event> {
                     },
                 ],
                 signal_requests: vec!["r-1".into(), "r-2".into()],
+                taken: taken.clone(),
             })),
             ..started.clone()
         }),
@@ -175,6 +189,40 @@ fn samples() -> Vec<Event> {
             operation,
             outcome: Err("full".into()),
         },
+        Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
+            operation,
+            topic: "orders.paid".into(),
+            key: Some("order-7".into()),
+            behind: Some(Sequence::new(u64::MAX)),
+        })),
+        Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
+            operation,
+            topic: "orders.paid".into(),
+            key: None,
+            behind: None,
+        })),
+        Event::RecordReceived {
+            operation,
+            record: Box::new(RawRecord {
+                sequence: Sequence::new(u64::MAX),
+                time: Timestamp::MAX,
+                key: Some("order-7".into()),
+                correlation: Some("basket-1".into()),
+                cause: Some(Cause { run, operation: 3 }),
+                value: value.clone(),
+            }),
+        },
+        Event::RecordReceived {
+            operation,
+            record: Box::new(RawRecord {
+                sequence: Sequence::new(1),
+                time: Timestamp::EPOCH,
+                key: None,
+                correlation: None,
+                cause: None,
+                value: value.clone(),
+            }),
+        },
         Event::PromiseMade { operation },
         Event::PromiseSettled {
             operation,
@@ -191,6 +239,7 @@ fn samples() -> Vec<Event> {
             random_len: u64::MAX,
             is_whole: true,
             now: None,
+            taken,
         })),
         Event::Checkpointed(Box::new(Checkpoint {
             state: value.clone(),
@@ -199,6 +248,7 @@ fn samples() -> Vec<Event> {
             random_len: 0,
             is_whole: false,
             now: Some(Timestamp::MAX),
+            taken: Vec::new(),
         })),
         Event::Started(started.clone()),
         Event::Started(Started {

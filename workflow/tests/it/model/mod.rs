@@ -12,10 +12,10 @@ mod program;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millrun_core::{Cause, Timestamp};
+use millrun_core::{Cause, Sequence, Timestamp};
 use millrun_workflow::{
     ActivityError, ChildFailure, Command, Event, Input, InputRefused, Limits, OperationId, Outcome, Payload,
-    Pending, PublishOutcome, SignalFailure, TypedError,
+    Pending, PublishOutcome, RawRecord, SignalFailure, TypedError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -66,6 +66,7 @@ fn in_words(event: &Event) -> Option<String> {
         Event::TimerStarted { operation, .. } => Some(format!("timer {operation}")),
         Event::ChildScheduled(scheduled) => Some(format!("child {}", scheduled.operation)),
         Event::PublishScheduled(scheduled) => Some(format!("publish {}", scheduled.operation)),
+        Event::ReceiveScheduled(scheduled) => Some(format!("receive {}", scheduled.operation)),
         Event::SignalScheduled(scheduled) => Some(format!("send {}", scheduled.operation)),
         Event::PromiseMade { operation } => Some(format!("promise {operation}")),
         Event::ActivityCompleted {
@@ -75,6 +76,9 @@ fn in_words(event: &Event) -> Option<String> {
         Event::TimerFired { operation } => ended(operation, 1),
         Event::ChildEnded { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
         Event::Published { operation, outcome } => ended(operation, outcome.as_ref().map_or(FAILED, worth)),
+        Event::RecordReceived { operation, record } => {
+            ended(operation, record.value.decode().unwrap_or(FAILED))
+        }
         Event::SignalSent { operation, outcome } => {
             ended(operation, outcome.as_ref().map_or(FAILED, |()| SENT))
         }
@@ -237,6 +241,19 @@ impl Play {
                 };
                 let value = outcome.as_ref().ok().map(worth);
                 (Input::Published { operation, outcome }, value)
+            }
+            Pending::Receive { scheduled, .. } => {
+                // A record that cannot be decoded is received all the same.
+                let wrong = || Payload::encode(&"wrong").unwrap();
+                let record = Box::new(RawRecord {
+                    sequence: scheduled.behind.unwrap_or(Sequence::ZERO).next(),
+                    time: self.world.moment.now,
+                    key: scheduled.key.clone(),
+                    correlation: None,
+                    cause: None,
+                    value: end.unwrap_or_else(|_| wrong()),
+                });
+                (Input::RecordReceived { operation, record }, value)
             }
             Pending::Signal(_) => {
                 let outcome = end.map(drop).map_err(|_| SignalFailure::Finished);

@@ -272,6 +272,7 @@ impl Model {
                     Program::Call(_) => "call",
                     Program::Child(_) => "child",
                     Program::Publish(_) => "publish",
+                    Program::Receive(_) => "receive",
                     Program::SignalInstance(_) => "send",
                     Program::Promise => "promise",
                     _ => "timer",

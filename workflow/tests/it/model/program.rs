@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, ActivityError, CallError, ChildError, ContinueError, Either, Implementation, PromiseError,
-    PublishOutcome, PublishStepError, Retry, Signal, SignalInstanceError, State, Topic, Update, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityError, CallError, ChildError, ContinueError, DurableTopic, Either, Implementation,
+    PromiseError, PublishOutcome, PublishStepError, ReceiveRecordError, Retry, Signal, SignalInstanceError,
+    State, Topic, Update, Workflow, WorkflowContext, WorkflowError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ pub(super) const STEP: Activity<u64, u64> = Activity::named("step");
 pub(super) const SIGNALS: [Signal<u64>; 2] = [Signal::named("left"), Signal::named("right")];
 pub(super) const CHILD: Workflow<u64, u64> = Workflow::named("child");
 pub(super) const TOPIC: Topic<u64> = Topic::named("topic");
+pub(super) const RECORDS: DurableTopic<u64> = Topic::named("records").durable();
 pub(super) const ADD: Update<u64, u64, u64> = Update::named("add");
 pub(super) const FLOW: Workflow<Flow, u64> = Workflow::named("flow");
 
@@ -39,6 +40,8 @@ pub(super) enum Program {
     Sleep(u64),
     Child(u64),
     Publish(u64),
+    /// Waits for a record of a durable topic, with one of two keys.
+    Receive(bool),
     SignalInstance(u64),
     Promise,
     Signal(usize),
@@ -186,6 +189,15 @@ fn run(cx: WorkflowContext, place: Shared, program: Program) -> Pin<Box<dyn Futu
                 Err(PublishStepError::Cancelled(_)) => CANCELLED,
                 Err(other) => panic!("{other}"),
             },
+            Program::Receive(is_left) => {
+                let key = if is_left { "left" } else { "right" };
+                match cx.receive_from(RECORDS).key(key).await {
+                    Ok(record) => record.into_payload(),
+                    Err(ReceiveRecordError::Payload(_)) => FAILED,
+                    Err(ReceiveRecordError::Cancelled(_)) => CANCELLED,
+                    Err(other) => panic!("{other}"),
+                }
+            }
             Program::SignalInstance(value) => {
                 let id = format!("child-{value}");
                 match cx.signal_instance(CHILD, id, SIGNALS[0], value).await {
@@ -326,6 +338,7 @@ fn leaves() -> impl Strategy<Value = Program> + Clone {
         2 => (0..100_u64).prop_map(Program::Sleep),
         2 => (0..100_u64).prop_map(Program::Child),
         2 => (0..100_u64).prop_map(Program::Publish),
+        2 => any::<bool>().prop_map(Program::Receive),
         1 => (0..100_u64).prop_map(Program::SignalInstance),
         2 => Just(Program::Promise),
         2 => (0..2_usize).prop_map(Program::Signal),

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream};
@@ -12,14 +11,14 @@ use serde::de::DeserializeOwned;
 
 use super::deliveries::LeasedRecord;
 use super::delivery::RecordDelivery;
-use super::shared::{SubscriptionLost, SubscriptionShared};
+use super::shared::{HeldSubscription, SubscriptionLost};
 use super::summary::SubscriptionStatus;
 use crate::topics::durable::reader::TopicReadError;
 use crate::topics::durable::record::DurableRecord;
 use crate::topics::durable::stored::StoredHeader;
 use crate::topics::durable::token::RecordToken;
 
-/// Why a subscription has no record to give. Behind [`Missed`](Self::Missed) the next call goes on.
+/// Why a subscription has no record to give. Unless it is [lost](Self::Lost), the next call goes on.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionReadError {
@@ -27,6 +26,12 @@ pub enum SubscriptionReadError {
     /// with them, and has counted them ([`SubscriptionStatus::missed`]).
     #[error("records are passed over")]
     Missed(#[source] TopicReadError),
+    /// The topic cannot be read now. No record is passed over: the next call tries again.
+    #[error("the topic cannot be read now: {problem}")]
+    Unreadable {
+        /// What is wrong.
+        problem: String,
+    },
     /// The subscription does not go on here.
     #[error(transparent)]
     Lost(#[from] SubscriptionLost),
@@ -35,13 +40,13 @@ pub enum SubscriptionReadError {
 /// A consumer of a durable subscription; made by [`DurableTopicHandle::subscribe`](crate::topics::DurableTopicHandle::subscribe).
 /// Clones are consumers of the same subscription, and share its records. It keeps the runtime alive, as a handle does.
 pub struct DurableSubscription<T> {
-    shared: Arc<SubscriptionShared>,
+    shared: HeldSubscription,
     payload: PhantomData<fn() -> T>,
 }
 
 impl<T> Clone for DurableSubscription<T> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.shared))
+        Self::new(self.shared.clone())
     }
 }
 
@@ -52,7 +57,7 @@ impl<T> std::fmt::Debug for DurableSubscription<T> {
 }
 
 impl<T> DurableSubscription<T> {
-    pub(super) fn new(shared: Arc<SubscriptionShared>) -> Self {
+    pub(super) fn new(shared: HeldSubscription) -> Self {
         Self {
             shared,
             payload: PhantomData,
@@ -88,7 +93,12 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
             let (leased, due, has_room, is_changed) = {
                 let mut state = self.shared.lock();
                 if let Some(told) = state.told.pop_front() {
-                    return Err(SubscriptionReadError::Missed(told));
+                    return Err(match told {
+                        TopicReadError::Unreadable { problem } => {
+                            SubscriptionReadError::Unreadable { problem }
+                        }
+                        missed => SubscriptionReadError::Missed(missed),
+                    });
                 }
                 if let Some(lost) = &state.lost {
                     return Err(lost.clone().into());
@@ -110,7 +120,7 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
             }
             if let Some(leased) = leased {
                 match self.decode(&leased) {
-                    Ok(record) => return Ok(RecordDelivery::new(record, Arc::clone(&self.shared), leased)),
+                    Ok(record) => return Ok(RecordDelivery::new(record, self.shared.clone(), leased)),
                     Err(error) => self.pass_over(&leased, error),
                 }
                 continue;
@@ -171,6 +181,7 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
                 Err(TopicReadError::Stopped(cause)) => {
                     state.lost.get_or_insert(cause.into());
                 }
+                Err(error @ TopicReadError::Unreadable { .. }) => state.told.push_back(error),
                 Err(error) => {
                     let through = reader.read_through().get();
                     let count = match &error {

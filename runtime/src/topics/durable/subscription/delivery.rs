@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use super::deliveries::{LeasedRecord, NotLeased};
-use super::shared::{SubscriptionLost, SubscriptionShared, SubscriptionState};
+use super::shared::{HeldSubscription, SubscriptionLost, SubscriptionState};
 use crate::topics::durable::record::DurableRecord;
 
 /// The lease of a delivery has ended before its answer: the record was or will be given again, or is acknowledged. Nothing
@@ -29,7 +28,7 @@ impl From<NotLeased> for LeaseLost {
 /// Dropped without an answer, it is given again when the lease has ended.
 pub struct RecordDelivery<T> {
     record: DurableRecord<T>,
-    shared: Arc<SubscriptionShared>,
+    shared: HeldSubscription,
     lease: u64,
     deliveries: u32,
     last_error: Option<Box<str>>,
@@ -47,11 +46,7 @@ impl<T: fmt::Debug> fmt::Debug for RecordDelivery<T> {
 }
 
 impl<T> RecordDelivery<T> {
-    pub(super) fn new(
-        record: DurableRecord<T>,
-        shared: Arc<SubscriptionShared>,
-        leased: LeasedRecord,
-    ) -> Self {
+    pub(super) fn new(record: DurableRecord<T>, shared: HeldSubscription, leased: LeasedRecord) -> Self {
         Self {
             record,
             shared,
@@ -88,8 +83,8 @@ impl<T> RecordDelivery<T> {
     }
 
     /// The consumer is done with the record. What this gives completes when the journal holds that, so that the record is
-    /// never given again. It may be dropped: the acknowledgement goes with the next commit of the subscription all the same, as
-    /// long as a consumer of the subscription or another delivery is there, and the runtime is not shut down before.
+    /// never given again. It may be dropped: the acknowledgement goes with the next commit of the subscription all the same,
+    /// unless the runtime is shut down before.
     ///
     /// # Errors
     /// [`LeaseLost`]: the lease had ended.
@@ -175,7 +170,7 @@ impl<T> RecordDelivery<T> {
 
 /// Completes when the journal holds an answer to a delivery; see [`RecordDelivery::ack`].
 pub struct AckSaved {
-    shared: Arc<SubscriptionShared>,
+    shared: HeldSubscription,
     version: u64,
     /// Made when it is polled first: most are dropped before.
     waiting: Option<BoxFuture<'static, Result<(), SubscriptionLost>>>,
@@ -194,7 +189,7 @@ impl Future for AckSaved {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let waiting = this.waiting.get_or_insert_with(|| {
-            let (shared, version) = (Arc::clone(&this.shared), this.version);
+            let (shared, version) = (this.shared.clone(), this.version);
             Box::pin(async move { shared.until_saved(version).await })
         });
         waiting.as_mut().poll(cx)

@@ -1,76 +1,121 @@
 //! The task that keeps what a subscription has come to: one append at a time, of all that has changed since the last.
+//!
+//! Invariants: what it appends stands behind the last record that it knows of, or is not appended: where the partition was with
+//! another owner meanwhile, what that one has kept stays. It ends when all that was answered is kept and nobody holds the
+//! subscription any more.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrun_core::Host;
+use millrun_core::{Host, Sequence};
 use millrun_workflow::Payload;
-use tokio::sync::Notify;
 
 use super::shared::{SubscriptionLost, SubscriptionShared};
 use super::{stored, undelivered};
 use crate::StopCause;
-use crate::topics::durable::publish::{RecordToAppend, append_record};
+use crate::topics::durable::declared::KnownTopic;
+use crate::topics::durable::publish::{DurablePublishError, RecordToAppend, append_record};
+use crate::topics::durable::reader::TopicReader;
 
 /// How long the keeper waits before it asks again a part that was restarted.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts the keeper of a subscription, which ends with it.
-pub(super) fn start(shared: &Arc<SubscriptionShared>) {
-    let host: Arc<dyn Host> = Arc::clone(&shared.inner.shared.host);
-    let keeper = keep(Arc::downgrade(shared), Arc::clone(&shared.to_save));
-    drop(host.spawn("millrun-subscription", Box::pin(keeper)));
+/// What the journal was asked to keep, until it is known whether it does.
+struct ToKeep {
+    version: u64,
+    bytes: Bytes,
 }
 
-async fn keep(shared: Weak<SubscriptionShared>, to_save: Arc<Notify>) {
+/// Starts the keeper of a subscription.
+pub(super) fn start(shared: &Arc<SubscriptionShared>) {
+    let host: Arc<dyn Host> = Arc::clone(&shared.inner.shared.host);
+    drop(host.spawn("millrun-subscription", Box::pin(keep(Arc::clone(shared)))));
+}
+
+async fn keep(shared: Arc<SubscriptionShared>) {
+    let mut to_keep = None;
     loop {
-        let Some(shared) = shared.upgrade() else { return };
-        match save(&shared).await {
-            Ok(true) => continue,
-            Ok(false) => {}
+        match save(&shared, &mut to_keep).await {
+            Ok(true) => {}
+            Ok(false) if shared.ends_unless_held() => return,
+            Ok(false) => shared.to_save.notified().await,
             Err(SubscriptionLost::Stopped(StopCause::Part { .. }))
                 if shared.inner.settled_cause().is_none() =>
             {
                 // A part was restarted with what was asked of it: to ask again changes nothing.
                 let host = &shared.inner.shared.host;
                 host.sleep_until(host.now() + PAUSE).await;
-                continue;
             }
             Err(lost) => return shared.lose(lost),
         }
-        // It must not be held while nothing is to be done.
-        drop(shared);
-        to_save.notified().await;
     }
 }
 
 /// Buries one of what is to be buried, and keeps what has changed. Whether there may be more to do.
-async fn save(shared: &SubscriptionShared) -> Result<bool, SubscriptionLost> {
-    let has_buried = undelivered::bury_next(shared).await?;
-    if has_buried {
-        shared.changed.notify_waiters();
-    }
-    let (version, bytes) = {
+async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Result<bool, SubscriptionLost> {
+    let mut has_buried = false;
+    if to_keep.is_none() {
+        has_buried = undelivered::bury_next(shared).await?;
+        if has_buried {
+            shared.changed.notify_waiters();
+        }
         let state = shared.lock();
         if let Some(lost) = &state.lost {
             return Err(lost.clone());
         }
         let version = state.in_hand.version();
-        if version == state.saved {
-            return Ok(has_buried);
+        if version != state.saved {
+            let bytes = stored::encode(&state.in_hand).into();
+            *to_keep = Some(ToKeep { version, bytes });
         }
-        (version, stored::encode(&state.in_hand))
+    }
+    let Some(ToKeep { version, bytes }) = to_keep else {
+        return Ok(has_buried);
     };
+    let last = shared.lock().last_kept;
     let record = RecordToAppend {
         topic: shared.kept_in,
         partition: shared.partition,
         id: None,
         header: Vec::new(),
-        payload: Payload::from_bytes(Bytes::from(bytes)),
+        payload: Payload::from_bytes(bytes.clone()),
+        unless_changed: Some((shared.kept_in, last)),
     };
-    append_record(&shared.inner, record).await?;
-    shared.lock().saved = version;
+    let kept = match append_record(&shared.inner, record).await {
+        Ok((sequence, _)) => sequence,
+        Err(moved @ DurablePublishError::Moved { .. }) => {
+            // Or it was appended when it was asked for before, and the answer was lost with a part.
+            let is_kept = is_last(shared, last.next(), bytes).await;
+            if !is_kept {
+                return Err(moved.into());
+            }
+            last.next()
+        }
+        Err(error) => return Err(error.into()),
+    };
+    {
+        let mut state = shared.lock();
+        (state.saved, state.last_kept) = (*version, kept);
+    }
+    *to_keep = None;
     shared.saved.notify_waiters();
     Ok(true)
+}
+
+/// Whether the last that is kept of the subscription is this record.
+async fn is_last(shared: &SubscriptionShared, sequence: Sequence, bytes: &Bytes) -> bool {
+    let streams = shared.inner.shared.journal.topics();
+    let summary = streams.and_then(|streams| streams.summary(shared.kept_in));
+    if summary.is_none_or(|summary| summary.last != sequence) {
+        return false;
+    }
+    let known = KnownTopic {
+        number: shared.kept_in,
+        store: shared.topic.store,
+    };
+    let before = Sequence::new(sequence.get() - 1);
+    let mut reader: TopicReader<()> = TopicReader::behind(Arc::clone(&shared.inner), known, before);
+    let record = reader.next_raw().await;
+    record.is_ok_and(|record| record.sequence == sequence && record.body == *bytes)
 }

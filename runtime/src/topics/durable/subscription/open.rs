@@ -15,7 +15,7 @@ use super::acknowledged::Acknowledged;
 use super::config::{IN_FLIGHT_MAX, SubscriptionBounds};
 use super::consumer::DurableSubscription;
 use super::deliveries::{RecordsInHand, Returned};
-use super::shared::{SubscriptionLost, SubscriptionShared, SubscriptionState};
+use super::shared::{HeldSubscription, SubscriptionLost, SubscriptionShared, SubscriptionState};
 use super::stored::{self, StoredSubscriptionError};
 use super::undelivered::UndeliveredRecord;
 use super::{keeper, kept_before};
@@ -216,8 +216,13 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let (inner, durable) = (&self.topic.inner, &self.topic.inner.shared.durable);
         let undelivered = self.undelivered.map(|topic| durable.known(topic)).transpose()?;
         let kept_name = format!("{}{}", kept_before(self.topic.name), self.name);
+        let partition = Partition::of(kept_name.as_bytes());
+        if !inner.shared.claims.owned().has(partition) {
+            return Err(SubscriptionLost::Moved { partition }.into());
+        }
         let opening = durable.subscriptions.opening.lock().await;
-        if let Some(shared) = durable.subscriptions.get(&kept_name) {
+        let opened = durable.subscriptions.get(&kept_name);
+        if let Some(shared) = opened.and_then(HeldSubscription::hold) {
             let is_alike = shared.bounds == self.bounds
                 && shared.undelivered.map(|topic| topic.number) == undelivered.map(|topic| topic.number);
             if !is_alike {
@@ -235,7 +240,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             ..TopicRetention::unbounded()
         };
         let kept_in = streams.declare(&kept_name, last_only)?;
-        let kept = self.kept(kept_in).await?;
+        let (last_kept, kept) = self.kept(kept_in).await?;
         let is_new = kept.is_none();
         let (acknowledged, returned) = match kept {
             Some(kept) => kept,
@@ -248,7 +253,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let through = Sequence::new(acknowledged.through());
         let reader = TopicReader::behind(Arc::clone(inner), self.topic.known, through);
         let in_hand = RecordsInHand::new(self.bounds, acknowledged, returned);
-        let mut state = SubscriptionState::new(in_hand);
+        let mut state = SubscriptionState::new(in_hand, last_kept);
         if is_new {
             state.begin();
         }
@@ -257,25 +262,26 @@ impl<'a, T> SubscribeRecords<'a, T> {
             (self.topic.known, self.topic.name),
             self.name.to_owned(),
             self.bounds,
-            (kept_in, Partition::of(kept_name.as_bytes())),
+            (kept_in, partition),
             undelivered,
             reader,
             state,
         ));
         let version = shared.lock().in_hand.version();
+        let held = HeldSubscription::hold(Arc::clone(&shared)).expect("it has just been made");
         keeper::start(&shared);
         durable.subscriptions.insert(kept_name, &shared);
         drop(opening);
         // Where it begins is kept before anything of it is given.
-        shared.until_saved(version).await?;
-        Ok(DurableSubscription::new(shared))
+        held.until_saved(version).await?;
+        Ok(DurableSubscription::new(held))
     }
 
-    /// What is kept of the subscription; `None` if nothing is.
+    /// What is kept of the subscription, if anything is, and in which record.
     async fn kept(
         &self,
         kept_in: TopicNumber,
-    ) -> Result<Option<(Acknowledged, BTreeMap<u64, Returned>)>, SubscriptionOpenError> {
+    ) -> Result<(Sequence, Option<(Acknowledged, BTreeMap<u64, Returned>)>), SubscriptionOpenError> {
         let inner = &self.topic.inner;
         let known = KnownTopic {
             number: kept_in,
@@ -287,7 +293,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             .map(|summary| summary.last)
             .filter(|last| *last > Sequence::ZERO)
         else {
-            return Ok(None);
+            return Ok((Sequence::ZERO, None));
         };
         let mut reader: TopicReader<()> =
             TopicReader::behind(Arc::clone(inner), known, Sequence::new(last.get() - 1));
@@ -297,7 +303,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             .map_err(|error| SubscriptionOpenError::Unreadable {
                 problem: error.to_string(),
             })?;
-        Ok(Some(stored::decode(&record.body)?))
+        Ok((record.sequence, Some(stored::decode(&record.body)?)))
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-use millrun_core::Partition;
+use millrun_core::{Partition, Sequence};
 use millrun_persistence::TopicNumber;
 use tokio::sync::Notify;
 
@@ -32,17 +34,15 @@ impl OpenSubscriptions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one that is kept in the topic of this name, if it is open and goes on here.
-    pub(in crate::topics::durable) fn get(&self, kept_name: &str) -> Option<Arc<SubscriptionShared>> {
-        let shared = self.lock().get(kept_name).and_then(Weak::upgrade)?;
-        let is_lost = shared.lock().lost.is_some();
-        (!is_lost).then_some(shared)
+    /// The one that is kept in the topic of this name, if its keeper has not ended.
+    pub(super) fn get(&self, kept_name: &str) -> Option<Arc<SubscriptionShared>> {
+        self.lock().get(kept_name).and_then(Weak::upgrade)
     }
 
     /// All that are open and go on here, in no order.
     pub(in crate::topics::durable) fn all(&self) -> Vec<Arc<SubscriptionShared>> {
         let mut all: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
-        all.retain(|shared| shared.lock().lost.is_none());
+        all.retain(|shared| shared.is_open());
         all
     }
 
@@ -106,15 +106,18 @@ pub(in crate::topics::durable) struct SubscriptionShared {
     /// Tells those who wait that more is kept.
     pub(super) saved: Notify,
     /// Wakes the keeper.
-    pub(super) to_save: Arc<Notify>,
+    pub(super) to_save: Notify,
+    /// How many [`HeldSubscription`]s there are.
+    held_len: AtomicUsize,
 }
 
 /// What changes.
 #[derive(Debug)]
 pub(super) struct SubscriptionState {
     pub(super) in_hand: RecordsInHand,
-    /// The version that is kept.
+    /// The version that is kept, and the record with it.
     pub(super) saved: u64,
+    pub(super) last_kept: Sequence,
     pub(super) lost: Option<SubscriptionLost>,
     /// What is to be told to a consumer: records that cannot be given.
     pub(super) told: VecDeque<TopicReadError>,
@@ -124,18 +127,22 @@ pub(super) struct SubscriptionState {
     pub(super) undelivered: u64,
     /// A consumer has found nothing to be given since the subscription was opened: it may wait for an answer.
     pub(super) is_waited_for: bool,
+    /// Its keeper has ended, with all kept: it can be opened anew.
+    pub(super) has_ended: bool,
 }
 
 impl SubscriptionState {
-    pub(super) fn new(in_hand: RecordsInHand) -> Self {
+    pub(super) fn new(in_hand: RecordsInHand, last_kept: Sequence) -> Self {
         Self {
             saved: in_hand.version(),
+            last_kept,
             in_hand,
             lost: None,
             told: VecDeque::new(),
             missed: 0,
             undelivered: 0,
             is_waited_for: false,
+            has_ended: false,
         }
     }
 
@@ -174,7 +181,8 @@ impl SubscriptionShared {
             state: Mutex::new(state),
             changed: Notify::new(),
             saved: Notify::new(),
-            to_save: Arc::default(),
+            to_save: Notify::new(),
+            held_len: AtomicUsize::new(0),
         }
     }
 
@@ -182,11 +190,24 @@ impl SubscriptionShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it goes on here, and anybody holds it.
+    pub(super) fn is_open(&self) -> bool {
+        self.held_len.load(Ordering::SeqCst) > 0 && self.lock().lost.is_none()
+    }
+
     /// The subscription does not go on.
     pub(super) fn lose(&self, lost: SubscriptionLost) {
         self.lock().lost.get_or_insert(lost);
         self.saved.notify_waiters();
         self.changed.notify_waiters();
+    }
+
+    /// Whether the keeper ends: nobody holds the subscription, and all is kept.
+    pub(super) fn ends_unless_held(&self) -> bool {
+        let mut state = self.lock();
+        let is_kept = state.in_hand.version() == state.saved && state.in_hand.next_spent().is_none();
+        state.has_ended = is_kept && self.held_len.load(Ordering::SeqCst) == 0;
+        state.has_ended
     }
 
     /// Waits until this version is kept.
@@ -215,10 +236,44 @@ impl SubscriptionShared {
     }
 }
 
-impl Drop for SubscriptionShared {
+/// A subscription as its consumers and deliveries hold it: with the last of them, its keeper ends as soon as all is kept.
+#[derive(Debug)]
+pub(super) struct HeldSubscription(Arc<SubscriptionShared>);
+
+impl HeldSubscription {
+    /// Holds a subscription, unless it does not go on.
+    pub(super) fn hold(shared: Arc<SubscriptionShared>) -> Option<Self> {
+        let state = shared.lock();
+        let goes_on = state.lost.is_none() && !state.has_ended;
+        if goes_on {
+            shared.held_len.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(state);
+        goes_on.then(|| Self(shared))
+    }
+}
+
+impl Clone for HeldSubscription {
+    fn clone(&self) -> Self {
+        self.0.held_len.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Deref for HeldSubscription {
+    type Target = SubscriptionShared;
+
+    fn deref(&self) -> &SubscriptionShared {
+        &self.0
+    }
+}
+
+impl Drop for HeldSubscription {
     fn drop(&mut self) {
-        // The keeper ends.
-        self.to_save.notify_one();
+        if self.0.held_len.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // The keeper ends.
+            self.0.to_save.notify_one();
+        }
     }
 }
 

@@ -140,6 +140,7 @@ impl DurableSubscriptionSummary {
         let mut told = Vec::with_capacity(kept.len());
         for (name, kept) in kept {
             let open = inner.shared.durable.subscriptions.get(&kept.name);
+            let open = open.filter(|shared| shared.is_open());
             let mut summary = match &open {
                 Some(shared) => Self::of_open(shared, SubscriptionStatus::of_open(shared)),
                 None => Self {

@@ -84,6 +84,7 @@ impl DurableTopicHandle<UndeliveredRecord> {
             id: Some(xxh3_128(id.as_bytes())),
             header: header.encode(),
             payload: Payload::from_bytes(record.payload.clone().into()),
+            unless_changed: None,
         };
         let (sequence, is_repeat) = append_record(&self.inner, appended).await?;
         let token = RecordToken::new(topic.store, topic.number, sequence);
@@ -127,6 +128,8 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
             id: Some(xxh3_128(id.as_bytes())),
             header: header.encode(),
             payload,
+            // Another owner may have been done with the record.
+            unless_changed: Some((shared.kept_in, state.last_kept)),
         }
     };
     append_record(&shared.inner, appended).await?;

@@ -1,0 +1,19 @@
+//! Runs that wait for records of durable topics.
+//!
+//! ```text
+//!   a run's wait, durable ─► TopicWaits ─ listed by key ◄─ the live reader: each new record, after its commit
+//!                                └─ late: its record may be there already ◄─ a pass over what is there
+//!        met ─► Tell, to the run's shard ─► a turn of the run, which holds the record
+//! ```
+//!
+//! Invariants: a wait that stands in a durable history is listed here as long as its run's partition is owned, and every record
+//! behind its place is compared with it: by the live reader, or by a pass that ends where the live reader is. A record that does not meet a
+//! wait costs a run nothing. What is here is lost with the process, and listed again from the histories.
+
+mod delivering;
+mod reading;
+mod recent;
+mod wait_index;
+mod waits;
+
+pub(crate) use waits::{NewWait, RecordWaits};

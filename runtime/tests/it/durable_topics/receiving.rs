@@ -1,0 +1,386 @@
+//! Runs that wait for records of durable topics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use millrun::operating::{PendingDescription, WaitsFor};
+use millrun::store::{Journal, MemoryJournal, Partition};
+use millrun::topics::DurablePublishError;
+use millrun::workflow::Either;
+use millrun::{ResultError, RunError, Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
+use millrun_testkit::{SimConfig, SimHost};
+
+use super::{NUMBERS, memory};
+use crate::support::{Store, described};
+
+/// Takes as many records with the key that its instance's id is, one behind the other.
+const TAKE: Workflow<(String, usize), Vec<u64>> = Workflow::named("take");
+
+async fn take(cx: WorkflowContext, (key, len): (String, usize)) -> Result<Vec<u64>, WorkflowError> {
+    let mut taken = Vec::new();
+    while taken.len() < len {
+        let record = cx.receive_from(NUMBERS).key(key.as_str()).await?;
+        assert_eq!(record.key(), Some(key.as_str()));
+        taken.push(record.into_payload());
+    }
+    Ok(taken)
+}
+
+fn taking(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.durable_topic(NUMBERS).register(TAKE, take)
+}
+
+async fn over(journal: &Arc<MemoryJournal>) -> Runtime {
+    let builder = Runtime::volatile().journal(Arc::clone(journal) as Arc<dyn Journal>);
+    taking(builder).start().await.unwrap()
+}
+
+async fn publish(runtime: &Runtime, key: &str, number: u64) {
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    topic.publish(&number).key(key).await.unwrap();
+}
+
+/// Until a run is on disk or in memory and waits for a record.
+async fn waits<I, O>(run: &millrun::RunHandle<I, O>) {
+    let waits = |run: &millrun::operating::InstanceDescription| {
+        let receives = |pending: &PendingDescription| matches!(pending, PendingDescription::Receive { .. });
+        run.pending.iter().any(receives)
+    };
+    described(run, waits).await;
+}
+
+#[tokio::test]
+async fn a_run_takes_each_record_with_its_key_once_in_order_whether_it_is_in_memory_or_not() {
+    for hot_len_max in [0, 100] {
+        let runtime = taking(Runtime::volatile())
+            .configure(|config| {
+                config.hot_len_max = hot_len_max;
+                config.replay_check_every = 1;
+            })
+            .start()
+            .await
+            .unwrap();
+        publish(&runtime, "a", 1).await;
+        let run = runtime.start(TAKE, "a", ("a".to_owned(), 4)).await.unwrap();
+        waits(&run).await;
+        for number in 2..6 {
+            publish(&runtime, "b", 100 + number).await;
+            publish(&runtime, "a", number).await;
+        }
+        assert_eq!(
+            run.result().await.unwrap(),
+            [2, 3, 4, 5],
+            "the first came before the run"
+        );
+        let stats = runtime.stats();
+        assert_eq!((stats.replay_differences, stats.parked), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_came_before_the_code_got_there_is_received() {
+    const LATE: Workflow<(), u64> = Workflow::named("late");
+    async fn late(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+        cx.sleep(Duration::from_millis(20)).await?;
+        Ok(cx.receive_from(NUMBERS).key("a").await?.into_payload())
+    }
+    let builder = Runtime::volatile().durable_topic(NUMBERS).register(LATE, late);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(LATE, "late", ()).await.unwrap();
+    publish(&runtime, "a", 7).await;
+    assert_eq!(run.result().await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_when_the_store_is_opened_again_also_far_behind_what_is_in_memory() {
+    let journal = memory();
+    let runtime = over(&journal).await;
+    let run = runtime.start(TAKE, "a", ("a".to_owned(), 3)).await.unwrap();
+    let other = runtime.start(TAKE, "z", ("z".to_owned(), 1)).await.unwrap();
+    publish(&runtime, "a", 1).await;
+    let has_taken = |run: &millrun::operating::InstanceDescription| {
+        run.pending.iter().any(|pending| {
+            matches!(pending, PendingDescription::Receive { behind: Some(behind), .. } if behind.get() == 1)
+        })
+    };
+    described(&run, has_taken).await;
+    waits(&other).await;
+    runtime.shutdown().await.unwrap();
+    // Published by a program that has no code for it.
+    let journal = Arc::new(journal.reopened());
+    let builder = Runtime::volatile().journal(Arc::clone(&journal) as Arc<dyn Journal>);
+    let runtime = builder.durable_topic(NUMBERS).start().await.unwrap();
+    for number in 2..2_000 {
+        publish(&runtime, if number % 1_000 == 2 { "a" } else { "b" }, number).await;
+    }
+    runtime.shutdown().await.unwrap();
+
+    let journal = Arc::new(journal.reopened());
+    let runtime = over(&journal).await;
+    let run = runtime.attach(TAKE, "a").unwrap();
+    assert_eq!(run.result().await.unwrap(), [1, 2, 1_002]);
+    let other = runtime.attach(TAKE, "z").unwrap();
+    waits(&other).await;
+    publish(&runtime, "z", 9).await;
+    assert_eq!(other.result().await.unwrap(), [9]);
+}
+
+#[tokio::test]
+async fn a_wait_that_loses_a_race_takes_nothing_and_one_that_is_asked_to_cancel_ends() {
+    const RACE: Workflow<(), (bool, u64)> = Workflow::named("race");
+    async fn race(cx: WorkflowContext, (): ()) -> Result<(bool, u64), WorkflowError> {
+        let wait = cx.receive_from(NUMBERS).key("a");
+        let is_first = match cx.race(wait, cx.sleep(Duration::from_millis(5))).await {
+            Either::Left(record) => return Ok((true, record?.into_payload())),
+            Either::Right(_) => false,
+        };
+        Ok((is_first, cx.receive_from(NUMBERS).key("a").await?.into_payload()))
+    }
+    let builder = Runtime::volatile().durable_topic(NUMBERS).register(RACE, race);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(RACE, "r", ()).await.unwrap();
+    let second = |run: &millrun::operating::InstanceDescription| {
+        run.pending.iter().any(|pending| {
+            matches!(pending, PendingDescription::Receive { operation, .. } if operation.get() == 3)
+        })
+    };
+    described(&run, second).await;
+    publish(&runtime, "a", 4).await;
+    assert_eq!(run.result().await.unwrap(), (false, 4));
+
+    let cancelled = runtime.start(RACE, "c", ()).await.unwrap();
+    described(&cancelled, second).await;
+    cancelled.cancel("enough").await.unwrap();
+    let ended = cancelled.result().await.unwrap_err();
+    assert!(matches!(ended, ResultError::Cancelled(_)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_registered_is_waited_for_and_said_to_be_missing() {
+    let journal = memory();
+    let builder = Runtime::volatile().journal(Arc::clone(&journal) as Arc<dyn Journal>);
+    let runtime = builder.register(TAKE, take).start().await.unwrap();
+    let run = runtime.start(TAKE, "a", ("a".to_owned(), 1)).await.unwrap();
+    waits(&run).await;
+    let why = run.why().await.unwrap();
+    let expected = WaitsFor::Record {
+        topic: "numbers".to_owned(),
+        key: Some("a".to_owned()),
+        is_registered: false,
+    };
+    assert_eq!(why.waits[0].what, expected);
+    assert!(
+        why.to_string().contains("not registered in this program"),
+        "{why}"
+    );
+    runtime.shutdown().await.unwrap();
+    let journal = Arc::new(journal.reopened());
+    let runtime = over(&journal).await;
+    let run = runtime.attach(TAKE, "a").unwrap();
+    let why = run.why().await.unwrap();
+    assert!(
+        why.to_string()
+            .contains("waits for a record of the durable topic numbers with the key a"),
+        "{why}"
+    );
+    publish(&runtime, "a", 3).await;
+    assert_eq!(run.result().await.unwrap(), [3]);
+}
+
+/// Of many runs that wait, a record brings back the one that it is for.
+#[tokio::test]
+async fn a_record_wakes_the_run_that_it_is_for_and_no_other() {
+    const RUNS: u64 = 2_000;
+    let builder = taking(Runtime::volatile()).configure(|config| config.hot_len_max = 0);
+    let runtime = builder.start().await.unwrap();
+    let starts = (0..RUNS).map(|number| {
+        let key = format!("k-{number}");
+        let runtime = &runtime;
+        async move { runtime.start(TAKE, &key, (key.clone(), 1)).await.unwrap() }
+    });
+    let runs = join_all(starts).await;
+    for run in &runs {
+        waits(run).await;
+    }
+    let loads = runtime.stats().loads;
+    for number in (0..RUNS).step_by(100) {
+        publish(&runtime, &format!("k-{number}"), number).await;
+        publish(&runtime, "nobody", number).await;
+        let run = &runs[usize::try_from(number).unwrap()];
+        assert_eq!(run.result().await.unwrap(), [number]);
+    }
+    assert_eq!(runtime.stats().loads - loads, RUNS / 100);
+}
+
+/// All of one topic, each once, by runs that wait for any record.
+#[tokio::test]
+async fn runs_that_wait_for_any_record_get_all_of_them() {
+    const ALL: Workflow<u64, Vec<u64>> = Workflow::named("all");
+    async fn all(cx: WorkflowContext, len: u64) -> Result<Vec<u64>, WorkflowError> {
+        let mut taken = Vec::new();
+        for round in cx.checkpointed::<u64>().transpose()?.unwrap_or(0)..len {
+            taken.push(cx.receive_from(NUMBERS).await?.into_payload());
+            if round == 4 {
+                assert_eq!(taken.len(), 5);
+                return Ok(cx.checkpoint(&5_u64).await?);
+            }
+        }
+        Ok(taken)
+    }
+    let builder = Runtime::volatile().durable_topic(NUMBERS).register(ALL, all);
+    let runtime = builder.start().await.unwrap();
+    let starts = (0..5).map(|number| {
+        let runtime = &runtime;
+        async move { runtime.start(ALL, &format!("all-{number}"), 10).await.unwrap() }
+    });
+    let runs = join_all(starts).await;
+    for number in 0..10 {
+        publish(&runtime, if number % 2 == 0 { "even" } else { "odd" }, number).await;
+    }
+    for run in runs {
+        assert_eq!(run.result().await.unwrap(), [5, 6, 7, 8, 9]);
+    }
+}
+
+#[tokio::test]
+async fn runs_whose_partitions_move_take_each_record_once() {
+    let journal = memory();
+    let open = |claimed: Option<Vec<Partition>>| {
+        let builder = Runtime::volatile().journal(Arc::clone(&journal) as Arc<dyn Journal>);
+        taking(builder)
+            .configure(|config| config.claimed_at_open = claimed)
+            .start()
+    };
+    let runtimes = [open(None).await.unwrap(), open(Some(Vec::new())).await.unwrap()];
+    let all_partitions: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+    let owner_of = |error: &RunError, owner: usize| match error {
+        RunError::Moved { .. } | RunError::NotFound => 1 - owner,
+        other => panic!("{other:?}"),
+    };
+    let runs = (0..8_u64).map(|number| {
+        let runtimes = runtimes.clone();
+        async move {
+            let key = format!("m-{number}");
+            let mut owner = 0;
+            loop {
+                let started = runtimes[owner].start(TAKE, &key, (key.clone(), 12)).await;
+                match started {
+                    Ok(_) => break,
+                    Err(error) if error.is_retryable() => owner = 1 - owner,
+                    // It was started by an attempt whose answer was lost.
+                    Err(_) => break,
+                }
+            }
+            let topics = runtimes
+                .each_ref()
+                .map(|runtime| runtime.durable_topic(NUMBERS).unwrap());
+            for value in 0..12 {
+                let id = format!("{key}/{value}");
+                loop {
+                    match topics[owner].publish(&value).key(&key).id(&id).await {
+                        Ok(_) => break,
+                        Err(DurablePublishError::Moved { .. }) => owner = 1 - owner,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+            loop {
+                match runtimes[owner].attach(TAKE, &key).unwrap().result().await {
+                    Ok(taken) => return assert_eq!(taken, (0..12).collect::<Vec<_>>(), "{key}"),
+                    Err(ResultError::Run(error)) => owner = owner_of(&error, owner),
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        }
+    });
+    let mut taker = 1;
+    let moves = async {
+        loop {
+            runtimes[taker].partitions().take(&all_partitions).await.unwrap();
+            taker = 1 - taker;
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::select! {
+        _ = join_all(runs) => {}
+        () = moves => unreachable!(),
+    }
+}
+
+/// One life of `steps` steps that ends with a crash, and another one that ends well. True if the first one had nothing left
+/// to do.
+fn play(seed: u64, steps: u64) -> bool {
+    const RUNS: u64 = 3;
+    const LEN: u64 = 4;
+    let store = Store::new();
+    let open = |sim: &SimHost| {
+        taking(Runtime::open(store.path()).host(sim.host())).configure(|config| {
+            config.hot_len_max = 1;
+        })
+    };
+    async fn all(runtime: &Runtime) {
+        let topic = runtime.durable_topic(NUMBERS).unwrap();
+        let len = usize::try_from(LEN).unwrap();
+        for run in 0..RUNS {
+            let key = format!("run-{run}");
+            drop(runtime.start(TAKE, &key, (key.clone(), len)).await.unwrap());
+        }
+        for number in 0..LEN {
+            for run in 0..RUNS {
+                let (key, id) = (format!("run-{run}"), format!("{run}/{number}"));
+                topic.publish(&number).key(&key).id(&id).await.unwrap();
+            }
+        }
+        for run in 0..RUNS {
+            let handle = runtime.attach(TAKE, &format!("run-{run}")).unwrap();
+            assert_eq!(
+                handle.result().await.unwrap(),
+                (0..LEN).collect::<Vec<_>>(),
+                "run {run}"
+            );
+        }
+    }
+    let (sim, is_done) = (
+        SimHost::new(SimConfig::seeded(seed)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (builder, done) = (open(&sim), Arc::clone(&is_done));
+    let script = async move {
+        let runtime = builder.start().await.unwrap();
+        all(&runtime).await;
+        done.store(true, Ordering::Relaxed);
+        std::future::pending::<()>().await;
+    };
+    let script = sim.host().spawn("script", Box::pin(script));
+    let mut left = steps;
+    let _stop = sim.run_until(|| {
+        left = left.saturating_sub(1);
+        left == 0 || is_done.load(Ordering::Relaxed)
+    });
+    sim.crash();
+    drop(script);
+    let sim = SimHost::new(SimConfig::seeded(seed + 1));
+    let again = async {
+        let runtime = open(&sim).start().await.unwrap();
+        all(&runtime).await;
+        runtime.shutdown().await.unwrap();
+    };
+    sim.block_on(again).unwrap();
+    is_done.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_each_run_with_each_of_its_records_once() {
+    for seed in 1..=2 {
+        let mut steps = seed;
+        while !play(seed * 1_000, steps) {
+            steps += 7;
+        }
+        assert!(steps > 50, "a play has {steps} steps");
+    }
+}

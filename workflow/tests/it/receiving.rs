@@ -1,0 +1,228 @@
+//! Records of durable topics that a run waits for.
+
+use millrun_core::{InstanceId, Sequence, Timestamp};
+use millrun_workflow::{
+    Command, DurableTopic, Event, Implementation, Input, InputRefused, Instance, Limits, Moment, OperationId,
+    Payload, RawRecord, ReceiveRecordError, ReceiveScheduled, Started, Topic, Turn, Workflow,
+    WorkflowContext, WorkflowError,
+};
+
+use crate::world::{World, run_id};
+
+const PAID: DurableTopic<u64> = Topic::named("orders.paid").durable();
+const FLOW: Workflow<u64, Vec<u64>> = Workflow::named("flow");
+
+fn record(sequence: u64, key: Option<&str>, value: u64) -> Box<RawRecord> {
+    Box::new(RawRecord {
+        sequence: Sequence::new(sequence),
+        time: Timestamp::EPOCH,
+        key: key.map(Into::into),
+        correlation: None,
+        cause: None,
+        value: Payload::encode(&value).unwrap(),
+    })
+}
+
+/// What the world is asked to look for.
+fn asked(world: &World) -> Vec<ReceiveScheduled> {
+    let receive = |command: &Command| match command {
+        Command::Receive { scheduled, .. } => Some(ReceiveScheduled::clone(scheduled)),
+        _ => None,
+    };
+    world.commands.iter().filter_map(receive).collect()
+}
+
+fn scheduled(operation: u32, key: Option<&str>, behind: Option<u64>) -> ReceiveScheduled {
+    ReceiveScheduled {
+        operation: OperationId::new(operation),
+        topic: "orders.paid".into(),
+        key: key.map(Into::into),
+        behind: behind.map(Sequence::new),
+    }
+}
+
+fn received(operation: u32, record: Box<RawRecord>) -> Input {
+    Input::RecordReceived {
+        operation: OperationId::new(operation),
+        record,
+    }
+}
+
+/// Two with a key, and one of any.
+fn thrice() -> Implementation {
+    Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+        let mut values = Vec::new();
+        for key in [Some("a"), Some("a"), None] {
+            let receive = cx.receive_from(PAID);
+            let receive = match key {
+                Some(key) => receive.key(key),
+                None => receive,
+            };
+            values.push(receive.await?.into_payload());
+        }
+        Ok::<_, WorkflowError>(values)
+    })
+}
+
+#[test]
+fn each_wait_goes_on_behind_what_was_taken_with_its_key() {
+    let mut world = World::start(thrice(), &0);
+    assert_eq!(asked(&world), [scheduled(1, Some("a"), None)]);
+    for wrong in [record(4, Some("b"), 1), record(4, None, 1)] {
+        assert_eq!(world.apply(received(1, wrong)), Err(InputRefused::Stale));
+    }
+    world.apply(received(1, record(4, Some("a"), 40))).unwrap();
+    assert_eq!(asked(&world), [scheduled(2, Some("a"), Some(4))]);
+    for wrong in [
+        received(2, record(4, Some("a"), 1)),
+        received(1, record(5, Some("a"), 1)),
+    ] {
+        assert_eq!(
+            world.apply(wrong),
+            Err(InputRefused::Stale),
+            "it was taken before"
+        );
+    }
+    world.apply(received(2, record(9, Some("a"), 90))).unwrap();
+    assert_eq!(asked(&world), [scheduled(3, None, None)], "a place of its own");
+    world.apply(received(3, record(2, Some("c"), 20))).unwrap();
+    assert_eq!(world.result::<Vec<u64>>(), [40, 90, 20]);
+    world.check_replays();
+}
+
+#[test]
+fn a_wait_that_is_let_go_of_is_forgotten_and_has_taken_nothing() {
+    const EITHER: Workflow<u64, Vec<u64>> = Workflow::named("either");
+    let code = || {
+        Implementation::new(EITHER, async |cx: WorkflowContext, _: u64| {
+            let wait = cx.receive_from(PAID).key("a");
+            let short = cx.sleep(std::time::Duration::from_secs(1));
+            drop(cx.race(wait, short).await);
+            Ok::<_, WorkflowError>(vec![cx.receive_from(PAID).key("a").await?.into_payload()])
+        })
+    };
+    let mut world = World::start(code(), &0);
+    assert!(world.fire_next());
+    assert!(
+        world
+            .commands
+            .contains(&Command::CancelReceive(scheduled(1, Some("a"), None).into()))
+    );
+    assert_eq!(asked(&world), [scheduled(3, Some("a"), None)]);
+    world.apply(received(3, record(1, Some("a"), 7))).unwrap();
+    assert_eq!(world.result::<Vec<u64>>(), [7]);
+    world.check_replays();
+}
+
+#[test]
+fn what_was_taken_stays_taken_behind_a_checkpoint_and_in_a_new_run() {
+    let code = || {
+        Implementation::new(FLOW, async |cx: WorkflowContext, round: u64| {
+            let round = cx.checkpointed::<u64>().transpose()?.unwrap_or(round);
+            let record = cx.receive_from(PAID).key("a").await?;
+            match round {
+                0 => Ok::<_, WorkflowError>(cx.checkpoint(&1_u64).await?),
+                1 => Ok(cx.continue_as_new(FLOW, 2).await?),
+                _ => Ok(vec![record.into_payload()]),
+            }
+        })
+    };
+    let mut world = World::start(code(), &0);
+    world.apply(received(1, record(3, Some("a"), 1))).unwrap();
+    assert_eq!(asked(&world), [scheduled(2, Some("a"), Some(3))]);
+    world.check_replays();
+    world.apply(received(2, record(5, Some("a"), 1))).unwrap();
+    let started = world.commands.iter().find_map(|command| match command {
+        Command::ContinueAsNew { started, .. } => Some(started.clone()),
+        _ => None,
+    });
+    let taken = started.unwrap().origin.unwrap().taken;
+    assert_eq!(
+        (
+            taken.len(),
+            &*taken[0].topic,
+            taken[0].key.as_deref(),
+            taken[0].sequence.get()
+        ),
+        (1, "orders.paid", Some("a"), 5)
+    );
+}
+
+#[test]
+fn a_record_of_another_type_is_an_error_and_counts_as_taken() {
+    let code = || {
+        Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+            let wrong = cx.receive_from(PAID).await;
+            assert!(matches!(wrong, Err(ReceiveRecordError::Payload(_))), "{wrong:?}");
+            Ok::<_, WorkflowError>(vec![cx.receive_from(PAID).await?.into_payload()])
+        })
+    };
+    let mut world = World::start(code(), &0);
+    let mut wrong = record(1, None, 0);
+    wrong.value = Payload::encode(&"wrong").unwrap();
+    world.apply(received(1, wrong)).unwrap();
+    assert_eq!(asked(&world), [scheduled(2, None, Some(1))]);
+}
+
+#[test]
+fn keys_out_of_bounds_are_refused_and_record_nothing() {
+    const REFUSED: Workflow<u64, Vec<String>> = Workflow::named("refused");
+    let code = Implementation::new(REFUSED, async |cx: WorkflowContext, _: u64| {
+        let mut told = Vec::new();
+        for key in [String::new(), "k".repeat(256)] {
+            told.push(cx.receive_from(PAID).key(key).await.unwrap_err().to_string());
+        }
+        Ok::<_, WorkflowError>(told)
+    });
+    let world = World::start(code, &0);
+    assert_eq!(
+        world.result::<Vec<String>>(),
+        [
+            "a key by which records are received has 1 to 255 bytes, this one has 0",
+            "a key by which records are received has 1 to 255 bytes, this one has 256",
+        ]
+    );
+    let is_receive = |(event, _): &(Event, Timestamp)| matches!(event, Event::ReceiveScheduled(_));
+    assert!(!world.history().iter().any(is_receive));
+}
+
+#[test]
+fn a_run_is_in_as_many_places_as_one_may_be() {
+    const MANY: Workflow<u64, String> = Workflow::named("many");
+    let code = Implementation::new(MANY, async |cx: WorkflowContext, _: u64| {
+        for number in 0.. {
+            if let Err(error) = cx.receive_from(PAID).key(number.to_string()).await {
+                return Ok::<_, WorkflowError>(format!("{number}: {error}"));
+            }
+        }
+        unreachable!()
+    });
+    let moment = Moment {
+        now: Timestamp::EPOCH,
+        epoch: 1,
+    };
+    let id = InstanceId::new("many").unwrap();
+    let started = Started::new("many", id, Payload::encode(&0_u64).unwrap());
+    let mut turn = Turn::default();
+    let mut instance = *Instance::start_in(
+        &mut turn,
+        Some(&code),
+        run_id(),
+        started,
+        Limits::default(),
+        moment,
+    );
+    for number in 1..=1_000_u32 {
+        let key = (number - 1).to_string();
+        turn = Turn::default();
+        let input = received(number, record(u64::from(number), Some(&key), 1));
+        instance.apply(input, moment, &mut turn).unwrap();
+    }
+    let Some(Event::Completed { result }) = turn.events.last() else {
+        panic!("{:?}", turn.events)
+    };
+    assert_eq!(
+        result.decode::<String>().unwrap(),
+        "1000: the run has received from 1000 topics or by as many keys, its limit: let other runs receive the others"
+    );
+}
