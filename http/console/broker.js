@@ -3,8 +3,7 @@
 import { html, nothing } from './vendor/lit-html.js';
 import { get } from './api.js';
 import { ago, bytes, count, span } from './format.js';
-import { live } from './live.js';
-import { retention } from './records.js';
+import { KnownTopics, retention } from './records.js';
 import { link, Repeat, trouble, ui } from './ui.js';
 
 // Names of millrun's own, which carry tasks, reports and dead letters.
@@ -12,28 +11,19 @@ const own = name => /^(millrun\.|\$)/.test(name);
 
 // How many topics and subscriptions are shown; a program may have one for each of its users.
 const SHOWN = 100;
-// Durable topics are asked for when the size of their records has changed, and at least once in so many times.
-const ASK_EACH = 15;
 
 export class Broker {
   title = 'Topics';
   filter = '';
   all = false;
+  known = new KnownTopics();
 
   constructor(route) {
     this.filter = route.parameters.get('name') ?? '';
     this.repeat = new Repeat(2000, async () => {
       try {
-        const size = live.stats?.journal.topic_bytes;
-        const isDue = !this.durable || size !== this.size || this.asked >= ASK_EACH;
-        const [told, topics] = await Promise.all([get('v1/topology'), isDue ? get('v1/topics') : null]);
+        const [told] = await Promise.all([get('v1/topology'), this.known.renew()]);
         this.told = told;
-        this.asked = isDue ? 0 : this.asked + 1;
-        if (topics) {
-          this.size = size;
-          this.durable = topics.durable;
-          this.exposed = new Set(topics.topics.map(topic => topic.name));
-        }
         this.error = null;
       } catch (error) {
         this.error = error;
@@ -48,8 +38,8 @@ export class Broker {
 
   // The durable topics, if there are any.
   kept(more) {
-    const durable = this.durable.filter(topic => topic.name.includes(this.filter));
-    if (!this.durable.length) return nothing;
+    const durable = this.known.durable.filter(topic => topic.name.includes(this.filter));
+    if (!this.known.durable.length) return nothing;
     return html`<section aria-labelledby="durable"><h2 id="durable">Durable <span class="quiet">${count(durable.length)}</span></h2>
       ${durable.length
         ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col" class="number">Records</th><th scope="col" class="number">Size</th><th scope="col">Latest</th><th scope="col">Kept</th><th scope="col" class="wide">Payload</th></tr></thead>
@@ -99,7 +89,7 @@ export class Broker {
       <section aria-labelledby="topics"><h2 id="topics">In memory <span class="quiet">${count(topics.length)}</span></h2>
       ${topics.length
         ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col">Payload</th><th scope="col" class="number">Published</th><th scope="col">Goes to</th></tr></thead>
-          <tbody>${topics.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic">${this.exposed.has(topic.name) ? html`<a href=${link(['topics', topic.name])}>${topic.name}</a>` : topic.name}</td><td data-of="Payload"><code>${topic.payload}</code></td>
+          <tbody>${topics.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic">${this.known.exposed.has(topic.name) ? html`<a href=${link(['topics', topic.name])}>${topic.name}</a>` : topic.name}</td><td data-of="Payload"><code>${topic.payload}</code></td>
             <td data-of="Published" class="number">${count(topic.published)}</td>
             <td data-of="Goes to">${topic.subscriptions.length
               ? topic.subscriptions.slice(0, 8).map((id, i) => html`${i ? ', ' : ''}${by.get(id)?.name ?? id}`)

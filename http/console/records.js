@@ -16,6 +16,9 @@ const KEPT_LEN = 1000;
 const KEPT_CHARS = 4_000_000;
 // How many subscriptions are shown.
 const SHOWN = 100;
+// The topics are asked for when the size of their records has changed, and at least once in so many times: the program
+// reads its store for their times.
+const ASK_EACH = 15;
 // When a stream that was refused is asked for again.
 const REFUSED_MS = 3000;
 
@@ -26,6 +29,20 @@ export function retention({ age_max_us, bytes_max, len_max }) {
   return bounds.filter(Boolean).join(', ') || 'no bound';
 }
 
+// What the program has told of its topics.
+export class KnownTopics {
+  // Asks for them, if they may have changed.
+  async renew() {
+    const size = live.stats?.journal.topic_bytes;
+    if (this.durable && size === this.size && this.asked < ASK_EACH) return void this.asked++;
+    const { topics, durable } = await get('v1/topics');
+    this.size = size;
+    this.asked = 0;
+    this.durable = durable;
+    this.exposed = new Set(topics.map(topic => topic.name));
+  }
+}
+
 export class Records {
   constructor(route) {
     [, this.topic] = route.path;
@@ -33,6 +50,7 @@ export class Records {
     this.records = [];
     this.chars = 0;
     this.lost = 0;
+    this.known = new KnownTopics();
     this.path = `v1/topics/${encodeURIComponent(this.topic)}`;
     this.rows = new Rows({
       label: `Records of ${this.topic}`,
@@ -46,9 +64,9 @@ export class Records {
 
   async load() {
     try {
-      const [{ durable }, { subscriptions, next }] = await Promise.all([get('v1/topics'), get(`${this.path}/subscriptions?limit=${SHOWN}`)]);
+      const [{ subscriptions, next }] = await Promise.all([get(`${this.path}/subscriptions?limit=${SHOWN}`), this.known.renew()]);
       if (this.over) return;
-      this.told = durable.find(topic => topic.name === this.topic);
+      this.told = this.known.durable.find(topic => topic.name === this.topic);
       this.subscriptions = subscriptions;
       this.more = Boolean(next);
       this.error = null;
