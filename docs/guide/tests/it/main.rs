@@ -59,6 +59,7 @@ programs! {
     sagas_undo_in_reverse "sagas",
     long_goes_on_under_one_id "long",
     events_start_and_signal "events",
+    durable_topics_lose_nothing_over_two_processes "durable",
     actors_hear_of_what_is_published "actors",
     testing_moves_the_clock_itself "testing",
     payloads_of_old_runs_are_read "payloads",
