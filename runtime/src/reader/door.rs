@@ -277,6 +277,19 @@ impl ReaderDoor {
             .await
     }
 
+    /// As [`ask_topic_page`](Self::ask_topic_page), if there is room at once.
+    pub(crate) fn ask_topic_page_if_room(
+        &self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: usize,
+    ) -> Option<oneshot::Receiver<Result<TopicPage, ReadError>>> {
+        let (reply, answer) = oneshot::channel();
+        let request = ReadRequest::TopicPage(topic, after, bytes_max, reply);
+        self.lanes.requests().try_push(request).ok()?;
+        Some(answer)
+    }
+
     /// Asks behind which record of a topic those stand that were appended at a time or later; as
     /// [`outcome`](Self::outcome).
     pub(crate) async fn topic_at_time(

@@ -7,8 +7,8 @@
 //!        └──────── nothing: waits for news
 //! ```
 //!
-//! Invariants: a reader passes over no record without a word, and gives none twice. It holds one page at most, however far
-//! it lags, and holds up nobody.
+//! Invariants: a reader passes over no record without a word, and gives none twice. It holds one page at most, and one that
+//! a lane reads meanwhile, however far it lags, and holds up nobody.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -123,8 +123,9 @@ pub enum TopicReadError {
 /// Reads a durable topic, record by record, and waits for new ones; made by
 /// [`DurableTopicHandle::read`](super::handle::DurableTopicHandle::read). It keeps the runtime alive, as a handle does.
 ///
-/// Each reader has a place of its own. One that lags holds one page, of about
-/// [`topic_page_bytes_max`](crate::RuntimeConfig::topic_page_bytes_max), and holds up nobody; what retention drops meanwhile
+/// Each reader has a place of its own. One that lags holds two pages, of about
+/// [`topic_page_bytes_max`](crate::RuntimeConfig::topic_page_bytes_max) each, of which one is read from the disk while the
+/// other is at hand, and holds up nobody; what retention drops meanwhile
 /// it is [told of](TopicReadError::Dropped).
 pub struct TopicReader<T> {
     inner: Arc<Inner>,
@@ -135,7 +136,7 @@ pub struct TopicReader<T> {
     records: Option<TopicRecords>,
     chunks: std::vec::IntoIter<TopicChunk>,
     /// The page that a lane reads: a call that is dropped leaves it to the next one.
-    asked: Option<oneshot::Receiver<Result<TopicPage, ReadError>>>,
+    asked: Option<AskedPage>,
     /// What is to be told before them.
     dropped: u64,
     /// Records that were appended before are passed over, up to the first that was not.
@@ -148,6 +149,15 @@ pub struct TopicReader<T> {
 enum IfNone {
     Wait,
     Return,
+}
+
+/// A page that a lane reads.
+struct AskedPage {
+    /// Behind which record.
+    after: Sequence,
+    answer: oneshot::Receiver<Result<TopicPage, ReadError>>,
+    /// It was asked for while there was another in hand.
+    is_ahead: bool,
 }
 
 impl<T> fmt::Debug for TopicReader<T> {
@@ -354,10 +364,22 @@ impl<T> TopicReader<T> {
         let bytes_max = inner.shared.config.topic_page_bytes_max;
         let (topic, after) = (self.known.number, self.after);
         loop {
-            if let Some(asked) = &mut self.asked {
-                let answer = inner.lane_answer(async { asked.await.ok() }).await;
+            if let Some(asked) = self.asked.as_mut().filter(|asked| asked.after == after) {
+                let is_ahead = asked.is_ahead;
+                let answer = &mut asked.answer;
+                let answer = inner.lane_answer(async { answer.await.ok() }).await;
                 self.asked = None;
-                return self.take_page(answer?).map(|()| true);
+                match answer {
+                    // Its lane has failed meanwhile: another one is asked.
+                    Ok(Err(ReadError::Failed(_))) if is_ahead => {}
+                    // There was nothing when it was read ahead; there may be by now.
+                    Ok(Ok(page)) if is_ahead && page.chunks.is_empty() && page.dropped == 0 => {}
+                    answer => {
+                        let page = answer?;
+                        self.ask_ahead(&page);
+                        return self.take_page(page).map(|()| true);
+                    }
+                }
             }
             let Some(news) = inner.shared.durable.news() else {
                 return Err(inner.stop_cause().into());
@@ -370,11 +392,15 @@ impl<T> TopicReader<T> {
                     drop(waiting);
                     let asked = inner.shared.reader.ask_topic_page(topic, after, bytes_max);
                     let asked = inner.stop.unless_over(Box::pin(asked)).await.flatten();
-                    let Some(asked) = asked else {
+                    let Some(answer) = asked else {
                         let error = inner.unless_stopped(lane_lost())?;
                         return self.take_page(Err(error)).map(|()| true);
                     };
-                    self.asked = Some(asked);
+                    self.asked = Some(AskedPage {
+                        after,
+                        answer,
+                        is_ahead: false,
+                    });
                     continue;
                 }
                 Err(error) => Err(inner.unless_stopped(error)?),
@@ -395,6 +421,24 @@ impl<T> TopicReader<T> {
             if let Some(cause) = cause.await {
                 return Err(cause.into());
             }
+        }
+    }
+
+    /// Has a lane read what follows a page from the disk, if that is likely to be on the disk as well and the lane has room.
+    fn ask_ahead(&mut self, page: &Result<TopicPage, ReadError>) {
+        let Ok(page) = page else { return };
+        let bytes: usize = page.chunks.iter().map(TopicChunk::bytes).sum();
+        let bytes_max = self.inner.shared.config.topic_page_bytes_max;
+        // A smaller one is the last.
+        if bytes >= bytes_max / 2 {
+            let (topic, after) = (self.known.number, page.last());
+            let reader = &self.inner.shared.reader;
+            let answer = reader.ask_topic_page_if_room(topic, after, bytes_max);
+            self.asked = answer.map(|answer| AskedPage {
+                after,
+                answer,
+                is_ahead: true,
+            });
         }
     }
 
