@@ -139,6 +139,20 @@ fn trip_gives_back_in_reverse_what_was_booked_also_when_it_is_cancelled() {
 }
 
 #[test]
+fn stock_is_taken_by_one_order_and_not_by_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = [
+        "ada: on its way",
+        "alan: sorry, 2 bolts are left",
+        "2 bolts are left",
+        "92 nuts are left",
+        "to be ordered: 2 bolts",
+    ];
+    let out = printed(env!("CARGO_BIN_EXE_stock"), directory.path());
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn meter_is_read_for_ever_with_a_history_that_stays_short() {
     let directory = tempfile::tempdir().unwrap();
     let expected = [

@@ -30,16 +30,9 @@ pub(super) async fn command(cx: ActivityContext, order: EntityOrder) -> Result<E
         Err(CommandRefused::Run(RunError::Refused(InputRefused::Rejected { error, .. }))) => {
             Ok(EntityAnswer::Rejected(error.as_bytes().to_vec()))
         }
-        Err(CommandRefused::Run(error @ RunError::Refused(InputRefused::StillParked(_)))) => {
-            Err(ActivityError::retryable(error.to_string()))
+        Err(refused) if refused.may_be_performed_later() => {
+            Err(ActivityError::retryable(refused.to_string()))
         }
-        Err(CommandRefused::Run(error)) if error.is_retryable() => {
-            Err(ActivityError::retryable(error.to_string()))
-        }
-        Err(CommandRefused::Start(error)) if error.is_retryable() => {
-            Err(ActivityError::retryable(error.to_string()))
-        }
-        Err(CommandRefused::Run(error)) => Err(ActivityError::fatal(error.to_string())),
-        Err(CommandRefused::Start(error)) => Err(ActivityError::fatal(error.to_string())),
+        Err(refused) => Err(ActivityError::fatal(refused.to_string())),
     }
 }

@@ -1,7 +1,9 @@
 //! What clients ask of entities.
 
+use std::fmt;
+
 use millrun_core::InstanceId;
-use millrun_workflow::{Name, Payload};
+use millrun_workflow::{InputRefused, Name, Payload};
 
 use super::request::Reply;
 use crate::{RunError, StartError, StopCause};
@@ -33,6 +35,26 @@ pub(crate) enum CommandRefused {
     /// There is no entity, and none can begin.
     Start(StartError),
     Run(RunError),
+}
+
+impl CommandRefused {
+    /// Whether the entity may perform the command later, if it is asked again.
+    pub(crate) fn may_be_performed_later(&self) -> bool {
+        match self {
+            Self::Start(error) => error.is_retryable(),
+            Self::Run(RunError::Refused(InputRefused::StillParked(_))) => true,
+            Self::Run(error) => error.is_retryable(),
+        }
+    }
+}
+
+impl fmt::Display for CommandRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
 }
 
 impl From<RunError> for CommandRefused {

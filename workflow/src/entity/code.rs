@@ -17,7 +17,9 @@ use crate::event::CommandPerformed;
 use crate::expected::decoded;
 use crate::handlers::{AnyState, HandlerError, Handlers, guarded, typed};
 use crate::registry::{EntityWorkflow, Implementation};
-use crate::{Entity, EntityCommand, Payload, Query, TypedError, Workflow, WorkflowContext, WorkflowError};
+use crate::{
+    Entity, EntityCommand, Payload, Query, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
+};
 
 type DecideFn =
     dyn Fn(&mut AnyState, &Payload, &Situation<'_>) -> Result<EntityDecided, HandlerError> + Send + Sync;
@@ -221,6 +223,8 @@ impl<S: EntityState> EntityCode<S> {
             Ok(decided)
         };
         self.commands.insert(name, Arc::new(decide));
+        // A signal of its name is the command.
+        self.handlers.add_signal(Signal::<I>::named(name));
         self
     }
 

@@ -9,6 +9,7 @@
 //!
 //! What becomes of a publish in a shard is in `shard/outward/appending.rs`.
 
+mod commanding;
 pub(crate) mod declared;
 pub(crate) mod handle;
 pub(crate) mod looking;

@@ -275,7 +275,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         .await
     }
 
-    async fn open<V, F, D>(self, make: F, deliver: D) -> Result<DurableTrigger, SubscriptionOpenError>
+    pub(super) async fn open<V, F, D>(
+        self,
+        make: F,
+        deliver: D,
+    ) -> Result<DurableTrigger, SubscriptionOpenError>
     where
         V: Send + 'static,
         F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,

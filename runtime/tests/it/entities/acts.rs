@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use millrun::topics::ReadFrom;
+use millrun::topics::{DurableRecord, ReadFrom};
 use millrun::workflow::EntityStepError;
-use millrun::{Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
+use millrun::{DurableTopic, Runtime, RuntimeBuilder, Topic, Workflow, WorkflowContext, WorkflowError};
 
 use super::{Empty, GO, PASS_ON, PUT, PUT_LATER, PUTS, SUM, TAKE, TILL, WATCH, till};
 use crate::durable_topics::take_all;
@@ -84,6 +84,30 @@ async fn a_workflow_has_an_entity_perform_commands_and_their_answers() {
     let run = runtime.start(SPEND, "s", 4).await.unwrap();
     assert_eq!(run.result().await.unwrap(), (4, true));
     assert_eq!(runtime.entity(TILL, "ada").read(SUM, ()).await.unwrap(), 4);
+    runtime.shutdown().await.unwrap();
+}
+
+/// A record that is given again, as behind a crash, is performed once, and one that is rejected holds up nobody.
+#[tokio::test]
+async fn a_trigger_has_entities_perform_the_records_of_a_topic() {
+    const TAKEN: DurableTopic<u64> = Topic::named("taken").durable();
+    let runtime = open(Runtime::volatile())
+        .durable_topic(TAKEN)
+        .start()
+        .await
+        .unwrap();
+    runtime.entity(TILL, "ada").call(PUT, 10).await.unwrap();
+    let topic = runtime.durable_topic(TAKEN).unwrap();
+    for cents in [4, 100, 5] {
+        topic.publish(&cents).key("ada").await.unwrap();
+    }
+    for _ in 0..2 {
+        let trigger = topic.trigger("tills");
+        let make = |record: &DurableRecord<u64>| (record.key().unwrap().to_owned(), *record.payload());
+        let trigger = trigger.command(TILL, TAKE, make).await.unwrap();
+        until_sum(&runtime, "ada", 1).await;
+        drop(trigger);
+    }
     runtime.shutdown().await.unwrap();
 }
 

@@ -5,6 +5,7 @@ mod commands;
 mod crashes;
 mod deleting;
 mod listing;
+mod moving;
 mod reading;
 
 use std::fmt;
