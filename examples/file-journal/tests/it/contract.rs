@@ -14,7 +14,7 @@ struct Files {
 impl Files {
     fn open(&self, config: JournalConfig) -> FileJournal {
         let path = self.folder.path().join(format!("{}.journal", self.count.get()));
-        FileJournal::open(path, config).unwrap()
+        crate::opened(path, config).unwrap()
     }
 }
 

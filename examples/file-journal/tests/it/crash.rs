@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use bytes::Bytes;
 use millrun_core::{Offset, RunId, Sequence};
 use millrun_file_journal::FileJournal;
+
+use crate::SPAWNING;
 use millrun_persistence::contract::{Author, Subject};
 use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, Reads, Snapshot, StoreError};
 
@@ -18,7 +20,7 @@ impl Subject for One<'_> {
     type Journal = FileJournal;
 
     fn fresh(&self, config: JournalConfig) -> FileJournal {
-        FileJournal::open(self.0, config).unwrap()
+        crate::opened(self.0, config).unwrap()
     }
 
     fn reopen(&self, journal: FileJournal, config: JournalConfig) -> FileJournal {
@@ -28,7 +30,7 @@ impl Subject for One<'_> {
 }
 
 fn open(path: &Path) -> Result<FileJournal, StoreError> {
-    FileJournal::open(path, JournalConfig::default())
+    crate::opened(path, JournalConfig::default())
 }
 
 /// Writes some turns of two runs, one of which ends. Gives their authors, and for each acknowledgement the length
@@ -186,7 +188,7 @@ fn an_opening_writes_only_what_is_still_needed() {
     let path = folder.path().join("journal");
     let mut config = JournalConfig::default();
     config.retention.len_max = 2;
-    let journal = FileJournal::open(&path, config.clone()).unwrap();
+    let journal = crate::opened(&path, config.clone()).unwrap();
     let mut live = Author::new(&journal, "live", 999);
     live.append(&One(&path), &journal, &[b"stays"], false);
     let snapshot = Snapshot {
@@ -203,7 +205,7 @@ fn an_opening_writes_only_what_is_still_needed() {
     assert!(journal.high_watermark() >= offset);
     drop(journal);
     let before = fs::metadata(&path).unwrap().len();
-    let journal = FileJournal::open(&path, config).unwrap();
+    let journal = crate::opened(&path, config).unwrap();
     assert!(fs::metadata(&path).unwrap().len() < before / 10);
     assert_eq!(journal.stats().finished_runs, 2);
     live.assert_history(&journal);
@@ -241,12 +243,14 @@ fn nothing_acknowledged_is_missing_after_a_kill() {
     let path = folder.path().join("journal");
     let mut acknowledged = 0;
     for kill in 1..=5 {
+        let spawning = SPAWNING.write().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "crash::child_of_the_kill_test", "--nocapture"])
             .env(STORE, &path)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(spawning);
         let lines = BufReader::new(child.stdout.take().unwrap())
             .lines()
             .map(Result::unwrap);

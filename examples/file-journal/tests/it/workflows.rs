@@ -8,7 +8,6 @@ use millrun::{
     Activity, ActivityContext, ActivityError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext,
     WorkflowError,
 };
-use millrun_file_journal::FileJournal;
 use millrun_persistence::{Journal, JournalConfig};
 
 const DOUBLE: Activity<u32, u32> = Activity::named("double");
@@ -30,7 +29,7 @@ async fn sum(cx: WorkflowContext, signals: u32) -> Result<u32, WorkflowError> {
 }
 
 async fn runtime(path: &Path) -> Runtime {
-    let journal: Arc<dyn Journal> = Arc::new(FileJournal::open(path, JournalConfig::default()).unwrap());
+    let journal: Arc<dyn Journal> = Arc::new(crate::opened(path, JournalConfig::default()).unwrap());
     Runtime::volatile()
         .config(RuntimeConfig::default())
         .journal(journal)
