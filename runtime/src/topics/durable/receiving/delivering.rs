@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::Host;
-use millrun_workflow::{InputRefused, RawRecord};
+use millrun_workflow::RawRecord;
 use tokio::sync::oneshot;
 
 use super::wait_index::RecordWait;
@@ -56,10 +56,11 @@ pub(super) async fn deliver(
     }
 }
 
-/// Whether a run that has refused a record may take it later.
+/// Whether a run that has refused a record may take it later, and here.
 fn comes_to_terms(error: &RunError) -> bool {
-    matches!(
-        error,
-        RunError::Refused(InputRefused::TooManySignals { .. }) | RunError::Turn(_) | RunError::Read(_)
-    )
+    match error {
+        RunError::Moved { .. } => false,
+        RunError::Turn(_) | RunError::Read(_) => true,
+        error => error.is_retryable(),
+    }
 }
