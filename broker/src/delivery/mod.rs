@@ -41,7 +41,7 @@ pub(crate) enum Delivery<E: ?Sized> {
 impl<E: ?Sized> Delivery<E> {
     /// The envelope, for a reader that wants to keep or share it.
     // Inlined into the readers' modules: a call would be ten instructions of each envelope.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn into_shared(self) -> Arc<E> {
         match self {
             Self::Own(envelope) => Arc::from(envelope),
