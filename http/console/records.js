@@ -5,19 +5,17 @@ import { asWritten, BASE, get, post } from './api.js';
 import { ask } from './dialog.js';
 import { parse } from './exact.js';
 import { ago, bytes, count, exactTime, span, time } from './format.js';
+import { Latest } from './latest.js';
 import { live } from './live.js';
-import { Rows } from './rows.js';
 import { link, operates, Repeat, trouble, ui } from './ui.js';
 import { value } from './value.js';
 
-// How many records are read when the page is opened; those that are kept, and of how many characters.
+// How many records are read when the page is opened.
 const BEGIN_LEN = 200;
-const KEPT_LEN = 1000;
-const KEPT_CHARS = 4_000_000;
 // How many subscriptions are shown.
 const SHOWN = 100;
-// The topics are asked for when the size of their records has changed, and at least once in so many times: the program
-// reads its store for their times.
+// The topics are asked for when the size of their records has changed, and every 15th time at least: the program reads
+// its store for their times.
 const ASK_EACH = 15;
 // When a stream that was refused is asked for again.
 const REFUSED_MS = 3000;
@@ -47,16 +45,14 @@ export class Records {
   constructor(route) {
     [, this.topic] = route.path;
     this.title = this.topic;
-    this.records = [];
-    this.chars = 0;
     this.lost = 0;
     this.known = new KnownTopics();
     this.path = `v1/topics/${encodeURIComponent(this.topic)}`;
-    this.rows = new Rows({
+    this.records = new Latest({
       label: `Records of ${this.topic}`,
       className: 'events',
-      row: index => this.row(this.records[index]),
-      active: index => this.choose(this.records[index]),
+      row: record => this.row(record),
+      active: record => this.choose(record),
     });
     this.end = live.on(what => what === 'leads' && this.follow());
     this.repeat = new Repeat(2000, () => this.load());
@@ -101,10 +97,7 @@ export class Records {
   // The stream was refused, as behind the last record of a store that was in memory: it begins anew, a while later.
   begin() {
     this.last = undefined;
-    this.records = [];
-    this.chars = 0;
-    this.rows.at = -1;
-    this.rows.resize(0);
+    this.records.clear();
     clearTimeout(this.refused);
     this.refused = setTimeout(() => {
       this.stream = null;
@@ -120,14 +113,7 @@ export class Records {
   take({ data, lastEventId }) {
     const record = { ...parse(data), chars: data.length };
     this.last = lastEventId;
-    this.records.unshift(record);
-    this.chars += record.chars;
-    while (this.records.length > KEPT_LEN || (this.chars > KEPT_CHARS && this.records.length > 1)) {
-      this.chars -= this.records.pop().chars;
-    }
-    // The active row goes along with its record.
-    if (this.rows.at >= 0) this.rows.at = Math.min(this.rows.at + 1, this.records.length - 1);
-    this.rows.resize(this.records.length);
+    this.records.add(record);
     ui.draw();
   }
 
@@ -148,7 +134,7 @@ export class Records {
     this.repeat.stop();
     clearTimeout(this.refused);
     this.stream?.close();
-    this.rows.stop();
+    this.records.rows.stop();
   }
 
   row(record) {
@@ -192,9 +178,9 @@ export class Records {
     return html`<section aria-labelledby="records"><h2 id="records">Records</h2>
       ${this.trouble ? html`<p class="trouble" role="alert">${this.trouble}</p>` : nothing}
       <p class="quiet" role="status">${this.stream
-        ? html`the latest ${count(this.records.length)}, newest first${this.lost ? `; ${count(this.lost)} were dropped before they could be shown` : ''}`
+        ? html`the latest ${count(this.records.items.length)}, newest first${this.lost ? `; ${count(this.lost)} were dropped before they could be shown` : ''}`
         : 'Another tab reads now; this one goes on when it is looked at.'}</p>
-      ${this.records.length ? this.rows.element : html`<p class="empty">There are no records yet.</p>`}
+      ${this.records.items.length ? this.records.rows.element : html`<p class="empty">There are no records yet.</p>`}
       ${chosen
         ? html`<div class="detail" aria-live="polite"><dl class="facts">
             <div><dt>Record</dt><dd>${chosen.sequence}</dd></div>

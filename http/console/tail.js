@@ -5,28 +5,22 @@ import { BASE, post } from './api.js';
 import { ask } from './dialog.js';
 import { parse } from './exact.js';
 import { count, exactTime, time } from './format.js';
+import { KEPT_LEN, Latest } from './latest.js';
 import { live } from './live.js';
-import { Rows } from './rows.js';
 import { link, operates, ui } from './ui.js';
 import { value } from './value.js';
-
-// The latest messages that are kept, and of how many characters.
-const KEPT_LEN = 1000;
-const KEPT_CHARS = 4_000_000;
 
 export class Tail {
   constructor(route) {
     [, this.topic] = route.path;
     this.title = this.topic;
-    this.messages = [];
-    this.chars = 0;
     this.seen = 0;
     this.lost = 0;
-    this.rows = new Rows({
+    this.messages = new Latest({
       label: `Messages of ${this.topic}`,
       className: 'events',
-      row: index => this.row(this.messages[index]),
-      active: index => this.choose(this.messages[index]),
+      row: message => this.row(message),
+      active: message => this.choose(message),
     });
     this.end = live.on(what => what === 'leads' && this.follow());
     this.follow();
@@ -58,14 +52,7 @@ export class Tail {
     const message = { ...parse(data), chars: data.length };
     this.last = lastEventId;
     this.seen++;
-    this.messages.unshift(message);
-    this.chars += message.chars;
-    while (this.messages.length > KEPT_LEN || (this.chars > KEPT_CHARS && this.messages.length > 1)) {
-      this.chars -= this.messages.pop().chars;
-    }
-    // The active row goes along with its message.
-    if (this.rows.at >= 0) this.rows.at = Math.min(this.rows.at + 1, this.messages.length - 1);
-    this.rows.resize(this.messages.length);
+    this.messages.add(message);
     ui.draw();
   }
 
@@ -83,7 +70,7 @@ export class Tail {
   stop() {
     this.end();
     this.stream?.close();
-    this.rows.stop();
+    this.messages.rows.stop();
   }
 
   row(message) {
@@ -101,7 +88,7 @@ export class Tail {
       <p class="quiet" role="status">${this.stream
         ? html`${count(this.seen)} since this page was opened${this.lost ? `, ${count(this.lost)} more were missed` : ''}; the latest ${KEPT_LEN} are kept`
         : 'Another tab reads now; this one goes on when it is looked at.'}</p>
-      ${this.messages.length ? this.rows.element : html`<p class="empty">Nothing has been published yet.</p>`}
+      ${this.messages.items.length ? this.messages.rows.element : html`<p class="empty">Nothing has been published yet.</p>`}
       ${chosen
         ? html`<div class="detail" aria-live="polite"><dl class="facts">
             <div><dt>At</dt><dd>${exactTime(chosen.at_us)}</dd></div>

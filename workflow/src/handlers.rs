@@ -125,7 +125,7 @@ impl Handlers {
         self.add_query_of(query, |state: &S| state, answer);
     }
 
-    /// As [`add_query`](Self::add_query), of what stands within the state.
+    /// As [`add_query`](Self::add_query), for a query that is answered from a part of the state, which `within` gives.
     pub(crate) fn add_query_of<T, S, Q, A, F>(
         &mut self,
         query: Query<S, Q, A>,

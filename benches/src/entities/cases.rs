@@ -92,7 +92,7 @@ fn saturation(effort: &Effort) -> Saturation {
     }
 }
 
-/// Commands the counters of so many keys in turn, and looks whether each was performed.
+/// Commands the counters of `keys` keys in turn, and looks whether each command was performed.
 async fn command(runtime: &Runtime, keys: usize, effort: &Effort) -> Result<Sample, BenchError> {
     let counters: Vec<EntityHandle<Counter>> = (0..keys)
         .map(|number| runtime.entity(COUNTER, &format!("key-{number}")))

@@ -33,7 +33,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Does it, with so many records.
+    /// Measures it with `records` records.
     ///
     /// # Errors
     /// When anything fails, or a record is lost, doubled or out of order.

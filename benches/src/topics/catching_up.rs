@@ -16,7 +16,7 @@ use crate::{BenchError, resident_bytes, workers};
 
 /// After this number of records memory is looked at.
 const LOOKED_EVERY: u64 = 16_384;
-/// So many are published when the reader has caught up.
+/// How many records are published when the reader has caught up.
 const LIVE: u64 = 1_000;
 /// The record behind which nothing comes.
 const END: &str = "end";

@@ -19,7 +19,7 @@ const DECIDED: DurableTopic<u64> = Topic::named("bench.decided")
     .durable()
     .bytes_max(u64::MAX)
     .len_max(u64::MAX);
-/// After so many records the code begins again from its state.
+/// After how many records the code begins again from its state.
 const CHECKPOINT_EVERY: u64 = 128;
 /// How often it is looked whether all is decided.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

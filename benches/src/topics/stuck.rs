@@ -15,11 +15,11 @@ use crate::{BenchError, resident_bytes, store_in, workers};
 
 /// Its lease does not end.
 const LEASE: Duration = Duration::from_secs(3_600);
-/// So many records of the stuck subscription are looked at in the end.
+/// How many records of the stuck subscription are looked at in the end.
 const LOOKED_AT: u64 = 1_024;
 
-/// Publishes so many records in a store of its own, with a reader that keeps up, and with a subscription that is stuck if
-/// `is_beside_a_stuck_one`: until the reader has had all. The memory is that of this process then.
+/// Publishes `records` records in a store of its own until a reader that keeps up has had all, beside a subscription that is
+/// stuck if `is_beside_a_stuck_one`. The memory is that of this process then.
 pub(super) fn publish_beside(
     is_beside_a_stuck_one: bool,
     folder: &Path,
@@ -69,7 +69,7 @@ pub(super) fn publish_beside(
     })
 }
 
-/// Reads so many records, which must follow each other.
+/// Reads `records` records, which must follow each other.
 async fn read_all(mut reader: TopicReader<String>, records: u64) -> Result<(), BenchError> {
     for place in 1..=records {
         let record = reader.next().await.map_err(failed)?;

@@ -1,11 +1,17 @@
 //! A store in a temporary directory, and definitions that several tests use.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use millrun::host::Host;
+use millrun::store::MemoryJournal;
 use millrun::{
     Activity, ActivityContext, ActivityError, RunError, RunHandle, Runtime, RuntimeBuilder, Workflow,
     WorkflowContext, WorkflowError,
 };
+use millrun_testkit::SimHost;
 use tempfile::TempDir;
 use tracing::{Dispatch, Subscriber};
 
@@ -47,6 +53,33 @@ impl Store {
         self.bare()
             .register(DOUBLE, double)
             .register(QUADRUPLE, quadruple)
+    }
+}
+
+/// Runs a script in a seeded world, which crashes after `steps` steps or when the script has ended. Whether it had.
+pub(crate) fn cut_off(sim: &SimHost, steps: u64, script: impl Future<Output = ()> + Send + 'static) -> bool {
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&has_ended);
+    let script = async move {
+        script.await;
+        ended.store(true, Ordering::Relaxed);
+    };
+    let script = sim.host().spawn("script", Box::pin(script));
+    let mut left = steps;
+    let _stop = sim.run_until(|| {
+        left = left.saturating_sub(1);
+        left == 0 || has_ended.load(Ordering::Relaxed)
+    });
+    sim.crash();
+    drop(script);
+    has_ended.load(Ordering::Relaxed)
+}
+
+/// Makes durable what is queued in a journal that is held, every few milliseconds.
+pub(crate) async fn committer(host: Arc<dyn Host>, journal: Arc<MemoryJournal>) {
+    loop {
+        host.sleep_until(host.now() + Duration::from_millis(3)).await;
+        journal.commit();
     }
 }
 

@@ -159,7 +159,7 @@ impl<T> ReceivedRecord<T> {
 
     /// When it was appended, by the clock of its writer.
     #[must_use]
-    pub fn time(&self) -> Timestamp {
+    pub fn appended_at(&self) -> Timestamp {
         self.record.time
     }
 

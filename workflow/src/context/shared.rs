@@ -506,7 +506,8 @@ impl Table {
     pub(crate) fn take_record(&mut self, topic: &Name, key: Option<&str>, sequence: Sequence) {
         let seldom = self.seldom.get_or_insert_default();
         match seldom.find_taken(topic, key) {
-            Ok(at) => seldom.taken[at].sequence = sequence,
+            // A wait that was issued earlier may be polled later.
+            Ok(at) => seldom.taken[at].sequence = seldom.taken[at].sequence.max(sequence),
             Err(at) => {
                 let (topic, key) = (topic.clone(), key.map(Into::into));
                 seldom.taken.insert(at, TakenThrough { topic, key, sequence });

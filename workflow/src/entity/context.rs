@@ -152,7 +152,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         });
     }
 
-    /// As [`set_timer`](Self::set_timer), so long after now.
+    /// As [`set_timer`](Self::set_timer), with the time that `after` is from now.
     pub fn set_timer_in<A, E>(&mut self, command: EntityCommand<S, (), A, E>, after: Duration) {
         self.acts.push(EntityAct::SetTimer {
             command: command.name().into(),

@@ -337,6 +337,8 @@ impl Instance {
     fn snapshot(&mut self, moment: Moment, turn: &mut Turn) {
         let mut table = self.shared.lock();
         let (cell, timers) = (table.cell.clone(), table.desk().timers());
+        // Also if there is none: a state that is too large is not encoded with each command.
+        table.desk().performed_len = 0;
         drop(table);
         let Some(Ok(state)) = self
             .entity()
@@ -347,8 +349,7 @@ impl Instance {
         if state.len() > self.limits.payload_bytes_max {
             return;
         }
-        let mut table = self.shared.lock();
-        table.desk().performed_len = 0;
+        let table = self.shared.lock();
         let checkpoint = Checkpoint {
             state,
             signals: Vec::new(),

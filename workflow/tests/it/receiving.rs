@@ -1,5 +1,8 @@
 //! Records of durable topics that a run waits for.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
 use millrun_core::{InstanceId, Sequence, Timestamp};
 use millrun_workflow::{
     Command, DurableTopic, Event, Implementation, Input, InputRefused, Instance, Limits, Moment, OperationId,
@@ -146,6 +149,30 @@ fn what_was_taken_stays_taken_behind_a_checkpoint_and_in_a_new_run() {
         ),
         (1, "orders.paid", Some("a"), 5)
     );
+}
+
+/// Of two waits at a time, the one that was issued first is looked at last.
+#[test]
+fn a_wait_that_is_looked_at_late_leads_no_later_one_back() {
+    let code = || {
+        Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+            let mut early = Box::pin(cx.receive_from(PAID).key("a"));
+            let polled = poll_fn(|task| Poll::Ready(early.as_mut().poll(task))).await;
+            assert!(polled.is_pending());
+            for _ in 0..2 {
+                cx.receive_from(PAID).key("a").await?;
+            }
+            early.await?;
+            Ok::<_, WorkflowError>(vec![cx.receive_from(PAID).key("a").await?.into_payload()])
+        })
+    };
+    let mut world = World::start(code(), &0);
+    for (operation, sequence) in [(1, 5), (2, 5), (3, 6)] {
+        world
+            .apply(received(operation, record(sequence, Some("a"), sequence)))
+            .unwrap();
+    }
+    assert_eq!(asked(&world), [scheduled(4, Some("a"), Some(6))]);
 }
 
 #[test]

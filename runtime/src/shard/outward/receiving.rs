@@ -1,4 +1,4 @@
-//! Runs of a shard that wait for records of durable topics: said to those who look for them.
+//! Has the records looked for that runs of a shard wait for.
 
 use millrun_core::{RunId, Timestamp};
 use millrun_workflow::ReceiveScheduled;

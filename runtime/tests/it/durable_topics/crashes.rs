@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::history::Event;
-use millrun::host::Host;
 use millrun::store::{Journal, JournalConfig, MemoryJournal, Reads};
 use millrun::topics::{DurableTopicHandle, ReadFrom};
 use millrun::workflow::{OperationId, PublishOutcome};
@@ -18,7 +17,7 @@ use millrun_testkit::{SimConfig, SimHost};
 use millrun_workflow::wire;
 
 use super::{NUMBERS, all};
-use crate::support::Store;
+use crate::support::{Store, committer, cut_off};
 
 const STEP: Activity<u64, u64> = Activity::named("step");
 const TELL: Workflow<u64, u64> = Workflow::named("tell");
@@ -45,14 +44,6 @@ async fn tell(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
     taken(third?);
     taken(fourth?);
     Ok(first)
-}
-
-/// Makes durable what is queued, every few milliseconds.
-async fn committer(host: Arc<dyn Host>, journal: Arc<MemoryJournal>) {
-    loop {
-        host.sleep_until(host.now() + Duration::from_millis(3)).await;
-        journal.commit();
-    }
 }
 
 /// How many publishes the histories in a journal say to have been made.
@@ -106,6 +97,21 @@ async fn end_all(runtime: &Runtime) {
     }
 }
 
+/// One life of `steps` steps that ends with a crash. Whether it had nothing left to do.
+fn live(
+    sim: &SimHost,
+    builder: RuntimeBuilder,
+    acknowledged: &Arc<Mutex<BTreeSet<u64>>>,
+    steps: u64,
+) -> bool {
+    let acknowledged = Arc::clone(acknowledged);
+    cut_off(sim, steps, async move {
+        let runtime = builder.start().await.unwrap();
+        publish_all(&runtime, &acknowledged).await;
+        end_all(&runtime).await;
+    })
+}
+
 /// One life of `steps` steps that ends with a crash, and another one that ends well. True if the first one had nothing left
 /// to do.
 fn play(seed: u64, steps: u64) -> bool {
@@ -115,31 +121,11 @@ fn play(seed: u64, steps: u64) -> bool {
         coded(builder.journal(Arc::clone(journal) as Arc<dyn Journal>))
     };
     let first = Arc::new(MemoryJournal::held(JournalConfig::default()).unwrap());
-    let (sim, is_done) = (SimHost::new(SimConfig::seeded(seed)), Arc::new(Mutex::new(false)));
+    let sim = SimHost::new(SimConfig::seeded(seed));
     let host = sim.host();
     let commits = host.spawn("committer", Box::pin(committer(sim.host(), Arc::clone(&first))));
-    let (builder, acks, done) = (
-        open(&sim, &first),
-        Arc::clone(&acknowledged),
-        Arc::clone(&is_done),
-    );
-    let script = host.spawn(
-        "script",
-        Box::pin(async move {
-            let runtime = builder.start().await.unwrap();
-            publish_all(&runtime, &acks).await;
-            end_all(&runtime).await;
-            *done.lock().unwrap() = true;
-            std::future::pending::<()>().await;
-        }),
-    );
-    let mut left = steps;
-    let _stop = sim.run_until(|| {
-        left = left.saturating_sub(1);
-        left == 0 || *is_done.lock().unwrap()
-    });
-    sim.crash();
-    drop((commits, script));
+    let is_done = live(&sim, open(&sim, &first), &acknowledged, steps);
+    drop(commits);
     let found = Arc::new(first.reopened());
     let last = |journal: &MemoryJournal| {
         journal
@@ -173,7 +159,7 @@ fn play(seed: u64, steps: u64) -> bool {
     sim.block_on(script).unwrap();
     sim.crash();
     drop(commits);
-    *is_done.lock().unwrap()
+    is_done
 }
 
 /// The values in a journal that came from outside.
@@ -230,25 +216,8 @@ fn play_in_file(seed: u64, steps: u64) -> bool {
         let builder = Runtime::open(store.path()).host(sim.host());
         coded(builder)
     };
-    let (sim, is_done) = (SimHost::new(SimConfig::seeded(seed)), Arc::new(Mutex::new(false)));
-    let (builder, acks, done) = (open(&sim), Arc::clone(&acknowledged), Arc::clone(&is_done));
-    let script = sim.host().spawn(
-        "script",
-        Box::pin(async move {
-            let runtime = builder.start().await.unwrap();
-            publish_all(&runtime, &acks).await;
-            end_all(&runtime).await;
-            *done.lock().unwrap() = true;
-            std::future::pending::<()>().await;
-        }),
-    );
-    let mut left = steps;
-    let _stop = sim.run_until(|| {
-        left = left.saturating_sub(1);
-        left == 0 || *is_done.lock().unwrap()
-    });
-    sim.crash();
-    drop(script);
+    let sim = SimHost::new(SimConfig::seeded(seed));
+    let is_done = live(&sim, open(&sim), &acknowledged, steps);
     let sim = SimHost::new(SimConfig::seeded(seed + 1));
     let script = async {
         let runtime = open(&sim).start().await.unwrap();
@@ -270,7 +239,7 @@ fn play_in_file(seed: u64, steps: u64) -> bool {
         runtime.shutdown().await.unwrap();
     };
     sim.block_on(script).unwrap();
-    *is_done.lock().unwrap()
+    is_done
 }
 
 #[test]

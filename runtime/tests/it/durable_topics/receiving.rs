@@ -1,7 +1,6 @@
 //! Runs that wait for records of durable topics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -13,7 +12,7 @@ use millrun::{ResultError, RunError, Runtime, RuntimeBuilder, Workflow, Workflow
 use millrun_testkit::{SimConfig, SimHost};
 
 use super::{NUMBERS, memory};
-use crate::support::{Store, described};
+use crate::support::{Store, cut_off, described};
 
 /// Takes as many records with the key that its instance's id is, one behind the other.
 const TAKE: Workflow<(String, usize), Vec<u64>> = Workflow::named("take");
@@ -345,25 +344,12 @@ fn play(seed: u64, steps: u64) -> bool {
             );
         }
     }
-    let (sim, is_done) = (
-        SimHost::new(SimConfig::seeded(seed)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let (builder, done) = (open(&sim), Arc::clone(&is_done));
-    let script = async move {
+    let sim = SimHost::new(SimConfig::seeded(seed));
+    let builder = open(&sim);
+    let is_done = cut_off(&sim, steps, async move {
         let runtime = builder.start().await.unwrap();
         all(&runtime).await;
-        done.store(true, Ordering::Relaxed);
-        std::future::pending::<()>().await;
-    };
-    let script = sim.host().spawn("script", Box::pin(script));
-    let mut left = steps;
-    let _stop = sim.run_until(|| {
-        left = left.saturating_sub(1);
-        left == 0 || is_done.load(Ordering::Relaxed)
     });
-    sim.crash();
-    drop(script);
     let sim = SimHost::new(SimConfig::seeded(seed + 1));
     let again = async {
         let runtime = open(&sim).start().await.unwrap();
@@ -371,7 +357,7 @@ fn play(seed: u64, steps: u64) -> bool {
         runtime.shutdown().await.unwrap();
     };
     sim.block_on(again).unwrap();
-    is_done.load(Ordering::Relaxed)
+    is_done
 }
 
 #[test]

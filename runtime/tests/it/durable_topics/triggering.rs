@@ -12,7 +12,7 @@ use millrun::{
 use millrun_testkit::{SimConfig, SimHost};
 
 use super::{NUMBERS, take};
-use crate::support::Store;
+use crate::support::{Store, cut_off};
 
 const UNDELIVERED: DurableTopic<UndeliveredRecord> = Topic::named("undelivered").durable();
 const ITEM: Signal<u64> = Signal::named("item");
@@ -100,17 +100,7 @@ fn play(seed: u64, steps: u64) -> bool {
     for life in 0..2 {
         let sim = SimHost::new(SimConfig::seeded(seed + life));
         let builder = described(Runtime::open(store.path()).host(sim.host()));
-        let task = sim.host().spawn(
-            "script",
-            Box::pin(script(sim.host(), builder, Arc::clone(&is_done))),
-        );
-        let mut left = steps;
-        let _stop = sim.run_until(|| {
-            left = left.saturating_sub(1);
-            left == 0 || is_done.load(Ordering::Relaxed)
-        });
-        sim.crash();
-        drop(task);
+        cut_off(&sim, steps, script(sim.host(), builder, Arc::clone(&is_done)));
     }
     let was_cut_off = !is_done.load(Ordering::Relaxed);
     let sim = SimHost::new(SimConfig::seeded(seed + 2));

@@ -14,18 +14,10 @@ use millrun_testkit::{SimConfig, SimHost};
 use super::acts::watch;
 use super::{GO, PASS_ON, PUT, PUT_LATER, PUTS, SUM, TILL, WATCH, till};
 use crate::durable_topics::take_all;
-use crate::support::Store;
+use crate::support::{Store, committer, cut_off};
 
 /// The answers that were given, by request.
 type Acknowledged = Arc<Mutex<BTreeMap<String, u64>>>;
-
-/// Makes durable what is queued, every few milliseconds.
-async fn committer(host: Arc<dyn Host>, journal: Arc<MemoryJournal>) {
-    loop {
-        host.sleep_until(host.now() + Duration::from_millis(3)).await;
-        journal.commit();
-    }
-}
 
 fn coded(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder
@@ -83,26 +75,12 @@ async fn check_whole(runtime: &Runtime, host: &Arc<dyn Host>) {
 
 /// One life of `steps` steps that ends with a crash. Whether it had nothing left to do.
 fn live(sim: &SimHost, builder: RuntimeBuilder, acknowledged: &Acknowledged, steps: u64) -> bool {
-    let (acks, is_done, host) = (Arc::clone(acknowledged), Arc::new(Mutex::new(false)), sim.host());
-    let done = Arc::clone(&is_done);
-    let script = sim.host().spawn(
-        "script",
-        Box::pin(async move {
-            let runtime = builder.start().await.unwrap();
-            command_all(&runtime, &acks).await;
-            check_whole(&runtime, &host).await;
-            *done.lock().unwrap() = true;
-            std::future::pending::<()>().await;
-        }),
-    );
-    let mut left = steps;
-    let _stop = sim.run_until(|| {
-        left = left.saturating_sub(1);
-        left == 0 || *is_done.lock().unwrap()
-    });
-    sim.crash();
-    drop(script);
-    *is_done.lock().unwrap()
+    let (acknowledged, host) = (Arc::clone(acknowledged), sim.host());
+    cut_off(sim, steps, async move {
+        let runtime = builder.start().await.unwrap();
+        command_all(&runtime, &acknowledged).await;
+        check_whole(&runtime, &host).await;
+    })
 }
 
 fn play(seed: u64, steps: u64) -> bool {

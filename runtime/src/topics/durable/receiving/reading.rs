@@ -1,4 +1,4 @@
-//! Pages of a topic, for those who look for what runs wait for.
+//! Pages of a topic, for the tasks that look for what runs wait for.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

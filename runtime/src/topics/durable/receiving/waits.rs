@@ -68,6 +68,12 @@ struct WaitingState {
     has_pass: bool,
 }
 
+impl WaitingState {
+    fn indexes(&mut self) -> [&mut WaitIndex; 3] {
+        [&mut self.listed, &mut self.late, &mut self.passing]
+    }
+}
+
 impl fmt::Debug for WaitsOfTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitsOfTopic")
@@ -109,13 +115,7 @@ impl RecordWaits {
         if let Some(known) = known {
             let key = KeyHash::of(scheduled.key.as_deref());
             let mut state = known.lock();
-            let WaitingState {
-                listed,
-                late,
-                passing,
-                ..
-            } = &mut *state;
-            for index in [listed, late, passing] {
+            for index in state.indexes() {
                 index.remove(key, run, scheduled.operation);
             }
         }
@@ -125,13 +125,7 @@ impl RecordWaits {
     pub(crate) fn lose(&self, lost: &PartitionSet) {
         for known in self.topics().values() {
             let mut state = known.lock();
-            let WaitingState {
-                listed,
-                late,
-                passing,
-                ..
-            } = &mut *state;
-            for index in [listed, late, passing] {
+            for index in state.indexes() {
                 index.lose(lost);
             }
         }
