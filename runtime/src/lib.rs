@@ -150,6 +150,10 @@ pub mod operating {
     pub use crate::looking::entities::EntitiesPage;
     pub use crate::looking::find::{RunCursor, RunCursorError, RunSearch, RunStatus, RunSummary, RunsPage};
     pub use crate::looking::parts::{KillError, PartChange, PartEvent, PartStatus};
+    pub use crate::looking::trace::{
+        TraceBounds, TraceCursor, TraceCursorError, TraceDirection, TraceError, TraceLink, TraceNode,
+        TraceOf, TraceOutcome, TracePage, TraceRelation, TraceWalk, WalkedNode,
+    };
     pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use crate::opening::recovery::StartupReport;
     pub use crate::ownership::partitions::Partitions;

@@ -219,6 +219,10 @@ fn started(started: &Started) -> Fields {
         ("input", (&started.input).into()),
         ("parent", started.parent().map(|parent| parent.run).into()),
         ("cause", started.cause().into()),
+        (
+            "triggered_by",
+            origin.and_then(|origin| origin.triggered_by.as_deref()).into(),
+        ),
         ("trace", started.trace().copied().into()),
         ("continued", origin.and_then(|origin| origin.continued).into()),
         ("began_as", started.began_as().as_ref().into()),

@@ -452,6 +452,11 @@ fn a_record_with_a_remembered_id_is_appended_once<S: Subject>(subject: &S) {
         };
         assert_eq!(enqueue(subject, &journal, &batch).topic_appends, expected);
         journal = subject.reopen(journal, JournalConfig::default());
+        // A journal that does not tell has none.
+        for (id, at) in [(1, Some(one)), (2, Some(two)), (1 << 100, Some(three)), (3, None)] {
+            let told = topics(&journal).appended_with(author.topic, id);
+            assert!(told.is_none() || told == at, "{id}: {told:?}");
+        }
     }
     let page = topics(&journal)
         .read(author.topic, Sequence::ZERO, 1_000)

@@ -170,6 +170,10 @@ impl TopicStreams for MemoryJournal {
         self.readable()?.topics.page(topic, after, bytes_max)
     }
 
+    fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
+        self.lock().topics.table.appended_with(topic, id)
+    }
+
     fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError> {
         let state = self.readable()?;
         let head = state

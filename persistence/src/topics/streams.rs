@@ -76,6 +76,12 @@ pub trait TopicStreams: Send + Sync {
     /// # Errors
     /// As [`read`](Self::read).
     fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError>;
+
+    /// The durable record of this topic that was appended with this id, as far as the journal remembers ids
+    /// ([`topic_ids_len_max`](crate::JournalConfig::topic_ids_len_max)). A journal that does not tell has none.
+    fn appended_with(&self, _topic: TopicNumber, _id: u128) -> Option<Sequence> {
+        None
+    }
 }
 
 /// What a journal has of a topic, at some moment.

@@ -251,6 +251,13 @@ impl TopicTable {
         })
     }
 
+    /// The durable record that was appended with this id, as far as ids are remembered.
+    pub(crate) fn appended_with(&self, number: TopicNumber, id: u128) -> Option<Sequence> {
+        let head = self.head(number)?;
+        let sequence = self.ids.sequence(number, id)?;
+        (sequence <= head.durable).then(|| Sequence::new(sequence))
+    }
+
     /// Takes the records of a batch of which these turns were refused, as far as their partitions are owned under their epochs;
     /// says what became of each.
     pub(crate) fn append(

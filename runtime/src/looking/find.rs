@@ -75,6 +75,18 @@ impl RunSearch {
         Self { workflow, ..self }
     }
 
+    /// Only live runs.
+    pub(crate) fn live(self) -> Self {
+        RunStatus::LIVE.into_iter().fold(self, Self::status)
+    }
+
+    /// Only runs that have ended.
+    pub(crate) fn finished(self) -> Self {
+        let statuses = RunStatus::ALL.into_iter();
+        let finished = statuses.filter(|status| !RunStatus::LIVE.contains(status));
+        finished.fold(self, Self::status)
+    }
+
     /// Only runs of this status, and of those statuses for which this was called before.
     #[must_use]
     pub fn status(mut self, status: RunStatus) -> Self {
@@ -259,6 +271,25 @@ enum Place {
     Live(RunId),
     /// Behind this one among the finished runs, or before all of them.
     Finished(Option<RunId>),
+}
+
+impl RunCursor {
+    /// Behind this run, which a search has found.
+    pub(crate) fn behind(found: &RunSummary) -> Self {
+        Self(match found.ended_at {
+            Some(_) => Place::Finished(Some(found.run)),
+            None => Place::Live(found.run),
+        })
+    }
+
+    /// Before all finished runs.
+    pub(crate) fn before_finished() -> Self {
+        Self(Place::Finished(None))
+    }
+
+    pub(crate) fn is_among_live(&self) -> bool {
+        matches!(self.0, Place::Live(_))
+    }
 }
 
 impl fmt::Display for RunCursor {

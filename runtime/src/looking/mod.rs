@@ -12,4 +12,5 @@ pub(crate) mod entities;
 pub(crate) mod find;
 pub(crate) mod pages;
 pub(crate) mod parts;
+pub(crate) mod trace;
 pub(crate) mod why;

@@ -234,9 +234,11 @@ pub(crate) struct StartRequest {
 }
 
 /// What a start stems from, as far as its caller says.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Provenance {
     pub(crate) cause: Option<Cause>,
+    /// The trigger on a durable topic and the record, if it is one.
+    pub(crate) triggered_by: Option<Box<str>>,
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -245,6 +247,9 @@ impl Provenance {
     pub(crate) fn said_of(self, mut started: Started) -> Started {
         if let Some(cause) = self.cause {
             started = started.caused_by(cause);
+        }
+        if let Some(trigger) = self.triggered_by {
+            started = started.triggered_by(trigger);
         }
         match self.trace {
             Some(trace) => started.traced(trace),

@@ -10,6 +10,7 @@ use super::finding::{FoundFinished, ListedFinished};
 use super::lanes::Lanes;
 use crate::looking::find::RunSearch;
 use crate::looking::pages::HistoryPage;
+use crate::looking::trace::TraceBeginning;
 use crate::mail::{
     AskFinished, Load, OnDisk, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused,
 };
@@ -54,6 +55,8 @@ pub(super) enum ReadRequest {
         usize,
         oneshot::Sender<Result<HistoryPage, RunError>>,
     ),
+    /// How a run began and ended.
+    TraceBeginning(RunId, oneshot::Sender<Result<Box<TraceBeginning>, RunError>>),
     /// The spans of a run that has ended, within these bounds, made of at most this number of its events.
     Spans(
         Box<(RunId, SpanBounds, usize)>,
@@ -219,6 +222,11 @@ impl ReaderDoor {
             .await
     }
 
+    /// Asks how a run began and ended; as [`describe`](Self::describe).
+    pub(crate) async fn trace_beginning(&self, run: RunId) -> Option<Result<Box<TraceBeginning>, RunError>> {
+        self.view(|reply| ReadRequest::TraceBeginning(run, reply)).await
+    }
+
     /// Asks for the spans of a run that has ended, which are `None` if it is not traced; as
     /// [`describe`](Self::describe).
     pub(crate) async fn spans(
@@ -298,6 +306,16 @@ impl ReaderDoor {
         time: Timestamp,
     ) -> Option<Result<Sequence, ReadError>> {
         self.ask(|reply| ReadRequest::TopicAtTime(topic, time, reply))
+            .await
+    }
+
+    /// The same for observers.
+    pub(crate) async fn view_topic_at_time(
+        &self,
+        topic: TopicNumber,
+        time: Timestamp,
+    ) -> Option<Result<Sequence, ReadError>> {
+        self.view(|reply| ReadRequest::TopicAtTime(topic, time, reply))
             .await
     }
 

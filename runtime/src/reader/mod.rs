@@ -2,6 +2,7 @@
 //! what callers ask about finished runs. Several [lanes] read at a time; one more, the viewer, is for observers,
 //! so that neither a page of a history nor a list keeps a run from being woken.
 
+mod beginnings;
 pub(crate) mod door;
 pub(crate) mod finding;
 mod lanes;
@@ -496,6 +497,7 @@ impl Reader {
             ReadRequest::History(run, after, len_max, reply) => {
                 drop(reply.send(self.page(run, after, len_max)));
             }
+            ReadRequest::TraceBeginning(run, reply) => drop(reply.send(self.trace_beginning(run))),
             ReadRequest::Spans(wanted, reply) => {
                 let (run, bounds, events_len_max) = *wanted;
                 drop(reply.send(self.spans(run, bounds, events_len_max)));

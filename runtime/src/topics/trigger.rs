@@ -126,6 +126,9 @@ pub(super) fn with_provenance<H>(mut start: Start<'_, H>, stems: Provenance) -> 
     if let Some(cause) = stems.cause {
         start = start.caused_by(cause);
     }
+    if let Some(trigger) = stems.triggered_by {
+        start = start.triggered_by(trigger);
+    }
     match stems.trace {
         Some(trace) => start.traced(trace),
         None => start,
@@ -454,6 +457,7 @@ async fn work<T, V, F, D>(
                     value: Given(Some(value)),
                     stems: Provenance {
                         cause: lent.run_cause(),
+                        triggered_by: None,
                         trace: lent.trace(),
                     },
                 }),
@@ -497,7 +501,15 @@ where
     };
     loop {
         // The value's own code, which clones or encodes it, may panic.
-        let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone(), asked.stems).await };
+        let delivery = async {
+            deliver(
+                runtime.clone(),
+                id.to_string(),
+                value.clone(),
+                asked.stems.clone(),
+            )
+            .await
+        };
         let answer = AssertUnwindSafe(delivery).catch_unwind().await;
         match answer.unwrap_or_else(|panic| Handling::Refused(panic_message(panic))) {
             Handling::Done => {

@@ -72,6 +72,7 @@ mod traces;
 mod trimming;
 mod unrecordable;
 mod upkeep;
+mod walks;
 mod why;
 mod workflows;
 mod world;

@@ -185,6 +185,10 @@ impl TopicStreams for Tapped {
         self.inner_topics().store_number()
     }
 
+    fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
+        self.inner_topics().appended_with(topic, id)
+    }
+
     fn summary(&self, topic: TopicNumber) -> Option<TopicSummary> {
         self.inner_topics().summary(topic)
     }

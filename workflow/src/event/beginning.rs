@@ -50,6 +50,13 @@ impl Started {
         self
     }
 
+    /// As it is, with the trigger and the record that had it started.
+    #[must_use]
+    pub fn triggered_by(mut self, trigger: impl Into<Box<str>>) -> Self {
+        self.origin.get_or_insert_default().triggered_by = Some(trigger.into());
+        self
+    }
+
     /// The place in a distributed trace of what had the run started, if that said one.
     #[must_use]
     #[inline]
@@ -120,6 +127,10 @@ pub struct Origin {
     /// The run, and the operation of it, that had the instance started, if it is no child. A run that
     /// continues another has that one's. Runs begun by earlier releases do not say.
     pub cause: Option<Cause>,
+    /// The trigger and the record of a durable topic that had the run started: the name of the trigger, `/`, and the
+    /// token of the record. A run that continues another does not have that one's. Runs begun by earlier releases do
+    /// not say, nor does one that begins with a signal, whose [request](Self::signal_requests) says the same.
+    pub triggered_by: Option<Box<str>>,
     /// The place in a distributed trace of what had it started: the span there is that of the caller, of the call if it
     /// is a child, and the run's own if its trace begins with it. A run that continues another has that one's. Runs
     /// begun by earlier releases do not say.

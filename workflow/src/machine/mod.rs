@@ -401,6 +401,7 @@ impl Instance {
                 parent: former.parent(),
                 continued: Some(self.run),
                 cause: former.origin.as_ref().and_then(|origin| origin.cause),
+                triggered_by: None,
                 trace: former.trace().copied(),
                 began_as: (began_as != workflow).then(|| began_as.clone()),
                 signals,

@@ -62,6 +62,10 @@ impl TopicStreams for RedbJournal {
         page(&store.moment()?, topic, (after, last), bytes_max)
     }
 
+    fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
+        self.shared.lock().topics.table.appended_with(topic, id)
+    }
+
     fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError> {
         let store = self.reader()?;
         let (first, durable, unwritten) = {

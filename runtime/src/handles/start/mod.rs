@@ -189,6 +189,14 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
+    /// Says which trigger and record have this started: the run keeps it in its history.
+    pub(crate) fn triggered_by(mut self, trigger: Box<str>) -> Self {
+        if let Ok(asked) = &mut self.asked {
+            asked.provenance.get_or_insert_default().triggered_by = Some(trigger);
+        }
+        self
+    }
+
     /// Says from which place in a distributed trace this start is asked for: that of the caller's own span, or the
     /// `traceparent` header of the request that it serves. A run that begins keeps it in its first event, hands it on to
     /// its [activities](crate::ActivityContext::trace), its children and what it publishes, and has spans under it if it

@@ -197,6 +197,7 @@ impl Shard {
             content_type: None,
             cause: Some(cause),
             trace: record.trace.map(|trace| trace.at_operation(cause)),
+            record: None,
         };
         let payload = &record.scheduled.value;
         let (bytes, bytes_max) = (

@@ -38,7 +38,7 @@ pub struct DurableTopicTimes {
 
 impl Inner {
     /// The first record behind this one; `None` if there is none.
-    pub(super) async fn record_behind(
+    pub(crate) async fn record_behind(
         &self,
         topic: TopicNumber,
         after: Sequence,

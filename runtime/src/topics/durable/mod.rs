@@ -18,6 +18,7 @@ pub(crate) mod publish;
 pub(crate) mod reader;
 pub(crate) mod receiving;
 pub(crate) mod record;
+pub(crate) mod standing;
 pub(crate) mod stored;
 pub(crate) mod subscription;
 pub(crate) mod token;

@@ -128,6 +128,7 @@ impl<'a> PublishRecord<'a> {
                 content_type: None,
                 cause: None,
                 trace: None,
+                record: None,
             },
             id: None,
         }

@@ -171,13 +171,13 @@ impl<T> fmt::Debug for TopicReader<T> {
 
 impl Inner {
     /// The topics of the journal. One that has declared a topic has them.
-    pub(super) fn streams(&self) -> &dyn TopicStreams {
+    pub(crate) fn streams(&self) -> &dyn TopicStreams {
         let streams = self.shared.journal.topics();
         streams.expect("the journal has declared the topic")
     }
 
     /// Why a read fails: because the runtime stops, or for a reason of its own.
-    pub(super) fn unless_stopped(&self, error: ReadError) -> Result<ReadError, StopCause> {
+    pub(crate) fn unless_stopped(&self, error: ReadError) -> Result<ReadError, StopCause> {
         match self.settled_cause() {
             Some(cause) => Err(cause),
             None if self.stop.is_closing() => Err(StopCause::Shutdown),
@@ -186,7 +186,7 @@ impl Inner {
     }
 
     /// Waits for the answer of a lane, unless the runtime stops.
-    pub(super) async fn lane_answer<A>(
+    pub(crate) async fn lane_answer<A>(
         &self,
         answer: impl Future<Output = Option<Result<A, ReadError>>>,
     ) -> Result<Result<A, ReadError>, StopCause> {

@@ -57,6 +57,13 @@ impl<T> DurableRecord<T> {
         self.header.trace.as_ref()
     }
 
+    /// The record that it stems from: of one in a topic for [undelivered](super::subscription::UndeliveredRecord) records, the
+    /// one that is buried; of one that was sent back from there, the one that it repeats. Earlier releases did not say it.
+    #[must_use]
+    pub fn stems_from(&self) -> Option<RecordToken> {
+        self.header.record
+    }
+
     /// What it carries.
     #[must_use]
     pub fn payload(&self) -> &T {

@@ -1,15 +1,18 @@
 //! The bytes of a record of a durable topic: what its publisher says beside the payload, and the payload.
 //!
 //! ```text
-//!   version │ which │ key │ correlation │ content type │ cause       │ trace           │ payload
-//!   1       │ bits  │ u16 + text, each               │ run 16, op 4 │ 16 + 8 + flags 1 │ the rest
+//!   version │ which │ key │ correlation │ content type │ cause        │ trace            │ record       │ payload
+//!   1       │ bits  │ u16 + text, each               │ run 16, op 4 │ 16 + 8 + flags 1 │ 8 + 4 + 8    │ the rest
 //! ```
 //!
 //! Numbers are little-endian. Of the parts between `which` and the payload only those are there whose bit is set. Any bytes
 //! come to a record or an error.
 
 use bytes::Bytes;
-use millrun_core::{Cause, RunId, SpanId, TraceContext, TraceId};
+use millrun_core::{Cause, RunId, Sequence, SpanId, TraceContext, TraceId};
+use millrun_persistence::TopicNumber;
+
+use super::token::RecordToken;
 
 const VERSION: u8 = 1;
 
@@ -17,14 +20,18 @@ const VERSION: u8 = 1;
 pub const RECORD_TEXT_BYTES_MAX: usize = 1_024;
 
 /// The most bytes before the payload.
-pub(crate) const HEADER_BYTES_MAX: usize = 2 + 3 * (2 + RECORD_TEXT_BYTES_MAX) + 20 + 25;
+pub(crate) const HEADER_BYTES_MAX: usize = 2 + 3 * (2 + RECORD_TEXT_BYTES_MAX) + 20 + 25 + RECORD_BYTES;
+
+/// Store, topic and sequence of a record.
+const RECORD_BYTES: usize = 8 + 4 + 8;
 
 const KEY: u8 = 1;
 const CORRELATION: u8 = 1 << 1;
 const CONTENT_TYPE: u8 = 1 << 2;
 const CAUSE: u8 = 1 << 3;
 const TRACE: u8 = 1 << 4;
-const KNOWN: u8 = KEY | CORRELATION | CONTENT_TYPE | CAUSE | TRACE;
+const RECORD: u8 = 1 << 5;
+const KNOWN: u8 = KEY | CORRELATION | CONTENT_TYPE | CAUSE | TRACE | RECORD;
 
 /// What is said of a record beside its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +41,8 @@ pub(crate) struct StoredHeader<S = Box<str>> {
     pub(crate) content_type: Option<S>,
     pub(crate) cause: Option<Cause>,
     pub(crate) trace: Option<TraceContext>,
+    /// The record that it stems from: one that is buried here, or sent back.
+    pub(crate) record: Option<RecordToken>,
 }
 
 /// Why bytes are no record of a durable topic.
@@ -74,6 +83,7 @@ impl<S: AsRef<str>> StoredHeader<S> {
         }
         which |= if self.cause.is_some() { CAUSE } else { 0 };
         which |= if self.trace.is_some() { TRACE } else { 0 };
+        which |= if self.record.is_some() { RECORD } else { 0 };
         bytes.extend([VERSION, which]);
         for text in texts.into_iter().flatten() {
             let text = text.as_ref().as_bytes();
@@ -89,6 +99,11 @@ impl<S: AsRef<str>> StoredHeader<S> {
             bytes.extend(trace.trace_id().bits().to_le_bytes());
             bytes.extend(trace.span_id().bits().to_le_bytes());
             bytes.push(trace.flags());
+        }
+        if let Some(record) = self.record {
+            bytes.extend(record.store().to_le_bytes());
+            bytes.extend(record.topic().get().to_le_bytes());
+            bytes.extend(record.sequence().get().to_le_bytes());
         }
         bytes
     }
@@ -121,6 +136,7 @@ impl StoredHeader {
         let (key, correlation, content_type) = (text(KEY)?, text(CORRELATION)?, text(CONTENT_TYPE)?);
         let cause = has(CAUSE).then(|| left.cause()).transpose()?;
         let trace = has(TRACE).then(|| left.trace()).transpose()?;
+        let record = has(RECORD).then(|| left.record()).transpose()?;
         let payload = body.slice(body.len() - left.0.len()..);
         let header = Self {
             key,
@@ -128,6 +144,7 @@ impl StoredHeader {
             content_type,
             cause,
             trace,
+            record,
         };
         Ok((header, payload))
     }
@@ -158,6 +175,13 @@ impl UnreadHeader<'_> {
         let run = RunId::from_bits(u128::from_le_bytes(self.array()?)).ok_or(StoredRecordError::Cause)?;
         let operation = u32::from_le_bytes(self.array()?);
         Ok(Cause { run, operation })
+    }
+
+    fn record(&mut self) -> Result<RecordToken, StoredRecordError> {
+        let store = u64::from_le_bytes(self.array()?);
+        let topic = TopicNumber::new(u32::from_le_bytes(self.array()?));
+        let sequence = Sequence::new(u64::from_le_bytes(self.array()?));
+        Ok(RecordToken::new(store, topic, sequence))
     }
 
     fn trace(&mut self) -> Result<TraceContext, StoredRecordError> {
@@ -198,13 +222,25 @@ mod tests {
 
     fn header() -> impl Strategy<Value = StoredHeader> {
         let trace = cause().prop_map(|cause| TraceContext::beginning_with(cause.run).at_operation(cause));
-        (text(), text(), text(), option::of(cause()), option::of(trace)).prop_map(
-            |(key, correlation, content_type, cause, trace)| StoredHeader {
+        let record = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(store, topic, sequence)| {
+            RecordToken::new(store, TopicNumber::new(topic), Sequence::new(sequence))
+        });
+        let parts = (
+            text(),
+            text(),
+            text(),
+            option::of(cause()),
+            option::of(trace),
+            option::of(record),
+        );
+        parts.prop_map(
+            |(key, correlation, content_type, cause, trace, record)| StoredHeader {
                 key,
                 correlation,
                 content_type,
                 cause,
                 trace,
+                record,
             },
         )
     }
@@ -252,7 +288,8 @@ mod tests {
             (&[][..], StoredRecordError::Empty),
             (&[2, 0], StoredRecordError::Version(2)),
             (&[1], StoredRecordError::Short),
-            (&[1, 0b1110_0000], StoredRecordError::Unknown(0b1110_0000)),
+            (&[1, 0b1110_0000], StoredRecordError::Unknown(0b1100_0000)),
+            (&[1, RECORD, 1, 2], StoredRecordError::Short),
             (&[1, KEY, 3, 0, b'a'], StoredRecordError::Short),
             (&[1, KEY, 1, 0, 0xff], StoredRecordError::Text),
             (

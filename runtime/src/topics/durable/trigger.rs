@@ -172,8 +172,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
     {
         self.open(make, move |runtime, asked: Triggered<I>| {
             Box::pin(async move {
+                let request = asked.request();
                 let start = runtime.start(workflow, &asked.id, asked.value);
-                match with_provenance(start, asked.stems).await {
+                let start = with_provenance(start, asked.stems).triggered_by(request.into());
+                match start.await {
                     Ok(_) => TriggerOutcome::Done,
                     Err(error) => TriggerOutcome::of_start(&runtime, error),
                 }

@@ -289,6 +289,7 @@ where
 {
     let stems = Provenance {
         cause: record.run_cause(),
+        triggered_by: None,
         trace: record.trace().copied(),
     };
     let asked = catch_unwind(AssertUnwindSafe(|| {

@@ -28,6 +28,8 @@ pub(super) struct OriginWire<'a> {
     began_as: Option<Cow<'a, str>>,
     #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
     cause: Option<CauseWire>,
+    #[serde(rename = "g", borrow, default, skip_serializing_if = "Option::is_none")]
+    triggered_by: Option<Cow<'a, str>>,
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     trace: Option<TraceWire>,
     #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
@@ -147,6 +149,7 @@ impl<'a> OriginWire<'a> {
             }),
             continued: origin.continued.map(RunId::bits),
             cause: origin.cause.map(CauseWire::of),
+            triggered_by: origin.triggered_by.as_deref().map(Cow::Borrowed),
             trace: origin.trace.as_ref().map(TraceWire::of),
             began_as: origin.began_as.as_deref().map(Cow::Borrowed),
             signals: signals
@@ -179,6 +182,7 @@ impl<'a> OriginWire<'a> {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
             cause: self.cause.map(CauseWire::into_event).transpose()?,
+            triggered_by: self.triggered_by.map(|trigger| trigger.into()),
             trace: self.trace.map(TraceWire::into_event).transpose()?,
             began_as: self.began_as.map(|name| Cow::Owned(name.into_owned())),
             signals: signals

@@ -130,6 +130,7 @@ fn samples() -> Vec<Event> {
                 parent: None,
                 continued: Some(run),
                 cause: None,
+                triggered_by: Some("billing/7".into()),
                 trace: None,
                 began_as: None,
                 signals: signals.clone(),

@@ -139,6 +139,12 @@ impl RecordsInHand {
         self.in_hand.values().filter(is_leased).count()
     }
 
+    /// Whether this record is given to a consumer.
+    pub(crate) fn is_leased(&self, sequence: u64) -> bool {
+        let state = self.in_hand.get(&sequence).map(|in_hand| in_hand.state);
+        matches!(state, Some(InHandState::Leased { .. }))
+    }
+
     /// The first record that is not acknowledged and in hand, with the time at which it was appended.
     pub(crate) fn oldest(&self) -> Option<(u64, Timestamp)> {
         let (sequence, in_hand) = self.in_hand.first_key_value()?;

@@ -19,6 +19,7 @@ mod delivery;
 mod keeper;
 mod open;
 mod shared;
+mod standing;
 mod stored;
 mod summary;
 mod undelivered;
@@ -28,10 +29,12 @@ pub use delivery::{AckSaved, LeaseLost, RecordDelivery};
 pub use open::{SubscribeRecords, SubscriptionOpenError};
 pub(crate) use shared::OpenSubscriptions;
 pub use shared::SubscriptionLost;
+pub(crate) use standing::record_standing;
 pub use summary::{DurableSubscriptionSummary, SubscriptionStatus};
 pub use undelivered::{SendBackError, UndeliveredRecord};
+pub(crate) use undelivered::{burial_id, sent_back_id};
 
 /// How the names of the topics begin in which the subscriptions of a topic are kept; the name of the subscription follows.
-fn kept_before(topic: &str) -> String {
+pub(crate) fn kept_before(topic: &str) -> String {
     format!("millrun.subscription {topic}/")
 }

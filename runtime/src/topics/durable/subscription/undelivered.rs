@@ -69,7 +69,7 @@ impl DurableTopicHandle<UndeliveredRecord> {
         let topic = declared.ok_or_else(|| SendBackError::NotDeclared {
             topic: record.topic.clone(),
         })?;
-        let id = format!("sent back {}/{}", record.subscription, record.token);
+        let id = sent_back_id(&record.subscription, record.token);
         let key = record.key.as_deref();
         let header = StoredHeader {
             key,
@@ -77,6 +77,7 @@ impl DurableTopicHandle<UndeliveredRecord> {
             content_type: record.content_type.as_deref(),
             cause: None,
             trace: None,
+            record: Some(record.token),
         };
         let appended = RecordToAppend {
             topic: topic.number,
@@ -92,6 +93,16 @@ impl DurableTopicHandle<UndeliveredRecord> {
     }
 }
 
+/// Under which id a record is published again that a subscription had given up.
+pub(crate) fn sent_back_id(subscription: &str, token: RecordToken) -> String {
+    format!("sent back {subscription}/{token}")
+}
+
+/// Under which id a record that a subscription gives up goes to the topic for those.
+pub(crate) fn burial_id(subscription: &str, token: RecordToken) -> String {
+    format!("undelivered {subscription}/{token}")
+}
+
 /// Buries the next record that is to be, in the topic for those. Whether there was one.
 pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, SubscriptionLost> {
     let Some(topic) = shared.undelivered else {
@@ -104,7 +115,7 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         };
         let token = RecordToken::new(shared.topic.store, shared.topic.number, record.sequence);
         // Of a record that cannot be read at all, all bytes are the payload.
-        let (header, payload) = StoredHeader::decode(&record.body)
+        let (mut header, payload) = StoredHeader::decode(&record.body)
             .unwrap_or_else(|_| (StoredHeader::default(), record.body.clone()));
         let undelivered = UndeliveredRecord {
             topic: shared.topic_name.to_owned(),
@@ -120,7 +131,8 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         let payload = Payload::encode(&undelivered).map_err(|error| SubscriptionLost::Refused {
             problem: error.to_string(),
         })?;
-        let id = format!("undelivered {}/{token}", shared.name);
+        header.record = Some(token);
+        let id = burial_id(&shared.name, token);
         RecordToAppend {
             topic: topic.number,
             // Where the subscription is kept: who has it can bury.

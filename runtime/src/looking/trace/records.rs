@@ -1,0 +1,239 @@
+//! The page of a record: what it stems from, the subscriptions of its topic, and the runs that have it in their histories.
+
+use millrun_core::{Cause, RunId, Sequence};
+use millrun_persistence::{TimeRange, TopicRecord};
+
+use super::bounds::TraceBounds;
+use super::cursor::{CursorPlace, TraceCursor};
+use super::error::TraceError;
+use super::links::{TraceLink, TraceNode, TraceOf, TraceOutcome, TracePage, TraceRelation};
+use crate::RunError;
+use crate::Runtime;
+use crate::inner::Inner;
+use crate::looking::find::{RunCursor, RunSearch};
+use crate::topics::RecordToken;
+use crate::topics::durable::declared::KnownTopic;
+use crate::topics::durable::standing::{RecordAtSubscription, StandingOfRecord};
+use crate::topics::durable::stored::StoredHeader;
+
+impl Runtime {
+    pub(super) async fn trace_record(
+        &self,
+        (known, topic): (KnownTopic, String),
+        sequence: Sequence,
+        after: Option<TraceCursor>,
+        bounds: &TraceBounds,
+    ) -> Result<TracePage, TraceError> {
+        let (skipped, mut runs_after) = match after.map(|after| after.0) {
+            None => (Some(0), None),
+            Some(CursorPlace::Known(len)) => (Some(len), None),
+            Some(CursorPlace::Runs(after)) => (None, after),
+            Some(CursorPlace::Event(_)) => return Err(TraceError::OtherCursor),
+        };
+        let inner = self.inner();
+        let record = inner.traced_record((known.number, &topic), sequence).await?;
+        let header = match StoredHeader::decode(&record.body) {
+            Ok((header, _)) => header,
+            Err(error) => {
+                let problem = error.to_string();
+                return Err(TraceError::Undecodable {
+                    topic,
+                    sequence,
+                    problem,
+                });
+            }
+        };
+        let mut page = TracePage {
+            of: TraceOf::Record {
+                topic: topic.clone(),
+                sequence,
+            },
+            about: TraceNode::Record {
+                token: RecordToken::new(known.store, known.number, sequence),
+                appended_at: record.time,
+                key: header.key.as_deref().map(Into::into),
+                correlation: header.correlation.as_deref().map(Into::into),
+                trace: header.trace,
+            },
+            causes: Vec::new(),
+            effects: Vec::new(),
+            trimmed_before: None,
+            looked_at: 1,
+            next: None,
+        };
+        if let Some(skipped) = skipped {
+            let (causes, effects) = inner.known_of_record(known, &topic, &record, &header).await?;
+            let all = causes.into_iter().map(|link| (true, link));
+            let mut all = all
+                .chain(effects.into_iter().map(|link| (false, link)))
+                .skip(skipped);
+            let taken: Vec<_> = all.by_ref().take(bounds.links_len_max).collect();
+            let (len, has_more) = (taken.len(), all.next().is_some());
+            for (is_cause, link) in taken {
+                match is_cause {
+                    true => page.causes.push(link),
+                    false => page.effects.push(link),
+                }
+            }
+            if has_more {
+                page.next = Some(TraceCursor(CursorPlace::Known(skipped + len)));
+                return Ok(page);
+            }
+            if len == bounds.links_len_max {
+                page.next = Some(TraceCursor(CursorPlace::Runs(None)));
+                return Ok(page);
+            }
+        }
+        let is_done = self
+            .look_through_runs(&mut page, &record, &mut runs_after, bounds)
+            .await?;
+        page.next = (!is_done).then_some(TraceCursor(CursorPlace::Runs(runs_after)));
+        Ok(page)
+    }
+
+    /// Looks for runs that have the record in their histories: live ones, and then those that ended after it was appended.
+    /// Whether all were looked through.
+    async fn look_through_runs(
+        &self,
+        page: &mut TracePage,
+        record: &TopicRecord,
+        after: &mut Option<RunCursor>,
+        bounds: &TraceBounds,
+    ) -> Result<bool, TraceError> {
+        let is_live = |cursor: &Option<RunCursor>| cursor.is_none_or(|cursor| cursor.is_among_live());
+        let ended = TimeRange {
+            from: record.time,
+            ..TimeRange::default()
+        };
+        let finished = RunSearch::new().finished().ended(ended);
+        let live = RunSearch::new().live();
+        let (mut runs_left, mut events_left) = (bounds.runs_len_max, bounds.events_len_max as u64);
+        loop {
+            let is_among_live = is_live(after);
+            let filter = if is_among_live { &live } else { &finished };
+            let found = self.find(filter, *after, runs_left.min(64)).await?;
+            for run in &found.runs {
+                *after = Some(RunCursor::behind(run));
+                runs_left -= 1;
+                page.looked_at += 1;
+                let events = self.inner().effects_in_run(page, run.run).await?;
+                page.looked_at += events;
+                events_left = events_left.saturating_sub(events);
+                let links_len = page.causes.len() + page.effects.len();
+                if runs_left == 0 || events_left == 0 || links_len >= bounds.links_len_max {
+                    return Ok(false);
+                }
+            }
+            match found.next {
+                Some(next) => *after = Some(next),
+                None if is_among_live => *after = Some(RunCursor::before_finished()),
+                None => return Ok(true),
+            }
+            if found.runs.is_empty() && found.next.is_some() {
+                // Many were passed over: the next page goes on.
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Adds how this run has the record in its history. Gives the number of events that were read.
+    async fn effects_in_run(&self, page: &mut TracePage, run: RunId) -> Result<u64, TraceError> {
+        let (began, causes, events) = match self.causes_of(run).await {
+            Ok(found) => found,
+            // It has ended since it was found, and is not retained.
+            Err(TraceError::Run(RunError::NotFound | RunError::Expired)) => return Ok(0),
+            Err(TraceError::Run(error)) => {
+                let mut link = TraceLink::of(TraceRelation::Outside).to(run);
+                link.outcome = TraceOutcome::Unknown(error.to_string());
+                page.effects.push(link);
+                return Ok(0);
+            }
+            Err(error) => return Err(error),
+        };
+        let token = match &page.about {
+            TraceNode::Record { token, .. } => Some(TraceOf::Token(*token)),
+            TraceNode::Run { .. } => None,
+        };
+        for mut link in causes {
+            if link.to != token && link.to.as_ref() != Some(&page.of) {
+                continue;
+            }
+            link.to = Some(TraceOf::Run(run));
+            link.instance = Some(began.id.clone());
+            page.effects.push(link);
+        }
+        Ok(events)
+    }
+
+    /// What is known of a record without looking through runs.
+    async fn known_of_record(
+        &self,
+        known: KnownTopic,
+        topic: &str,
+        record: &TopicRecord,
+        header: &StoredHeader,
+    ) -> Result<(Vec<TraceLink>, Vec<TraceLink>), TraceError> {
+        let mut causes = Vec::new();
+        if let Some(token) = header.record {
+            let relation = match token.topic() == known.number {
+                true => TraceRelation::SentBack,
+                false => TraceRelation::Buried,
+            };
+            let mut link = TraceLink::of(relation).at(record.time);
+            match self.topic_of(token) {
+                Ok(topic) => {
+                    let sequence = token.sequence();
+                    link.to = Some(TraceOf::Record { topic, sequence });
+                }
+                Err(error) => link.outcome = TraceOutcome::Unknown(error.to_string()),
+            }
+            causes.push(link);
+        } else if let Some(cause) = header.cause {
+            causes.push(published_by(cause).at(record.time));
+        } else {
+            causes.push(TraceLink::of(TraceRelation::Outside).at(record.time));
+        }
+        let mut effects = Vec::new();
+        for at in self
+            .record_at_subscriptions((known, topic), record.sequence)
+            .await?
+        {
+            effects.extend(of_subscription(topic, at));
+        }
+        Ok((causes, effects))
+    }
+}
+
+fn published_by(cause: Cause) -> TraceLink {
+    let mut link = TraceLink::of(TraceRelation::CausedBy).to(cause);
+    link.operation = Some(millrun_workflow::OperationId::new(cause.operation));
+    link
+}
+
+fn of_subscription(topic: &str, at: RecordAtSubscription) -> impl Iterator<Item = TraceLink> {
+    let RecordAtSubscription {
+        subscription,
+        standing,
+        buried,
+        sent_back,
+    } = at;
+    let link = |relation| TraceLink::of(relation).named(subscription.as_str());
+    let mut stands = link(TraceRelation::Subscription);
+    stands.outcome = match standing {
+        StandingOfRecord::Acknowledged => TraceOutcome::Done,
+        StandingOfRecord::Waiting => TraceOutcome::Open,
+        StandingOfRecord::Leased => TraceOutcome::Leased,
+        StandingOfRecord::Returned { deliveries, error } => {
+            stands.attempts = Some(deliveries);
+            TraceOutcome::Returned(error)
+        }
+        StandingOfRecord::Unknown(why) => TraceOutcome::Unknown(why),
+    };
+    let record = |topic: String, sequence| TraceOf::Record { topic, sequence };
+    let buried = buried.map(|(topic, sequence)| link(TraceRelation::Buried).to(record(topic, sequence)));
+    let sent_back =
+        sent_back.map(|sequence| link(TraceRelation::SentBack).to(record(topic.to_owned(), sequence)));
+    [Some(stands), buried, sent_back].into_iter().flatten()
+}
