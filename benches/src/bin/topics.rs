@@ -14,7 +14,7 @@ use millrun_benches::{
     BenchError, CommonArguments, Program, ThreadArguments, end_after, end_with_parent, exit,
 };
 
-/// Durable topics: publishes, readers that wait, that catch up, and that are stuck.
+/// Durable topics: publishes, readers that wait, that catch up, and that are stuck, and runs that wait.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -63,6 +63,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         trigger: if is_quick { 100_000 } else { 500_000 },
         decide: if is_quick { 100_000 } else { 500_000 },
         stuck: if is_quick { 200_000 } else { 10_000_000 },
+        waiting: if is_quick { 100_000 } else { 1_000_000 },
         jetstream: arguments.jetstream.clone(),
         catch_up: if is_quick {
             vec![200_000]

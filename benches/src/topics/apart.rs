@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::catching_up::catch_up;
 use super::stuck::publish_beside;
+use super::waiting::publish_beside_waiting;
 use crate::BenchError;
 use crate::http::Summary;
 use crate::scale::failed;
@@ -30,10 +31,12 @@ pub enum Subject {
     Publish,
     /// The same, beside a subscription that is stuck.
     PublishBesideStuck,
+    /// Publishes beside a number of runs that wait for other keys.
+    PublishBesideWaiting,
 }
 
 impl Subject {
-    /// Measures it with `records` records.
+    /// Measures it with `records` records, or runs that wait.
     ///
     /// # Errors
     /// When anything fails, or a record is lost, doubled or out of order.
@@ -42,6 +45,7 @@ impl Subject {
             Self::CatchUp => catch_up(folder, records, threads),
             Self::Publish => publish_beside(false, folder, records, threads),
             Self::PublishBesideStuck => publish_beside(true, folder, records, threads),
+            Self::PublishBesideWaiting => publish_beside_waiting(folder, records, threads),
         }
     }
 

@@ -25,6 +25,7 @@ const ACKNOWLEDGE: &str = "acknowledge";
 const TRIGGER: &str = "trigger";
 const DECIDE: &str = "decide";
 const STUCK: &str = "stuck";
+const WAITING: &str = "waiting";
 /// Who did it, and beside what.
 const MILLRUN: &str = "millrun";
 const APPENDS: &str = "the journal's appends alone";
@@ -34,7 +35,11 @@ const BY_CALLERS: &str = "started by callers";
 const BY_TRIGGER: &str = "started by records";
 const ALONE: &str = "alone";
 const BESIDE_STUCK: &str = "beside a stuck subscription";
+const FEW_WAIT: &str = "few runs wait";
+const MANY_WAIT: &str = "many runs wait";
 const MORE_MEMORY: &str = "beside a stuck subscription, less alone";
+/// How many runs are few.
+const FEW: u64 = 1_000;
 /// What may be taken from the time to a reader before the rest is judged, in times of an append alone.
 const APPENDS_TAKEN: f64 = 1.2;
 
@@ -57,6 +62,8 @@ pub struct Effort {
     pub decide: u64,
     /// Records for which a subscription is stuck.
     pub stuck: u64,
+    /// Runs that wait by key while others publish.
+    pub waiting: u64,
     /// The program that publishes to JetStream, which is left out without it.
     pub jetstream: Option<PathBuf>,
 }
@@ -97,6 +104,10 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
     if wanted(STUCK) {
         progress.running("publishes beside a stuck subscription");
         measured.keep(STUCK, beside_stuck(effort, folder));
+    }
+    if wanted(WAITING) {
+        progress.running("publishes beside runs that wait");
+        measured.keep(WAITING, beside_waiting(effort, folder));
     }
     progress.finish();
     measured
@@ -248,6 +259,17 @@ fn beside_stuck(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> 
     Ok(rows)
 }
 
+fn beside_waiting(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
+    let contestants = [(FEW_WAIT, FEW), (MANY_WAIT, effort.waiting)];
+    let samples = interleaved(contestants.len(), effort.rounds, |place| {
+        Subject::PublishBesideWaiting.measure_apart(contestants[place].1, folder, effort.threads)
+    })?;
+    let rows = contestants.iter().zip(&samples);
+    Ok(rows
+        .map(|((mode, runs), samples)| row_with_memory(WAITING, mode, *runs, samples))
+        .collect())
+}
+
 /// Nothing was timed one by one.
 fn untimed(row: Row) -> Row {
     Row {
@@ -258,8 +280,13 @@ fn untimed(row: Row) -> Row {
     }
 }
 
-/// The row of samples that had processes of their own: the memory is the median.
+/// The row of samples that had processes of their own, of which nothing was timed one by one.
 fn row_apart(group: &str, mode: &str, concurrency: u64, samples: &[Apart]) -> Row {
+    untimed(row_with_memory(group, mode, concurrency, samples))
+}
+
+/// The row of samples that had processes of their own: the memory is the median.
+fn row_with_memory(group: &str, mode: &str, concurrency: u64, samples: &[Apart]) -> Row {
     let summaries: Vec<Summary> = samples.iter().map(|sample| sample.summary).collect();
     let resident: Vec<f64> = samples
         .iter()
@@ -267,7 +294,7 @@ fn row_apart(group: &str, mode: &str, concurrency: u64, samples: &[Apart]) -> Ro
         .collect();
     Row {
         resident_bytes_used: Spread::of(&resident).map(|spread| spread.median),
-        ..untimed(Row::new(group, mode, concurrency, &summaries))
+        ..Row::new(group, mode, concurrency, &summaries)
     }
 }
 
@@ -302,10 +329,12 @@ mod tests {
                 of(STUCK, ALONE, records),
                 of(STUCK, BESIDE_STUCK, records),
                 of(STUCK, MORE_MEMORY, records),
+                of(WAITING, FEW_WAIT, FEW),
+                of(WAITING, MANY_WAIT, records / 10),
             ];
             Bars::load().unwrap().judge("topics", &rows).unwrap().len()
         };
-        assert_eq!(judged(10_000_000), 10);
-        assert_eq!(judged(200_000), 8);
+        assert_eq!(judged(10_000_000), 13);
+        assert_eq!(judged(200_000), 9);
     }
 }

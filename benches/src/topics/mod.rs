@@ -9,6 +9,7 @@
 //!   trigger      a store on disk ──► trigger ──► runs of one step    beside it: the same runs, started by callers
 //!   decide       a store on disk ──► trigger ──► a run for each key ──► another topic
 //!   stuck        N publishers ──► topic ──► reader     with, and without, a subscription that is stuck
+//!   waiting      N publishers ──► topic     with few, and a million, runs that wait for other keys; then some of them are woken
 //! ```
 //!
 //! Everything goes through the public API. Stores are durable (one fsync per group commit) and lie beside the results.
@@ -25,6 +26,7 @@ mod publishing;
 mod records;
 mod stuck;
 mod triggering;
+mod waiting;
 
 pub use apart::{Apart, Subject};
 pub use cases::{Effort, measure};
