@@ -83,6 +83,20 @@ pub struct RuntimeConfig {
     /// How many bytes of records a [reader](crate::topics::TopicReader) of a durable topic holds, about, 256 KiB by default:
     /// as many are read at once, in whole rows of the store, which have up to 128 KiB or one record that is larger.
     pub topic_page_bytes_max: usize,
+    /// How many [output streams](crate::ActivityContext::stream) the runtime has, 1,024 by default. At the bound the one that has
+    /// been without an attempt and a reader the longest is given up, with what it kept; if there is none,
+    /// [`OutputStreamError::TooMany`](crate::streams::OutputStreamError::TooMany) or
+    /// [`StreamOpenError::TooMany`](crate::streams::StreamOpenError::TooMany).
+    pub streams_len_max: usize,
+    /// How many items (chunks, beginnings and ends of attempts) an output stream keeps, 8,192 by default. At the bound the earliest are
+    /// dropped: a reader that comes later is [told](crate::streams::StreamItem::Missed) how many.
+    pub stream_tail_len_max: usize,
+    /// How many bytes of chunks an output stream keeps, 256 KiB by default, or one chunk that is larger. It is at the bound as at
+    /// [`stream_tail_len_max`](Self::stream_tail_len_max).
+    pub stream_tail_bytes_max: usize,
+    /// How many bytes one chunk of an output stream has, 64 KiB by default. A larger one is
+    /// [`ChunkError::TooLarge`](crate::streams::ChunkError::TooLarge), and is not sent.
+    pub stream_chunk_bytes_max: usize,
     /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
     /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
     /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); callers that wait already stay, and come again
@@ -162,6 +176,10 @@ impl Default for RuntimeConfig {
             traced_per_million: 0,
             history_page_bytes_max: 1 << 20,
             topic_page_bytes_max: 256 << 10,
+            streams_len_max: 1_024,
+            stream_tail_len_max: 8_192,
+            stream_tail_bytes_max: 256 << 10,
+            stream_chunk_bytes_max: 64 << 10,
             watchers_len_max: 1_024,
             result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,
@@ -207,6 +225,10 @@ impl RuntimeConfig {
             ("loads_in_flight_max", self.loads_in_flight_max),
             ("readers_len", self.readers_len),
             ("topic_page_bytes_max", self.topic_page_bytes_max),
+            ("streams_len_max", self.streams_len_max),
+            ("stream_tail_len_max", self.stream_tail_len_max),
+            ("stream_tail_bytes_max", self.stream_tail_bytes_max),
+            ("stream_chunk_bytes_max", self.stream_chunk_bytes_max),
             ("watchers_len_max", self.watchers_len_max),
             ("task_queue_len_max", self.task_queue_len_max),
             ("activities_running_max", self.activities_running_max),

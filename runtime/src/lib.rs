@@ -64,6 +64,7 @@ pub mod process;
 mod reader;
 mod shard;
 mod shared;
+pub mod streams;
 mod timers;
 pub mod topics;
 mod traces;
@@ -99,9 +100,9 @@ pub use topics::trigger::Trigger;
 pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
     Activity, ActivityError, CallError, Cancelled, ChildError, DurableTopic, Entity, EntityCommand,
-    EntityContext, EntityState, InputRefused, Limits, Payload, PayloadError, PromiseError, PublishTarget,
-    Query, ReceiveRecordError, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update, Workflow,
-    WorkflowContext, WorkflowError, WrongType,
+    EntityContext, EntityState, InputRefused, Limits, OutputStream, Payload, PayloadError, PromiseError,
+    PublishTarget, Query, ReceiveRecordError, Retry, RunFailure, Signal, SignalError, Topic, TypedError,
+    Update, Workflow, WorkflowContext, WorkflowError, WrongType,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their

@@ -76,6 +76,18 @@ definition! {
     Topic<T>
 }
 definition! {
+    /// A stream of `T` that the activities of a run send to while they work, and that readers of the run follow: tokens of
+    /// a language model, rows, progress. A name is a stream of each run by itself. It is kept in memory.
+    ///
+    /// ```
+    /// use millrun_workflow::OutputStream;
+    ///
+    /// const TOKENS: OutputStream<String> = OutputStream::named("tokens");
+    /// assert_eq!(TOKENS.name(), "tokens");
+    /// ```
+    OutputStream<T>
+}
+definition! {
     /// A question `Q` about the [state](crate::State) `S` of a run, answered by an `A`. It
     /// changes nothing and leaves no trace.
     Query<S, Q, A>

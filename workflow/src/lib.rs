@@ -72,7 +72,8 @@ pub use context::{
     WorkflowContext,
 };
 pub use definition::{
-    Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow,
+    Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, OutputStream, Query, Signal, Topic,
+    Update, Workflow,
 };
 pub use durable_topic::{DurableTopic, PublishTarget};
 pub use entity::{

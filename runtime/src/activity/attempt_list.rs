@@ -11,6 +11,8 @@ use millrun_workflow::{OperationId, Payload};
 use rustc_hash::FxBuildHasher;
 
 use super::{ActivityReport, AttemptOutcome};
+use crate::streams::attempt::{AttemptEnd, AttemptMark, AttemptStreams};
+use crate::streams::table::StreamUse;
 
 /// Names an attempt under way: a step has one at a time.
 pub(super) type Key = (RunId, OperationId);
@@ -40,7 +42,7 @@ pub(super) struct Attempt {
     pulse: Option<Box<AttemptPulse>>,
 }
 
-/// The heartbeats of an attempt.
+/// What an attempt says while it works: its heartbeats, and its streams.
 #[derive(Debug, Default)]
 struct AttemptPulse {
     /// How long it may be silent.
@@ -50,6 +52,7 @@ struct AttemptPulse {
     details: Option<Payload>,
     /// When the run was told last.
     told_at: Option<Timestamp>,
+    streams: Option<AttemptStreams>,
 }
 
 impl AttemptList {
@@ -116,9 +119,7 @@ impl AttemptList {
             .beside
             .into_values()
             .chain(self.begun.map(|(_, attempt)| attempt));
-        for handle in attempts.filter_map(|attempt| attempt.handle) {
-            handle.abort();
-        }
+        attempts.for_each(Attempt::abort);
     }
 }
 
@@ -190,8 +191,9 @@ impl Attempt {
     /// How it ended, to be told to its run.
     pub(super) fn report(self, (run, operation): Key, mut outcome: AttemptOutcome) -> ActivityReport {
         let attempt = self.number;
-        if let Err(failure) = &mut outcome {
-            failure.details = self.last_words();
+        match &mut outcome {
+            Ok(_) => drop(self.last_words(AttemptEnd::Succeeded)),
+            Err(failure) => failure.details = self.last_words(AttemptEnd::Failed),
         }
         ActivityReport {
             run,
@@ -201,9 +203,41 @@ impl Attempt {
         }
     }
 
-    /// What it said last. The run may have been told, or be told later than of its end.
-    pub(super) fn last_words(self) -> Option<Box<Payload>> {
-        self.pulse.and_then(|pulse| pulse.details).map(Box::new)
+    /// It has ended like this, which ends its streams. What it said last: the run may have been told, or be told later than
+    /// of its end.
+    pub(super) fn last_words(self, end: AttemptEnd) -> Option<Box<Payload>> {
+        let pulse = self.pulse?;
+        if let Some(streams) = pulse.streams {
+            streams.end(end);
+        }
+        pulse.details.map(Box::new)
+    }
+
+    /// Lists a stream that is to end with it.
+    pub(super) fn list_stream(
+        &mut self,
+        operation: OperationId,
+        used: &mut Option<StreamUse>,
+    ) -> Option<AttemptMark> {
+        let number = self.number;
+        let streams = &mut self.pulse.get_or_insert_default().streams;
+        let streams = streams.get_or_insert_with(|| AttemptStreams::new(operation, number));
+        streams.list(used)
+    }
+
+    /// Stops its task: nobody waits for it any more.
+    pub(super) fn cancel(self) {
+        if let Some(handle) = &self.handle {
+            handle.abort();
+        }
+        drop(self.last_words(AttemptEnd::Cancelled));
+    }
+
+    /// Stops its task: what came of it is not known.
+    pub(super) fn abort(self) {
+        if let Some(handle) = &self.handle {
+            handle.abort();
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::{ActivityTask, PoolState};
+use crate::streams::attempt::AttemptMark;
+use crate::streams::table::StreamUse;
 use crate::{Runtime, StopCause};
 
 /// What an activity knows about itself, and how it says how far it is. A clone copies the
@@ -47,6 +49,12 @@ impl ActivityContext {
 
     pub(super) fn task(&self) -> &ActivityTask {
         &self.task
+    }
+
+    /// Lists a stream that is to end with the attempt, and takes its use unless it is listed already; `None` if the attempt
+    /// has ended.
+    pub(crate) fn list_stream(&self, used: &mut Option<StreamUse>) -> Option<AttemptMark> {
+        self.pool.list_stream(self.task(), used)
     }
 
     /// What a blocking attempt runs on.

@@ -19,6 +19,8 @@ use crate::inner::Inner;
 use crate::mail::{LocalMessage, ShardDoors};
 use crate::ownership::claims::OwnedTable;
 use crate::ownership::partition_set::PartitionSet;
+use crate::streams::attempt::{AttemptEnd, AttemptMark};
+use crate::streams::table::StreamUse;
 
 /// The attempts of one task queue.
 #[derive(Debug)]
@@ -220,14 +222,14 @@ impl PoolState {
             }
             running.forget_queued(key);
         }
-        if let Some(older) = running.remove(key, None)
-            && let Some(handle) = older.handle
-        {
-            handle.abort();
-        }
+        let older = running.remove(key, None);
         let attempt = Attempt::new(number, close_at, silence_max, now);
         running.attempts.begin(key, attempt);
         running.started_len += 1;
+        drop(running);
+        if let Some(older) = older {
+            older.abort();
+        }
         true
     }
 
@@ -306,9 +308,7 @@ impl PoolState {
         match running.remove(key, None) {
             Some(attempt) => {
                 drop(running);
-                if let Some(handle) = attempt.handle {
-                    handle.abort();
-                }
+                attempt.cancel();
                 self.queue.bell().ring();
             }
             None => {
@@ -339,9 +339,7 @@ impl PoolState {
         if stopped.is_empty() {
             return;
         }
-        for handle in stopped.into_iter().filter_map(|attempt| attempt.handle) {
-            handle.abort();
-        }
+        stopped.into_iter().for_each(Attempt::abort);
         self.queue.bell().ring();
     }
 
@@ -367,6 +365,20 @@ impl PoolState {
         };
         // The place was reserved with the attempt: it has one such message.
         self.doors.push(run, message);
+    }
+
+    /// Lists a stream of an attempt, which ends with it, and takes its use unless it is listed already; `None` if the attempt
+    /// has ended.
+    pub(super) fn list_stream(
+        &self,
+        task: &ActivityTask,
+        used: &mut Option<StreamUse>,
+    ) -> Option<AttemptMark> {
+        let operation = task.scheduled.operation;
+        let mut running = self.lock();
+        let attempt = running.attempts.get_mut((task.run, operation));
+        let attempt = attempt.filter(|attempt| attempt.number == task.attempt);
+        attempt?.list_stream(operation, used)
     }
 
     /// An attempt says how far it is.
@@ -431,12 +443,13 @@ impl PoolState {
                 continue;
             };
             let attempt = running.remove(key, None)?;
+            drop(running);
             let number = attempt.number;
             if let Some(handle) = &attempt.handle {
                 handle.abort();
             }
             let mut failure = AttemptFailure::retryable(ActivityFailure::TimedOut(kind));
-            failure.details = attempt.last_words();
+            failure.details = attempt.last_words(AttemptEnd::Failed);
             return Some(ActivityReport {
                 run,
                 operation,

@@ -100,6 +100,10 @@ impl<O, E> RunHandle<O, E> {
         self
     }
 
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// The id of the instance.
     #[must_use]
     pub fn id(&self) -> &InstanceId {

@@ -61,6 +61,10 @@ impl UntypedHandle {
         Self(handle)
     }
 
+    pub(crate) fn handle(&self) -> &RunHandle<Payload, RunFailure> {
+        &self.0
+    }
+
     /// The id of the instance.
     #[must_use]
     pub fn id(&self) -> &InstanceId {

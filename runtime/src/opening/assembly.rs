@@ -139,6 +139,7 @@ pub(crate) fn assemble(
         is_read_only: code.is_read_only,
         topics,
         durable,
+        streams: Arc::default(),
         queues,
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
         timers: TimersDoor::new(timers_bell.clone()),

@@ -64,6 +64,7 @@ mod signalling;
 mod start_updating;
 mod starting;
 mod stateful;
+mod streams;
 mod supervision;
 mod support;
 mod tapped;

@@ -1,0 +1,122 @@
+//! The streams of an attempt under way, which end with it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millrun_workflow::OperationId;
+
+use super::table::StreamUse;
+
+/// Which attempt a chunk is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct StreamAttempt {
+    /// The step: the number of the call within its run.
+    pub operation: OperationId,
+    /// The attempt of that step, as [`ActivityContext::attempt`](crate::ActivityContext::attempt) has it.
+    pub attempt: u32,
+}
+
+/// How an attempt ended, as readers of its streams are told. It is told when the attempt has ended, perhaps before that is
+/// durable: the [result](crate::RunHandle::result) of the run tells what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AttemptEnd {
+    /// It gave a value.
+    Succeeded,
+    /// It failed, panicked, or was out of time. Another one may follow.
+    Failed,
+    /// Nobody waits for it any more: its call was cancelled, or its run has ended.
+    Cancelled,
+    /// It is not known what came of it: another process has its run now, or another attempt has taken its place.
+    Lost,
+}
+
+impl fmt::Display for AttemptEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        })
+    }
+}
+
+/// The streams that an attempt has opened. Dropped, they end as [lost](AttemptEnd::Lost).
+#[derive(Debug)]
+pub(crate) struct AttemptStreams {
+    attempt: StreamAttempt,
+    open: Vec<OpenStream>,
+    is_over: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct OpenStream {
+    used: StreamUse,
+    /// Whether its readers are told that the attempt has begun.
+    has_begun: Arc<AtomicBool>,
+}
+
+/// What an attempt says of itself at a stream that it opens.
+#[derive(Clone, Debug)]
+pub(crate) struct AttemptMark {
+    pub(super) attempt: StreamAttempt,
+    /// Set before its end is told: behind that nothing of it is.
+    pub(super) is_over: Arc<AtomicBool>,
+    pub(super) has_begun: Arc<AtomicBool>,
+}
+
+impl AttemptStreams {
+    pub(crate) fn new(operation: OperationId, attempt: u32) -> Self {
+        Self {
+            attempt: StreamAttempt { operation, attempt },
+            open: Vec::new(),
+            is_over: Arc::default(),
+        }
+    }
+
+    /// Lists a stream and takes its use, unless it is listed already.
+    pub(crate) fn list(&mut self, used: &mut Option<StreamUse>) -> Option<AttemptMark> {
+        let stream = used.as_ref()?.stream();
+        let listed = self
+            .open
+            .iter()
+            .find(|open| Arc::ptr_eq(open.used.stream(), stream));
+        let has_begun = match listed {
+            Some(open) => Arc::clone(&open.has_begun),
+            None => {
+                let has_begun = Arc::<AtomicBool>::default();
+                self.open.push(OpenStream {
+                    used: used.take()?,
+                    has_begun: Arc::clone(&has_begun),
+                });
+                has_begun
+            }
+        };
+        Some(AttemptMark {
+            attempt: self.attempt,
+            is_over: Arc::clone(&self.is_over),
+            has_begun,
+        })
+    }
+
+    /// The attempt has ended like this.
+    pub(crate) fn end(mut self, end: AttemptEnd) {
+        self.tell(end);
+    }
+
+    fn tell(&mut self, end: AttemptEnd) {
+        self.is_over.store(true, Ordering::Release);
+        for open in self.open.drain(..) {
+            open.used.stream().end(&open.has_begun, self.attempt, end);
+        }
+    }
+}
+
+impl Drop for AttemptStreams {
+    fn drop(&mut self) {
+        self.tell(AttemptEnd::Lost);
+    }
+}

@@ -1,0 +1,197 @@
+//! Where a reader stands in the tail of a stream.
+
+use std::collections::VecDeque;
+
+use millrun_workflow::Payload;
+
+use super::position::StreamPosition;
+use super::reader::StreamItem;
+use super::tail::{StreamTail, TailItem};
+use crate::operating::Lost;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct StreamCursor {
+    /// The life of the stream.
+    life: u64,
+    /// The items from `next` on that were taken and not given.
+    in_hand: VecDeque<TailItem>,
+    /// The number of the item that is given next.
+    next: u64,
+    /// The position that it was opened behind, of another life of the stream, until that is told.
+    unknown_since: Option<StreamPosition>,
+}
+
+impl StreamCursor {
+    /// Begins behind a position, or else with the first item that there ever was.
+    pub(super) fn new(life: u64, tail: &StreamTail, behind: Option<StreamPosition>) -> Self {
+        let is_known = |position: &StreamPosition| position.life == life && position.number < tail.end();
+        let (next, unknown_since) = match behind {
+            None => (1, None),
+            Some(position) if is_known(&position) => (position.number + 1, None),
+            Some(position) => (1, Some(position)),
+        };
+        Self {
+            life,
+            in_hand: VecDeque::new(),
+            next,
+            unknown_since,
+        }
+    }
+
+    /// Behind which place the next item is.
+    pub(super) fn position(&self) -> StreamPosition {
+        let here = StreamPosition {
+            life: self.life,
+            number: self.next - 1,
+        };
+        // One in the life of this stream would say that nothing is missing before it.
+        self.unknown_since.unwrap_or(here)
+    }
+
+    pub(super) fn has_in_hand(&self) -> bool {
+        !self.in_hand.is_empty()
+    }
+
+    /// The next of the items in hand.
+    pub(super) fn take_in_hand(&mut self) -> Option<StreamItem<Payload>> {
+        let item = self.in_hand.pop_front()?;
+        self.next += 1;
+        Some(match item {
+            TailItem::Began(attempt) => StreamItem::Began(attempt),
+            TailItem::Chunk(attempt, payload) => StreamItem::Chunk(attempt, payload),
+            TailItem::Ended(attempt, end) => StreamItem::Ended(attempt, end),
+        })
+    }
+
+    /// Takes in hand what there is, or tells what is gone before it. There must be nothing in hand.
+    pub(super) fn look(&mut self, tail: &StreamTail) -> Option<Lost> {
+        let missed = tail.first().saturating_sub(self.next);
+        self.next += missed;
+        if self.unknown_since.take().is_some() {
+            return Some(Lost::Unknown);
+        }
+        if missed > 0 {
+            return Some(Lost::Counted(missed));
+        }
+        tail.copy_from(self.next, &mut self.in_hand);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_workflow::OperationId;
+    use proptest::prelude::*;
+
+    use super::super::attempt::StreamAttempt;
+    use super::*;
+
+    const LIFE: u64 = 7;
+    const LEN_MAX: usize = 5;
+    const BYTES_MAX: usize = 64;
+
+    fn attempt() -> StreamAttempt {
+        StreamAttempt {
+            operation: OperationId::new(1),
+            attempt: 1,
+        }
+    }
+
+    /// What is done with a stream and its reader.
+    #[derive(Clone, Debug)]
+    enum Act {
+        /// A chunk of so many bytes is sent.
+        Send(usize),
+        /// The reader reads.
+        Read,
+        /// The reader is opened again behind its position.
+        Resume,
+        /// It is opened behind its position in another life of the stream, which has the same items.
+        Move,
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            6 => (0_usize..40).prop_map(Act::Send),
+            4 => Just(Act::Read),
+            1 => Just(Act::Resume),
+            1 => Just(Act::Move),
+        ]
+    }
+
+    /// The first number that a list of all sizes, kept by its bounds, still has.
+    fn first_kept(sizes: &[usize]) -> usize {
+        let mut first = sizes.len().saturating_sub(LEN_MAX);
+        let fits = |first: usize| sizes[first..].iter().sum::<usize>() <= BYTES_MAX;
+        while first + 1 < sizes.len() && !fits(first) {
+            first += 1;
+        }
+        first
+    }
+
+    fn read(cursor: &mut StreamCursor, tail: &StreamTail) -> Option<StreamItem<Payload>> {
+        if !cursor.has_in_hand()
+            && let Some(lost) = cursor.look(tail)
+        {
+            return Some(StreamItem::Missed(lost));
+        }
+        cursor.take_in_hand()
+    }
+
+    proptest! {
+        #[test]
+        fn a_reader_gives_what_a_list_of_all_items_gives(acts in prop::collection::vec(act(), 0..120)) {
+            let mut tail = StreamTail::new(LEN_MAX, BYTES_MAX);
+            let mut life = LIFE;
+            let mut cursor = StreamCursor::new(life, &tail, None);
+            // All that was sent; what the reader took in hand; the number of items told; whether it has moved.
+            let (mut sizes, mut sent): (Vec<usize>, Vec<Payload>) = (Vec::new(), Vec::new());
+            let (mut held_until, mut given, mut has_moved) = (0, 0, false);
+            for act in acts {
+                match act {
+                    Act::Send(bytes) => {
+                        let payload = Payload::encode(&"x".repeat(bytes)).unwrap();
+                        sizes.push(payload.len());
+                        sent.push(payload.clone());
+                        tail.push(TailItem::Chunk(attempt(), payload));
+                    }
+                    Act::Read => {
+                        let first = first_kept(&sizes);
+                        let expected = if given < held_until {
+                            given += 1;
+                            Some(StreamItem::Chunk(attempt(), sent[given - 1].clone()))
+                        } else if std::mem::take(&mut has_moved) {
+                            given = given.max(first);
+                            Some(StreamItem::Missed(Lost::Unknown))
+                        } else if given < first {
+                            let missed = (first - given) as u64;
+                            given = first;
+                            Some(StreamItem::Missed(Lost::Counted(missed)))
+                        } else if given < sent.len() {
+                            held_until = sent.len();
+                            given += 1;
+                            Some(StreamItem::Chunk(attempt(), sent[given - 1].clone()))
+                        } else {
+                            None
+                        };
+                        prop_assert_eq!(read(&mut cursor, &tail), expected);
+                    }
+                    Act::Resume => {
+                        let position = cursor.position().to_string().parse().unwrap();
+                        cursor = StreamCursor::new(life, &tail, Some(position));
+                        held_until = 0;
+                        if has_moved {
+                            given = 0;
+                        }
+                    }
+                    Act::Move => {
+                        life += 1;
+                        cursor = StreamCursor::new(life, &tail, Some(cursor.position()));
+                        (held_until, given, has_moved) = (0, 0, true);
+                    }
+                }
+            }
+        }
+    }
+}

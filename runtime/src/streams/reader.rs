@@ -1,0 +1,379 @@
+//! Readers of output streams, each at a place of its own.
+//!
+//! ```text
+//!   items in hand ──► next item
+//!       │ none: listed for news, then the tail behind the last ──► up to 256 items, or news of a loss
+//!       └── none either: waits for news, the run's end, or the runtime's
+//! ```
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::stream::{self, Stream as FutureStream};
+use millrun_core::RunId;
+use millrun_workflow::{OutputStream, Payload};
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use super::attempt::{AttemptEnd, StreamAttempt};
+use super::cursor::StreamCursor;
+use super::position::StreamPosition;
+use super::table::{NoStream, StreamUse};
+use crate::inner::Inner;
+use crate::mail::{Request, Standing, Target};
+use crate::operating::Lost;
+use crate::{RunError, RunHandle, StopCause, UntypedHandle};
+
+/// What stands in an output stream, or in place of what is gone from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamItem<T> {
+    /// An attempt has begun to send. If it is not the first of its step, what earlier ones have sent is of a try that gave nothing.
+    Began(StreamAttempt),
+    /// An attempt has sent this.
+    Chunk(StreamAttempt, T),
+    /// An attempt that had begun to send has ended.
+    Ended(StreamAttempt, AttemptEnd),
+    /// Items were gone before they were read. Counted are those of all kinds.
+    Missed(Lost),
+}
+
+/// Why a reader of an output stream was not opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamOpenError {
+    /// The runtime has as many streams as it may, and all are in use.
+    #[error("the runtime has {len_max} output streams in use, and may have no more")]
+    TooMany {
+        /// The limit, [`streams_len_max`](crate::RuntimeConfig::streams_len_max).
+        len_max: usize,
+    },
+    /// The stream of this name is known to carry another type.
+    #[error("the output stream {name:?} of this run carries {known}")]
+    OtherType {
+        /// The name.
+        name: String,
+        /// The type that it was opened with first.
+        known: &'static str,
+    },
+    /// The run was not found, or the runtime has stopped.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Why a reader has no item to give.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamReadError {
+    /// A chunk is not what the stream carries. The next call goes on behind it.
+    #[error("the chunk cannot be decoded: {problem}")]
+    Undecodable {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It cannot be learnt whether the run has ended. The next call tries again.
+    #[error(transparent)]
+    Run(RunError),
+    /// The runtime has stopped.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+/// Follows an output stream of a run; made by [`RunHandle::stream`]. It keeps the runtime alive, as a handle does.
+///
+/// Each reader has a place of its own and holds up nobody: one that lags is told how many items it has
+/// [missed](StreamItem::Missed). It holds up to 256 items, of about 64 KiB.
+pub struct StreamReader<T> {
+    inner: Arc<Inner>,
+    run: RunId,
+    used: StreamUse,
+    cursor: StreamCursor,
+    /// Where the run's end is told, once it is asked for.
+    end: Option<RunEnd>,
+    has_ended: bool,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for StreamReader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamReader")
+            .field("run", &self.run)
+            .field("position", &self.position())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ready when a run has ended.
+type RunEnd = Pin<Box<dyn Future<Output = Result<(), RunError>> + Send>>;
+
+/// What a reader waits for has come.
+enum Woken {
+    News,
+    RunEnded(Result<(), RunError>),
+    Stopped(StopCause),
+}
+
+impl<O, E> RunHandle<O, E> {
+    /// Follows what activities of the run send to [a stream](crate::ActivityContext::stream), from the earliest item that is kept.
+    /// It may be opened before an activity sends, and after the run has ended.
+    ///
+    /// The run is the one that the handle was made with, or else the latest of its id. It is not followed into a run in which it
+    /// goes on: that has streams of its own.
+    ///
+    /// # Errors
+    /// See [`StreamOpenError`].
+    pub async fn stream<T: 'static>(
+        &self,
+        stream: OutputStream<T>,
+    ) -> Result<StreamReader<T>, StreamOpenError> {
+        let reader = self.open_stream(stream.name(), None).await?;
+        reader.typed(stream.name())
+    }
+
+    /// As [`stream`](Self::stream), behind a [position](StreamReader::position) that an earlier reader gave, in this process or
+    /// another. What is not kept any more is [told](StreamItem::Missed).
+    ///
+    /// # Errors
+    /// See [`StreamOpenError`].
+    pub async fn stream_behind<T: 'static>(
+        &self,
+        stream: OutputStream<T>,
+        position: StreamPosition,
+    ) -> Result<StreamReader<T>, StreamOpenError> {
+        let reader = self.open_stream(stream.name(), Some(position)).await?;
+        reader.typed(stream.name())
+    }
+
+    async fn open_stream<T>(
+        &self,
+        name: &str,
+        behind: Option<StreamPosition>,
+    ) -> Result<StreamReader<T>, StreamOpenError> {
+        let run = match self.run_id() {
+            Some(run) => run,
+            None => self.describe().await?.run,
+        };
+        StreamReader::open(Arc::clone(self.inner()), run, name, behind)
+    }
+}
+
+impl UntypedHandle {
+    /// As [`RunHandle::stream`] and [`RunHandle::stream_behind`], with the stream's name; chunks are read
+    /// [as encoded](StreamReader::next_encoded).
+    ///
+    /// # Errors
+    /// See [`StreamOpenError`].
+    pub async fn stream(
+        &self,
+        name: &str,
+        behind: Option<StreamPosition>,
+    ) -> Result<StreamReader<Payload>, StreamOpenError> {
+        self.handle().open_stream(name, behind).await
+    }
+}
+
+impl<T> StreamReader<T> {
+    fn open(
+        inner: Arc<Inner>,
+        run: RunId,
+        name: &str,
+        behind: Option<StreamPosition>,
+    ) -> Result<Self, StreamOpenError> {
+        let shared = &inner.shared;
+        let used = (shared.streams).use_stream(run, name, &shared.config, shared.host.random());
+        let used = used.map_err(|why| refused(why, name))?;
+        let cursor = StreamCursor::new(used.stream().life, &used.stream().lock().items, behind);
+        Ok(Self {
+            inner,
+            run,
+            used,
+            cursor,
+            end: None,
+            has_ended: false,
+            payload: PhantomData,
+        })
+    }
+
+    fn typed(self, name: &str) -> Result<Self, StreamOpenError>
+    where
+        T: 'static,
+    {
+        let known = self.used.typed::<T>();
+        known.map_err(|why| refused(why, name))?;
+        Ok(self)
+    }
+
+    /// The run whose stream it is.
+    #[must_use]
+    pub fn run_id(&self) -> RunId {
+        self.run
+    }
+
+    /// Behind which place the next item is: that of the last item that was given, to be kept and given to
+    /// [`stream_behind`](RunHandle::stream_behind).
+    #[must_use]
+    pub fn position(&self) -> StreamPosition {
+        self.cursor.position()
+    }
+
+    /// Waits for the next item, with a chunk as it is encoded. `None` when the run has ended, and so will be no more.
+    ///
+    /// # Errors
+    /// See [`StreamReadError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next_encoded(&mut self) -> Result<Option<StreamItem<Payload>>, StreamReadError> {
+        loop {
+            if let Some(item) = self.cursor.take_in_hand() {
+                return Ok(Some(item));
+            }
+            let stream = Arc::clone(self.used.stream());
+            let mut told = std::pin::pin!(stream.news.notified());
+            // Listed before it is looked, so that nothing comes between.
+            told.as_mut().enable();
+            if let Some(lost) = self.look() {
+                return Ok(Some(StreamItem::Missed(lost)));
+            }
+            if self.cursor.has_in_hand() {
+                continue;
+            }
+            if self.has_ended && !self.used.stream().is_sent_to() {
+                return Ok(None);
+            }
+            let (inner, run, has_ended) = (&self.inner, self.run, self.has_ended);
+            let end = self
+                .end
+                .get_or_insert_with(|| Box::pin(run_ended(Arc::clone(inner), run)));
+            let mut stopped = std::pin::pin!(inner.stop.stopped());
+            let woken = poll_fn(|cx| {
+                if told.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Woken::News);
+                }
+                if !has_ended && let Poll::Ready(ended) = end.as_mut().poll(cx) {
+                    return Poll::Ready(Woken::RunEnded(ended));
+                }
+                stopped.as_mut().poll(cx).map(Woken::Stopped)
+            });
+            match woken.await {
+                Woken::News => {}
+                Woken::RunEnded(Ok(())) => self.has_ended = true,
+                Woken::RunEnded(Err(error)) => {
+                    self.end = None;
+                    return Err(match error {
+                        RunError::Stopped(cause) => StreamReadError::Stopped(cause),
+                        error => StreamReadError::Run(error),
+                    });
+                }
+                Woken::Stopped(cause) => return Err(cause.into()),
+            }
+        }
+    }
+
+    /// Takes in hand what there is, or tells what is gone before it. If there is nothing the next item is news.
+    fn look(&mut self) -> Option<Lost> {
+        let mut tail = self.used.stream().lock();
+        let lost = self.cursor.look(&tail.items);
+        tail.is_awaited |= lost.is_none() && !self.cursor.has_in_hand();
+        lost
+    }
+}
+
+impl<T: DeserializeOwned> StreamReader<T> {
+    /// Waits for the next item. `None` when the run has ended, and so there will be no more.
+    ///
+    /// # Errors
+    /// See [`StreamReadError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<StreamItem<T>>, StreamReadError> {
+        let Some(item) = self.next_encoded().await? else {
+            return Ok(None);
+        };
+        Ok(Some(match item {
+            StreamItem::Chunk(attempt, payload) => {
+                let decoded = payload.decode().map_err(|error| StreamReadError::Undecodable {
+                    problem: error.to_string(),
+                })?;
+                StreamItem::Chunk(attempt, decoded)
+            }
+            StreamItem::Began(attempt) => StreamItem::Began(attempt),
+            StreamItem::Ended(attempt, end) => StreamItem::Ended(attempt, end),
+            StreamItem::Missed(lost) => StreamItem::Missed(lost),
+        }))
+    }
+
+    /// The same as a stream, which ends when the run has ended, or behind the error that the runtime
+    /// [has stopped](StreamReadError::Stopped).
+    pub fn into_stream(self) -> impl FutureStream<Item = Result<StreamItem<T>, StreamReadError>> + Send
+    where
+        T: Send,
+    {
+        stream::unfold(Some(self), |reader| async {
+            let mut reader = reader?;
+            let next = reader.next().await.transpose()?;
+            let is_last = matches!(next, Err(StreamReadError::Stopped(_)));
+            Some((next, (!is_last).then_some(reader)))
+        })
+    }
+}
+
+fn refused(why: NoStream, name: &str) -> StreamOpenError {
+    match why {
+        NoStream::TooMany { len_max } => StreamOpenError::TooMany { len_max },
+        NoStream::OtherType { known } => StreamOpenError::OtherType {
+            name: name.to_owned(),
+            known,
+        },
+    }
+}
+
+/// Waits until a run has ended, also one that is parked meanwhile.
+async fn run_ended(inner: Arc<Inner>, run: RunId) -> Result<(), RunError> {
+    let target = Target::Run(run);
+    loop {
+        let standing = match standing(&inner, &target).await {
+            Ok(Standing::Parked(_)) => {
+                // Listed before it is asked again, so that no change comes between.
+                let (reply, answer) = oneshot::channel();
+                let watch = Request::Watch {
+                    target: target.clone(),
+                    reply,
+                };
+                match inner.ask(&target, watch, answer).await {
+                    Ok(changed) => match standing(&inner, &target).await {
+                        Ok(Standing::Parked(_)) => {
+                            inner.go_on(changed).await?;
+                            continue;
+                        }
+                        standing => standing,
+                    },
+                    // It ended meanwhile.
+                    Err(RunError::NotFound | RunError::Finished) => continue,
+                    Err(error) => Err(error),
+                }
+            }
+            standing => standing,
+        };
+        if let Standing::Ended(_) = standing? {
+            return Ok(());
+        }
+    }
+}
+
+async fn standing(inner: &Inner, target: &Target) -> Result<Standing, RunError> {
+    let (reply, answer) = oneshot::channel();
+    let question = Request::Await {
+        target: target.clone(),
+        reply,
+    };
+    match inner.ask(target, question, answer).await {
+        Err(RunError::NotFound) => inner.finished_standing(target.clone()).await,
+        answer => answer,
+    }
+}

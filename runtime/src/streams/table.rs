@@ -1,0 +1,249 @@
+//! The streams of a runtime, by run and name.
+//!
+//! One that is in use, by an attempt or a reader, stays. One that is not is kept until its place is needed: the one that is
+//! out of use the longest goes first.
+
+use std::any::{TypeId, type_name};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use millrun_core::RunId;
+use millrun_workflow::Payload;
+use rustc_hash::FxBuildHasher;
+use tokio::sync::Notify;
+
+use super::attempt::{AttemptEnd, AttemptMark, StreamAttempt};
+use super::tail::{StreamTail, TailItem};
+use crate::RuntimeConfig;
+
+/// Names a stream.
+type StreamKey = (RunId, Arc<str>);
+
+/// Why a stream is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoStream {
+    TooMany { len_max: usize },
+    OtherType { known: &'static str },
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct OutputStreams {
+    table: Mutex<StreamTable>,
+}
+
+#[derive(Debug, Default)]
+struct StreamTable {
+    streams: HashMap<StreamKey, KeptStream, FxBuildHasher>,
+    /// Those out of use, by the turn in which they came out of it.
+    unused: BTreeMap<u64, StreamKey>,
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct KeptStream {
+    stream: Arc<Stream>,
+    users: usize,
+    /// Where it stands among those out of use, while it has no users.
+    unused_since: u64,
+}
+
+/// A stream of a run.
+#[derive(Debug)]
+pub(super) struct Stream {
+    key: StreamKey,
+    /// Drawn when it was made; names it in positions.
+    pub(super) life: u64,
+    payload: OnceLock<(TypeId, &'static str)>,
+    tail: Mutex<AwaitedTail>,
+    pub(super) news: Notify,
+}
+
+/// The tail, and whether a reader waits for what comes next.
+#[derive(Debug)]
+pub(super) struct AwaitedTail {
+    pub(super) items: StreamTail,
+    pub(super) is_awaited: bool,
+    /// Attempts that have begun and not ended.
+    attempts_len: usize,
+}
+
+/// A stream in use.
+#[derive(Debug)]
+pub(crate) struct StreamUse {
+    streams: Arc<OutputStreams>,
+    stream: Arc<Stream>,
+}
+
+impl OutputStreams {
+    fn lock(&self) -> MutexGuard<'_, StreamTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses a stream, which is made if there is none.
+    pub(crate) fn use_stream(
+        self: &Arc<Self>,
+        run: RunId,
+        name: &str,
+        config: &RuntimeConfig,
+        life: u64,
+    ) -> Result<StreamUse, NoStream> {
+        let key = (run, Arc::from(name));
+        let mut table = self.lock();
+        let stream = match table.take_up(&key) {
+            Some(stream) => stream,
+            None => {
+                let dropped = table.make_room(config.streams_len_max)?;
+                let stream = Arc::new(Stream {
+                    key: key.clone(),
+                    life,
+                    payload: OnceLock::new(),
+                    tail: Mutex::new(AwaitedTail {
+                        items: StreamTail::new(config.stream_tail_len_max, config.stream_tail_bytes_max),
+                        is_awaited: false,
+                        attempts_len: 0,
+                    }),
+                    news: Notify::new(),
+                });
+                let kept = KeptStream {
+                    stream: Arc::clone(&stream),
+                    users: 1,
+                    unused_since: 0,
+                };
+                table.streams.insert(key, kept);
+                drop(table);
+                drop(dropped);
+                stream
+            }
+        };
+        Ok(StreamUse {
+            streams: Arc::clone(self),
+            stream,
+        })
+    }
+}
+
+impl StreamTable {
+    fn take_up(&mut self, key: &StreamKey) -> Option<Arc<Stream>> {
+        let kept = self.streams.get_mut(key)?;
+        if kept.users == 0 {
+            self.unused.remove(&kept.unused_since);
+        }
+        kept.users += 1;
+        Some(Arc::clone(&kept.stream))
+    }
+
+    /// Makes room for one more; gives the stream that had to go, to be dropped without the lock.
+    fn make_room(&mut self, len_max: usize) -> Result<Option<KeptStream>, NoStream> {
+        if self.streams.len() < len_max {
+            return Ok(None);
+        }
+        let (_, longest) = self.unused.pop_first().ok_or(NoStream::TooMany { len_max })?;
+        Ok(self.streams.remove(&longest))
+    }
+
+    /// Gives the stream if nothing was ever sent to it, and so nothing of it is kept.
+    fn give_up(&mut self, stream: &Stream, is_empty: bool) -> Option<KeptStream> {
+        let kept = self.streams.get_mut(&stream.key)?;
+        kept.users -= 1;
+        if kept.users > 0 {
+            return None;
+        }
+        if is_empty {
+            return self.streams.remove(&stream.key);
+        }
+        self.turns += 1;
+        kept.unused_since = self.turns;
+        self.unused.insert(self.turns, stream.key.clone());
+        None
+    }
+}
+
+impl Stream {
+    pub(super) fn lock(&self) -> MutexGuard<'_, AwaitedTail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an attempt may send something more.
+    pub(super) fn is_sent_to(&self) -> bool {
+        self.lock().attempts_len > 0
+    }
+
+    /// Tells readers that an attempt has begun, once. Whether it has not ended.
+    pub(super) fn begin(&self, mark: &AttemptMark) -> bool {
+        self.add(|attempts_len| {
+            if mark.is_over.load(Ordering::Acquire) {
+                return Err(());
+            }
+            let has_begun = mark.has_begun.swap(true, Ordering::Relaxed);
+            *attempts_len += usize::from(!has_begun);
+            Ok((!has_begun).then_some(TailItem::Began(mark.attempt)))
+        })
+        .is_ok()
+    }
+
+    /// Adds a chunk of an attempt, if that has not ended.
+    #[inline]
+    pub(super) fn send(&self, mark: &AttemptMark, payload: Payload) -> bool {
+        self.add(|_| {
+            if mark.is_over.load(Ordering::Acquire) {
+                return Err(());
+            }
+            Ok(Some(TailItem::Chunk(mark.attempt, payload)))
+        })
+        .is_ok()
+    }
+
+    /// Tells readers how an attempt has ended that they know of.
+    pub(super) fn end(&self, has_begun: &AtomicBool, attempt: StreamAttempt, end: AttemptEnd) {
+        let ended = self.add(|attempts_len| {
+            let is_told = has_begun.load(Ordering::Relaxed);
+            *attempts_len -= usize::from(is_told);
+            Ok(is_told.then_some(TailItem::Ended(attempt, end)))
+        });
+        debug_assert!(ended.is_ok(), "an end is always told");
+    }
+
+    /// Adds what `item` gives, which is called under the lock: what it looks at changes under this lock alone, or before.
+    #[inline]
+    fn add(&self, item: impl FnOnce(&mut usize) -> Result<Option<TailItem>, ()>) -> Result<(), ()> {
+        let mut tail = self.lock();
+        let Some(item) = item(&mut tail.attempts_len)? else {
+            return Ok(());
+        };
+        tail.items.push(item);
+        let is_awaited = std::mem::take(&mut tail.is_awaited);
+        drop(tail);
+        if is_awaited {
+            self.news.notify_waiters();
+        }
+        Ok(())
+    }
+}
+
+impl StreamUse {
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Says what it carries, if that is not said yet.
+    pub(super) fn typed<T: 'static>(&self) -> Result<(), NoStream> {
+        let (id, known) = self
+            .stream
+            .payload
+            .get_or_init(|| (TypeId::of::<T>(), type_name::<T>()));
+        if *id == TypeId::of::<T>() {
+            return Ok(());
+        }
+        Err(NoStream::OtherType { known })
+    }
+}
+
+impl Drop for StreamUse {
+    fn drop(&mut self) {
+        let is_empty = self.stream.lock().items.end() == 1;
+        let given_up = self.streams.lock().give_up(&self.stream, is_empty);
+        drop(given_up);
+    }
+}
