@@ -21,6 +21,11 @@ crash SEEDS="20000" KILLS="2000":
     cargo test --workspace --exclude millrun-persistence -- crash kill
     cargo run --release -- demo --crash
 
+# The pipeline of `examples/pipeline.rs`, killed with SIGKILL at KILLS moments that a SEED chooses, while orders come in; judged by
+# a ledger of its customers, in another process. Two hundred kills take about a minute.
+pipeline KILLS="200" SEED="1":
+    MILLRUN_KILLS={{KILLS}} MILLRUN_PIPELINE_SEED={{SEED}} cargo test --release -p millrun-examples --test it -- --nocapture pipeline
+
 # The seeded world at length: parts killed at every step, SEEDS programs (or FIRST+SEEDS). A seed that fails is
 # printed with its last steps: `just world 417+1`.
 world SEEDS="50000":

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod pipeline;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
