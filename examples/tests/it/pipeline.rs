@@ -306,7 +306,8 @@ async fn numbers(runtime: &Runtime, topic: DurableTopic<PlacedOrder>) -> Vec<u64
     numbers
 }
 
-/// What stands in a folder outside: the orders, each in a file of its own. Files that a killed attempt has left aside are none.
+/// The numbers of the orders that the bank or the post has taken: its folder has a file for each. A file that a killed
+/// attempt has left aside does not count.
 fn taken_by(far_side: &str, folder: &Path) -> Vec<u64> {
     let mut taken = Vec::new();
     for entry in fs::read_dir(folder.join(far_side)).unwrap() {

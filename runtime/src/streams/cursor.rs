@@ -101,7 +101,7 @@ mod tests {
     /// What is done with a stream and its reader.
     #[derive(Clone, Debug)]
     enum Act {
-        /// A chunk of so many bytes is sent.
+        /// A chunk with a text of this number of bytes is sent.
         Send(usize),
         /// The reader reads.
         Read,

@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use futures_util::stream::{self, Stream as FutureStream};
 use millrun_core::RunId;
-use millrun_workflow::{OutputStream, Payload};
+use millrun_workflow::{NAME_BYTES_MAX, OutputStream, Payload};
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
@@ -28,7 +28,7 @@ use crate::mail::{Request, Standing, Target};
 use crate::operating::Lost;
 use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 
-/// What stands in an output stream, or in place of what is gone from it.
+/// One item of an output stream, or the notice that items are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamItem<T> {
@@ -46,6 +46,12 @@ pub enum StreamItem<T> {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamOpenError {
+    /// No stream has such a name: one has 1 to 255 bytes.
+    #[error("the name of an output stream has 1 to {NAME_BYTES_MAX} bytes, not {bytes}")]
+    Name {
+        /// The length of the name.
+        bytes: usize,
+    },
     /// The runtime has as many streams as it may, and all are in use.
     #[error("the runtime has {len_max} output streams in use, and may have no more")]
     TooMany {
@@ -153,6 +159,10 @@ impl<O, E> RunHandle<O, E> {
         name: &str,
         behind: Option<StreamPosition>,
     ) -> Result<StreamReader<T>, StreamOpenError> {
+        let bytes = name.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            return Err(StreamOpenError::Name { bytes });
+        }
         let run = match self.run_id() {
             Some(run) => run,
             None => self.describe().await?.run,

@@ -10,7 +10,7 @@ use super::attempt::{AttemptEnd, StreamAttempt};
 const TAKEN_LEN_MAX: usize = 256;
 const TAKEN_BYTES_MAX: usize = 64 << 10;
 
-/// What stands in a stream.
+/// One item of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TailItem {
     Began(StreamAttempt),

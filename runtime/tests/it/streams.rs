@@ -305,3 +305,20 @@ async fn a_run_that_there_is_not_has_no_stream() {
     );
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_name_that_no_stream_may_have_is_refused() {
+    let runtime = volatile(|_, _| async { Ok(()) }).start().await.unwrap();
+    started(&runtime, 1).await.result().await.unwrap();
+    let run = runtime.attach_untyped("run").unwrap();
+    let check = async |name: String, is_refused: bool| {
+        let bytes = name.len();
+        let found = run.stream(&name, None).await.map(drop);
+        let refused = matches!(found, Err(StreamOpenError::Name { bytes: told }) if told == bytes);
+        assert_eq!(refused, is_refused, "{bytes} bytes: {found:?}");
+    };
+    check(String::new(), true).await;
+    check("n".repeat(255), false).await;
+    check("n".repeat(256), true).await;
+    runtime.shutdown().await.unwrap();
+}

@@ -50,7 +50,7 @@ impl Started {
         self
     }
 
-    /// As it is, with the trigger and the record that had it started.
+    /// The same start, with the trigger and the record that had the run started.
     #[must_use]
     pub fn triggered_by(mut self, trigger: impl Into<Box<str>>) -> Self {
         self.origin.get_or_insert_default().triggered_by = Some(trigger.into());

@@ -1,7 +1,7 @@
 //! The places of records: by a topic's name, a token, or the operation that has published one.
 
 use millrun_core::{Cause, RunId, Sequence};
-use millrun_persistence::{TopicNumber, TopicRecord};
+use millrun_persistence::{ReadError, TopicNumber, TopicRecord};
 
 use super::bounds::TraceBounds;
 use super::error::TraceError;
@@ -94,8 +94,11 @@ impl Inner {
                 Err(error) => link.outcome = TraceOutcome::Unknown(error.to_string()),
             }
         }
-        if link.relation == TraceRelation::Published && link.outcome == TraceOutcome::Done {
-            self.find_published(run, link, bounds, looked_at).await?;
+        if link.relation == TraceRelation::Published
+            && link.outcome == TraceOutcome::Done
+            && let Err(error) = self.find_published(run, link, bounds, looked_at).await?
+        {
+            link.outcome = TraceOutcome::Unknown(format!("the record cannot be looked for: {error}"));
         }
         Ok(())
     }
@@ -107,13 +110,13 @@ impl Inner {
         link: &mut TraceLink,
         bounds: &TraceBounds,
         looked_at: &mut u64,
-    ) -> Result<(), StopCause> {
+    ) -> Result<Result<(), ReadError>, StopCause> {
         let (Some(topic), Some(at), Some(operation)) = (link.name.clone(), link.at, link.operation) else {
-            return Ok(());
+            return Ok(Ok(()));
         };
         // A topic in memory keeps no records.
         let Ok(KnownTopic { number, .. }) = self.known_topic(&topic) else {
-            return Ok(());
+            return Ok(Ok(()));
         };
         let cause = Cause {
             run,
@@ -122,10 +125,7 @@ impl Inner {
         let at_time = self.shared.reader.view_topic_at_time(number, at);
         let mut after = match self.lane_answer(at_time).await? {
             Ok(after) => after,
-            Err(error) => {
-                link.outcome = TraceOutcome::Unknown(format!("the record cannot be looked for: {error}"));
-                return Ok(());
-            }
+            Err(error) => return Ok(Err(error)),
         };
         let bytes_max = self.shared.config.topic_page_bytes_max;
         let mut left = bounds.records_len_max;
@@ -133,10 +133,7 @@ impl Inner {
             let read = self.shared.reader.view_topic_page(number, after, bytes_max);
             let page = match self.lane_answer(read).await? {
                 Ok(page) => page,
-                Err(error) => {
-                    link.outcome = TraceOutcome::Unknown(format!("the record cannot be looked for: {error}"));
-                    return Ok(());
-                }
+                Err(error) => return Ok(Err(error)),
             };
             for record in page.records().take(left) {
                 left -= 1;
@@ -145,7 +142,7 @@ impl Inner {
                 if header.is_ok_and(|(header, _)| header.cause == Some(cause) && header.record.is_none()) {
                     let sequence = record.sequence;
                     link.to = Some(TraceOf::Record { topic, sequence });
-                    return Ok(());
+                    return Ok(Ok(()));
                 }
             }
             if page.chunks.is_empty() {
@@ -161,6 +158,6 @@ impl Inner {
             0 => "the record was not found among those that were looked at".to_owned(),
             _ => format!("the record is gone: trimmed before {first}"),
         });
-        Ok(())
+        Ok(Ok(()))
     }
 }

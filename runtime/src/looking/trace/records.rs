@@ -157,7 +157,8 @@ impl Inner {
             TraceNode::Run { .. } => None,
         };
         for mut link in causes {
-            if link.to != token && link.to.as_ref() != Some(&page.of) {
+            let is_unread = matches!(link.outcome, TraceOutcome::Unknown(_)) && link.to.is_none();
+            if !is_unread && link.to != token && link.to.as_ref() != Some(&page.of) {
                 continue;
             }
             link.to = Some(TraceOf::Run(run));

@@ -15,6 +15,8 @@ use crate::looking::find::RunStatus;
 
 /// How many events are asked for at a time.
 const STRETCH_LEN: usize = 512;
+/// How many events of one run are looked through for a record.
+const LOOKED_THROUGH_MAX: usize = 100_000;
 
 /// What was read of a history.
 struct ReadLinks {
@@ -56,7 +58,8 @@ impl Inner {
         Ok(page)
     }
 
-    /// The causes of all of a run's history, with the number of its events that were read.
+    /// The causes that a run's first [`LOOKED_THROUGH_MAX`] events tell, and one that is not known if there are more; with the
+    /// number of events that were read.
     pub(super) async fn causes_of(
         &self,
         run: RunId,
@@ -64,13 +67,18 @@ impl Inner {
         let began = self.trace_beginning(run).await?;
         let all = TraceBounds {
             links_len_max: usize::MAX,
-            events_len_max: usize::MAX,
+            events_len_max: LOOKED_THROUGH_MAX,
             ..TraceBounds::default()
         };
         let read = self.read_links(&began, None, None, &all).await?;
+        let unread = (!read.is_at_head).then(|| {
+            let mut link = TraceLink::of(TraceRelation::Outside);
+            link.outcome = TraceOutcome::Unknown(format!("not looked for behind event {}", read.reached));
+            link
+        });
         let links = read.fold.links.into_values();
         let causes = links.filter(|folded| folded.is_cause).map(|folded| folded.link);
-        Ok((*began, causes.collect(), read.looked_at))
+        Ok((*began, causes.chain(unread).collect(), read.looked_at))
     }
 
     /// Reads a history from where the page begins, until the page is full and all that began in it has ended.

@@ -91,7 +91,11 @@ impl<T> DurableTopicHandle<T> {
     /// drives it, and a record is acknowledged when its effect is durable. One that is given again after a crash finds its
     /// effect there: a start by the id of its instance, a signal by a request that is made of the name and the record's token.
     ///
-    /// Up to 1,024 records are handled at once; of one key, one at a time and in order. Records of different keys
+    /// **An instance remembers its last 1,000 requests.** A signal or command whose answer was lost, as when a shard fails, is
+    /// asked for again after a pause; if its instance takes 1,000 others meanwhile, from this trigger or elsewhere, it is
+    /// performed a second time. Where one instance takes thousands a second, start an instance for each record.
+    ///
+    /// Up to 960 records are handled at once; of one key, one at a time and in order. Records of different keys
     /// that go to one instance have no order.
     ///
     /// Where the runtime does not take a start or a signal for now (there are as many instances or unread signals as there may be,

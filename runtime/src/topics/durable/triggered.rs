@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A record counts against [`AT_ONCE_MAX`] until its acknowledgement is kept, so that a crash brings back no more
-//! than that many whose effect is there already.
+//! than that many whose effect is there already: fewer than the requests that an instance remembers, by which it knows them.
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
@@ -23,6 +23,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use millrun_core::panic_message;
+use millrun_workflow::{ANSWERS_LEN_MAX, SIGNAL_REQUESTS_LEN_MAX};
 use serde::de::DeserializeOwned;
 
 use super::record::DurableRecord;
@@ -31,8 +32,10 @@ use super::token::RecordToken;
 use crate::mail::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
-/// How many records are started or signalled at once.
-pub(super) const AT_ONCE_MAX: usize = 1_024;
+/// How many records are started, signalled or commanded at once. The rest of the requests that an instance remembers is for those
+/// of others.
+pub(super) const AT_ONCE_MAX: usize = 960;
+const _: () = assert!(AT_ONCE_MAX < SIGNAL_REQUESTS_LEN_MAX && AT_ONCE_MAX < ANSWERS_LEN_MAX);
 /// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
 pub(super) const DELIVERIES_MAX: u32 = 10;
 /// The first pause before a record is tried again, and the longest.
@@ -130,7 +133,12 @@ pub(super) struct Triggered<V> {
 impl<V> Triggered<V> {
     /// Names the signal: it is the same for each delivery of the record.
     pub(super) fn request(&self) -> String {
-        format!("{}/{}", self.trigger, self.token)
+        let bytes = self.trigger.len() + 1 + RecordToken::TEXT_BYTES_MAX;
+        let mut request = String::with_capacity(bytes);
+        request.push_str(&self.trigger);
+        request.push('/');
+        request.push_str(&self.token.to_string());
+        request
     }
 }
 
@@ -152,7 +160,7 @@ impl<T> Drop for RecordAtWork<T> {
     }
 }
 
-/// An attempt for one record. Written out, and small: a trigger has a thousand of them.
+/// An attempt for one record. Written out, and small: a trigger has hundreds of them.
 struct RecordAttempt<T> {
     record: Option<RecordAtWork<T>>,
     attempt: BoxFuture<'static, TriggerOutcome>,

@@ -14,7 +14,7 @@ use super::{PACKED, PLACED, walked};
 /// Starts children down to zero, each with an activity, a publish and a timer.
 const TREE: Workflow<(u64, u64), u64> = Workflow::named("tree");
 const LEAF: Activity<u64, u64> = Activity::named("leaf");
-/// Takes so many records of any key.
+/// Its input is how many records it takes, of any key.
 const EACH: Workflow<u64, u64> = Workflow::named("each");
 
 async fn leaf(_cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
