@@ -18,10 +18,10 @@ use crate::operations::Action;
 use crate::problem::Problem;
 use crate::publish::publish;
 use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, past_after, wait};
-use crate::router::Served;
+use crate::router::{Served, value_of};
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
-use crate::stream::{changes, run_events};
+use crate::stream::{changes, run_events, run_output};
 use crate::topics::{ExposedTopic, record_tail, records_page, subscriptions_page, tail};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
@@ -125,6 +125,11 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::Events => {
             let (run, query) = (run(value)?, StreamQuery::parse(query, &head.headers)?);
             return run_events(served, run, query).await;
+        }
+        Action::Output => {
+            let query = StreamQuery::parse(query, &head.headers)?;
+            let of = value_of(head.uri.path(), Some(2))?;
+            return run_output(served, run(&of)?, value, query).await;
         }
         Action::Result => {
             let wait = wait(query)?;

@@ -56,6 +56,7 @@ pub(crate) enum Action {
     WhyRun,
     History,
     Events,
+    Output,
     Result,
     ResultOfRun,
     Query,
@@ -253,6 +254,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the same events as a stream, behind `after` (0), up to the run's last, or `limit` of them",
         action: Action::Events,
+    },
+    Operation {
+        name: "output",
+        method: Method::GET,
+        path: "v1/runs/{run}/streams/{stream}",
+        role: Role::Reader,
+        about: "what activities of a run send to one of its output streams, as a stream, from the earliest that is kept or behind `after`, or `limit` of it",
+        action: Action::Output,
     },
     Operation {
         name: "result",

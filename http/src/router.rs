@@ -127,7 +127,7 @@ pub(crate) fn value_at(operation: &Operation) -> Option<usize> {
 }
 
 /// The value in a path that is one of its operation.
-fn value_of(path: &str, at: Option<usize>) -> Result<Cow<'_, str>, Problem> {
+pub(crate) fn value_of(path: &str, at: Option<usize>) -> Result<Cow<'_, str>, Problem> {
     let segment = at.and_then(|at| path.rsplit('/').nth(at)).unwrap_or_default();
     let value = percent_decode_str(segment).decode_utf8();
     value.map_err(|_| Problem::new("invalid-id", format!("{segment:?} in the path is no UTF-8")))

@@ -12,11 +12,11 @@ use crate::operations::Action;
 /// What an operation may answer, by status.
 pub(super) fn of(action: Action) -> Vec<(&'static str, Response)> {
     match action {
-        Action::Events => vec![
+        Action::Events | Action::Output => vec![
             ("200", told("text/event-stream", text())),
             (
                 "204",
-                empty("the run has ended, and the client has seen its last event"),
+                empty("the run has ended, and the client has seen the last of it"),
             ),
         ],
         Action::Tail | Action::Changes => vec![("200", told("text/event-stream", text()))],
@@ -185,6 +185,11 @@ fn shape(action: Action) -> Shape {
             ("reached", or_null(number())),
         ]),
         Action::Session => object([("role", word(["anonymous", "reader", "operator"]))]),
-        Action::Events | Action::Tail | Action::Changes | Action::Metrics | Action::Starts => text(),
+        Action::Events
+        | Action::Output
+        | Action::Tail
+        | Action::Changes
+        | Action::Metrics
+        | Action::Starts => text(),
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             all.extend([cursor(), limit()]);
         }
         Action::Bulks => all.extend([cursor(), limit()]),
-        Action::Events | Action::Tail | Action::Changes => {
+        Action::Events | Action::Output | Action::Tail | Action::Changes => {
             all.extend([
                 behind(
                     "after",
@@ -129,6 +129,7 @@ fn in_path(part: &str) -> Option<Parameter> {
         "{id}" => ("id", text_of(1, 255), "the id of an instance"),
         "{run}" => ("run", run(), "a run"),
         "{name}" => ("name", text_of(1, 242), "the name of a bulk"),
+        "{stream}" => ("stream", text_of(1, 255), "the name of an output stream"),
         "{topic}" => ("topic", text_of(1, 255), "the name of a topic"),
         _ => return None,
     };

@@ -13,6 +13,7 @@ mod changes;
 mod frames;
 mod places;
 mod run_events;
+mod run_output;
 
 use std::convert::Infallible;
 use std::mem;
@@ -31,6 +32,7 @@ pub(crate) use changes::changes;
 pub(crate) use frames::Frames;
 pub(crate) use places::{Place, Places};
 pub(crate) use run_events::run_events;
+pub(crate) use run_output::run_output;
 
 pub use places::STREAMS_LEN_MAX;
 

@@ -15,6 +15,7 @@ mod keys;
 mod killed;
 mod measuring;
 mod openapi;
+mod output;
 mod page;
 mod past;
 mod polling;

@@ -6,8 +6,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use millrun::{
-    Activity, ActivityContext, ActivityError, Query, Runtime, Signal, Topic, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, OutputStream, Query, Runtime, Signal, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_http::{Access, Console, OPERATIONS, Redaction};
 use serde_json::json;
@@ -23,6 +23,7 @@ const PAY: Workflow<Card, Card> = Workflow::named("pay");
 const CHARGE: Activity<Card, Card> = Activity::named("charge");
 const CARD: Query<Card, (), Card> = Query::named("card");
 const CARDS: Signal<Card> = Signal::named("cards");
+const OUTPUT: OutputStream<Card> = OutputStream::named("cards");
 const TOPIC: Topic<Card> = Topic::named("shop.cards");
 
 fn card() -> Card {
@@ -33,6 +34,12 @@ fn card() -> Card {
 
 async fn charge(cx: ActivityContext, card: Card) -> Result<Card, ActivityError> {
     cx.heartbeat(&card).ok();
+    let output = cx
+        .stream(OUTPUT)
+        .map_err(|error| ActivityError::fatal(error.to_string()))?;
+    output
+        .send(&card)
+        .map_err(|error| ActivityError::fatal(error.to_string()))?;
     Ok(card)
 }
 
@@ -72,7 +79,7 @@ async fn all_that_is_told(runtime: &Runtime, console: Console) -> String {
     .await;
     runtime.attach(PAY, "p").unwrap().result().await.unwrap();
     let run = runtime.attach_untyped("p").unwrap().describe().await.unwrap().run;
-    let streams = ["events", "tail", "changes"];
+    let streams = ["events", "output", "tail", "changes"];
     let mut readings = 0;
     for operation in OPERATIONS
         .iter()
@@ -93,7 +100,16 @@ async fn all_that_is_told(runtime: &Runtime, console: Console) -> String {
         .await
         .rest()
         .await;
-    told + &format!("{events:?}")
+    let output = Client::connect(&app, &format!("/v1/runs/{run}/streams/cards"), None)
+        .await
+        .rest()
+        .await;
+    assert_eq!(
+        output.len(),
+        4,
+        "its beginning, a card, its end, and that of the run"
+    );
+    told + &format!("{events:?}{output:?}")
 }
 
 async fn runtime() -> Runtime {

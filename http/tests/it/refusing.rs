@@ -75,7 +75,7 @@ async fn each_role_may_ask_for_what_the_table_says() {
             } else if role >= operation.role && ["tail", "records", "subscriptions"].contains(&operation.name)
             {
                 assert_eq!(answer.code(), "no-topic", "it is let in, and none is exposed");
-            } else if role >= operation.role && operation.name == "changes" {
+            } else if role >= operation.role && ["changes", "output"].contains(&operation.name) {
                 assert_eq!(
                     answer.code(),
                     "invalid-query",

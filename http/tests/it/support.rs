@@ -89,9 +89,10 @@ pub(crate) fn path_of(operation: &Operation, id: &str, run: RunId) -> String {
         .path
         .replace("{id}", id)
         .replace("{name}", id)
-        .replace("{run}", &run.to_string());
+        .replace("{run}", &run.to_string())
+        .replace("{stream}", id);
     match operation.name {
-        "changes" => format!("/{path}?limit=0"),
+        "changes" | "output" => format!("/{path}?limit=0"),
         "events" => format!("/{path}?limit=1"),
         _ => format!("/{path}"),
     }

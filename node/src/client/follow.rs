@@ -6,13 +6,44 @@ use axum::body::Bytes;
 use http_body_util::BodyExt as _;
 
 use super::error::ClientError;
-use super::options::Tail;
+use super::options::{StreamOf, Tail};
 use super::place::client;
 use super::raw::Raw;
-use super::wire::{Ask, broken};
+use super::wire::{Ask, Client, broken};
 use super::{run_of, show};
 use crate::outcome::Outcome;
 use crate::output::{note, tell};
+
+/// Prints what activities of a run send to an output stream, until the run ends.
+pub(super) async fn output(options: StreamOf) -> Result<Outcome, Box<dyn Error>> {
+    let client = client(&options.at).await?;
+    let run = match is_run(&options.run) {
+        true => options.run,
+        false => run_of(&client, &options.run).await?,
+    };
+    let after = options.after.map(|after| ("after", after));
+    let limit = options.limit.map(|limit| ("limit", limit.to_string()));
+    let ask = Ask {
+        operation: "output",
+        value: &run,
+        second: &options.name,
+        query: after.into_iter().chain(limit).collect(),
+        ..Ask::default()
+    };
+    print(&client, ask, |data| {
+        match options.jsonl {
+            true => tell(data)?,
+            false => tell(show::chunk(&Raw::parse(data)?))?,
+        }
+        Ok(true)
+    })
+    .await
+}
+
+/// Whether this is a run, and no id of an instance: its 32 digits.
+fn is_run(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
 
 /// The most that one event may have.
 const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -48,6 +79,27 @@ pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
         query: after.into_iter().chain(limit).collect(),
         ..Ask::default()
     };
+    print(&client, ask, |data| {
+        let message = Raw::parse(data)?;
+        if is_filtered && !options.which.has(&message) {
+            return Ok(true);
+        }
+        match options.jsonl {
+            true => tell(data)?,
+            false => tell(shown(&message))?,
+        }
+        left = left.map(|left| left.saturating_sub(1));
+        Ok(left != Some(0))
+    })
+    .await
+}
+
+/// Hands over the messages of a stream as they come, until that tells not to go on, or the stream has ended.
+async fn print(
+    client: &Client,
+    ask: Ask<'_>,
+    mut message: impl FnMut(&str) -> Result<bool, Box<dyn Error>>,
+) -> Result<Outcome, Box<dyn Error>> {
     let mut body = client.stream(ask).await?;
     let mut events = Events::default();
     while let Some(frame) = body.frame().await {
@@ -56,17 +108,7 @@ pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
         while let Some(event) = events.next()? {
             match &*event.kind {
                 "" => {
-                    let message = Raw::parse(&event.data)?;
-                    if is_filtered && !options.which.has(&message) {
-                        continue;
-                    }
-                    if options.jsonl {
-                        tell(&event.data)?;
-                    } else {
-                        tell(shown(&message))?;
-                    }
-                    left = left.map(|left| left.saturating_sub(1));
-                    if left == Some(0) {
+                    if !message(&event.data)? {
                         return Ok(Outcome::Complete);
                     }
                 }

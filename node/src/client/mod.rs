@@ -60,6 +60,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Why(of) => show_one("why", &of.id, &of.at, of.form, |why| why.text_of("text")).await,
         ClientCommand::History(options) => history(options).await,
         ClientCommand::Tail(options) => follow::tail(options).await,
+        ClientCommand::Stream(options) => follow::output(options).await,
         ClientCommand::Result(options) => result(options).await,
         ClientCommand::Start(options) => start(options).await,
         ClientCommand::Signal(options) => signal(options).await,
@@ -387,6 +388,7 @@ async fn call(options: Call) -> Result<Outcome, Box<dyn Error>> {
     let ask = Ask {
         operation: &options.operation,
         value: options.value.as_deref().unwrap_or_default(),
+        second: "",
         query: query.collect::<Result<_, ClientError>>()?,
         body: options.body.map(read).transpose()?,
         wait: WAIT,

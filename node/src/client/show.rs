@@ -203,6 +203,12 @@ pub(super) fn message(message: &Raw) -> String {
     on_one_line(format!("{at}  {key}  {payload}").trim_end())
 }
 
+/// One chunk of an output stream, as it comes.
+pub(super) fn chunk(chunk: &Raw) -> String {
+    let [operation, attempt, chunk] = ["operation", "attempt", "chunk"].map(|name| chunk.text_of(name));
+    on_one_line(&format!("{operation}.{attempt}  {chunk}"))
+}
+
 /// What has become of a run or a part.
 pub(super) fn change(change: &Raw) -> String {
     let at = change.number_of("at_us").map_or_else(String::new, date_and_time);

@@ -57,6 +57,9 @@ pub(crate) struct Ask<'a> {
     /// What stands in its path.
     pub(crate) value: &'a str,
     /// Its parameters.
+    /// The second value in its path, with which it ends.
+    pub(crate) second: &'a str,
+    /// What stands behind the path.
     pub(crate) query: Vec<(&'a str, String)>,
     /// Its body.
     pub(crate) body: Option<String>,
@@ -180,7 +183,16 @@ fn request(
         }
         Some((before, rest)) => {
             let after = rest.split_once('}').map_or("", |(_, after)| after);
-            target.push_str(&format!("{before}{}{after}", encoded(ask.value)));
+            target.push_str(&format!("{before}{}", encoded(ask.value)));
+            if after.contains('{') && ask.second.is_empty() {
+                let why = format!("{} has two values\ntry: millrun stream RUN NAME", operation.name);
+                return Err(ClientError::Usage(why));
+            }
+            let (between, second) = match after.split_once('{') {
+                Some((between, _)) => (between, encoded(ask.second)),
+                None => (after, String::new()),
+            };
+            target.push_str(&format!("{between}{second}"));
         }
     }
     for (number, (name, value)) in ask.query.iter().enumerate() {

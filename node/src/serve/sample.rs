@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 use millrun::topics::DurableTrigger;
 use millrun::workflow::Either;
 use millrun::{
-    Activity, ActivityContext, ActivityError, DurableTopic, Query, Retry, Runtime, RuntimeBuilder, Signal,
-    Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, OutputStream, Query, Retry, Runtime,
+    RuntimeBuilder, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_http::Console;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ const STATUS: Query<String, (), String> = Query::named("status");
 const SENT: Topic<String> = Topic::named("sample.sent");
 const ORDERED: DurableTopic<Order> = Topic::named("sample.ordered").durable();
 const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
+/// What the activities of an order send while they work.
+const PROGRESS: OutputStream<String> = OutputStream::named("progress");
 const LABEL: Activity<String, String> = Activity::named("sample-label");
 
 /// The pause between two orders.
@@ -149,6 +151,7 @@ async fn stuck(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
 
 /// A warehouse that is out of reach at first.
 async fn reserve(cx: ActivityContext, order: Order) -> Result<String, ActivityError> {
+    cx.stream(PROGRESS)?.send("asking the warehouse")?;
     match cx.attempt() {
         attempt @ 1..=2 => Err(ActivityError::retryable(format!(
             "the warehouse does not answer (attempt {attempt})"

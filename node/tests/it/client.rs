@@ -277,6 +277,38 @@ fn a_topic_is_tailed_and_a_signal_sent_twice_is_recorded_once() {
 }
 
 #[test]
+fn what_activities_send_while_they_work_is_followed_and_the_beginning_of_an_attempt_told() {
+    let program = program();
+    let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
+    program.folder.run(&order).expect(0);
+    let followed = program.run("stream o progress --limit 1").expect(0);
+    assert!(
+        followed.out.contains(".1  \"asking the warehouse\""),
+        "{followed:#?}"
+    );
+    assert!(followed.err.contains(r#""attempt":1"#), "{followed:#?}");
+    let run = program.json("describe o --json")["run"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let line = program
+        .run(&format!("stream {run} progress --limit 1 --jsonl"))
+        .expect(0)
+        .out;
+    assert!(
+        line.contains(r#""chunk":{"value":"asking the warehouse"}"#),
+        "{line}"
+    );
+    program.run("terminate o --reason enough").expect(0);
+    // The end of the run is that of all its streams.
+    assert_eq!(program.run("stream o nothing").expect(0).out, "");
+    let wrong = program.run(&format!("call output {run}")).expect(2).err;
+    assert!(wrong.contains("try: millrun stream RUN NAME"), "{wrong}");
+    let nobody = program.run("stream nobody progress").expect(1).err;
+    assert!(nobody.contains("instance"), "{nobody}");
+}
+
+#[test]
 fn a_durable_topic_is_published_to_read_and_followed_and_its_subscriptions_told() {
     let program = program();
     let publish = |customer: &str, id: &str| {

@@ -284,6 +284,17 @@ impl<T> StreamReader<T> {
         }
     }
 
+    /// The next item that is there already, with a chunk as it is encoded; `None` where [`next_encoded`](Self::next_encoded)
+    /// would wait for one, or has none any more. It does not wait.
+    pub fn try_next_encoded(&mut self) -> Option<StreamItem<Payload>> {
+        if !self.cursor.has_in_hand()
+            && let Some(lost) = self.cursor.look(&self.used.stream().lock().items)
+        {
+            return Some(StreamItem::Missed(lost));
+        }
+        self.cursor.take_in_hand()
+    }
+
     /// Takes in hand what there is, or tells what is gone before it. If there is nothing the next item is news.
     fn look(&mut self) -> Option<Lost> {
         let mut tail = self.used.stream().lock();

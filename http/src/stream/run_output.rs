@@ -1,0 +1,147 @@
+//! What activities of a run send while they work.
+//!
+//! A message's id is its position in the output stream, so that a client resumes as long as the program keeps it.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use millrun::operating::{InstanceStatus, Lost};
+use millrun::streams::{
+    StreamAttempt, StreamItem, StreamOpenError, StreamPosition, StreamReadError, StreamReader,
+};
+use millrun::{Payload, RunError, RunId};
+
+use super::{FRAMES_BYTES, Frames, Source, respond};
+use crate::Redaction;
+use crate::problem::Problem;
+use crate::query::{StreamQuery, wrong};
+use crate::router::Served;
+use crate::view::{Json, object};
+
+/// The stream of this name of a run, and the event `end` when the run has ended.
+pub(crate) async fn run_output(
+    served: &Served,
+    run: RunId,
+    name: &str,
+    query: StreamQuery,
+) -> Result<Response, Problem> {
+    let (runtime, place) = (&served.runtime, served.streams.take()?);
+    let behind = query.after.as_deref().map(str::parse::<StreamPosition>);
+    let behind = behind
+        .transpose()
+        .map_err(|error| wrong("after", &error.to_string()))?;
+    let described = runtime.describe_run(run).await?;
+    let handle = runtime.attach_described(&described);
+    let mut reader = handle.stream(name, behind).await.map_err(not_opened)?;
+    let first = reader.try_next_encoded();
+    if query.is_resumed && first.is_none() && described.status == InstanceStatus::Finished {
+        // By this a browser knows that it need not come again.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let source = RunOutput {
+        reader,
+        first,
+        left: query.limit,
+        redaction: served.redaction.clone(),
+    };
+    Ok(respond(runtime.host().clone(), place, source))
+}
+
+fn not_opened(error: StreamOpenError) -> Problem {
+    match error {
+        StreamOpenError::Run(error) => error.into(),
+        StreamOpenError::TooMany { .. } => Problem::new("too-many-streams", error.to_string()),
+        error => Problem::new("unknown", error.to_string()),
+    }
+}
+
+struct RunOutput {
+    reader: StreamReader<Payload>,
+    /// An item that was there when the client came.
+    first: Option<StreamItem<Payload>>,
+    /// How many more chunks the client wants.
+    left: u64,
+    redaction: Redaction,
+}
+
+impl Source for RunOutput {
+    async fn next(mut self) -> (Frames, Option<Self>) {
+        let mut frames = Frames::default();
+        let mut item = match self.first.take() {
+            Some(first) => Ok(Some(first)),
+            None => self.reader.next_encoded().await,
+        };
+        loop {
+            match item {
+                Ok(Some(item)) => self.write(item, &mut frames),
+                Ok(None) => {
+                    frames.event("end", &object([]));
+                    return (frames, None);
+                }
+                Err(StreamReadError::Run(error)) => {
+                    frames.problem(error.into());
+                    return (frames, None);
+                }
+                Err(StreamReadError::Stopped(cause)) => {
+                    frames.problem(RunError::Stopped(cause).into());
+                    return (frames, None);
+                }
+                Err(error) => {
+                    frames.problem(Problem::new("unknown", error.to_string()));
+                    return (frames, None);
+                }
+            }
+            if self.left == 0 {
+                return (frames, None);
+            }
+            if frames.len() >= FRAMES_BYTES {
+                return (frames, Some(self));
+            }
+            match self.reader.try_next_encoded() {
+                Some(next) => item = Ok(Some(next)),
+                None => return (frames, Some(self)),
+            }
+        }
+    }
+}
+
+impl RunOutput {
+    fn write(&mut self, item: StreamItem<Payload>, frames: &mut Frames) {
+        let position = self.reader.position();
+        match item {
+            StreamItem::Chunk(attempt, chunk) => {
+                let [operation, number] = told(attempt);
+                let json = object([operation, number, ("chunk", (&chunk).into())]);
+                frames.message(&position, &json.to_text(&self.redaction));
+                self.left -= 1;
+            }
+            StreamItem::Began(attempt) => {
+                frames.id(&position);
+                frames.event("began", &object(told(attempt)));
+            }
+            StreamItem::Ended(attempt, end) => {
+                let [operation, number] = told(attempt);
+                frames.id(&position);
+                frames.event(
+                    "ended",
+                    &object([operation, number, ("ended", end.to_string().into())]),
+                );
+            }
+            StreamItem::Missed(Lost::Counted(lost)) => {
+                frames.id(&position);
+                frames.gap(lost.into());
+            }
+            StreamItem::Missed(_) => {
+                frames.id(&position);
+                frames.gap(Json::Null);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn told(attempt: StreamAttempt) -> [(&'static str, Json); 2] {
+    [
+        ("operation", attempt.operation.into()),
+        ("attempt", u64::from(attempt.attempt).into()),
+    ]
+}

@@ -1,0 +1,106 @@
+//! What activities send while they work, as a stream of events, resumed where a client has been last.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use millrun::{
+    Activity, ActivityContext, ActivityError, OutputStream, Retry, Runtime, Workflow, WorkflowContext,
+    WorkflowError,
+};
+use millrun_http::{Access, router};
+use serde_json::{Value, json};
+
+use crate::client::{Client, Received};
+use crate::support::{get, send};
+
+const TOKENS: OutputStream<String> = OutputStream::named("tokens");
+const WRITE: Activity<String, ()> = Activity::named("write");
+const ANSWER: Workflow<String, ()> = Workflow::named("answer");
+
+/// Sends the words, and fails the first time.
+async fn write(cx: ActivityContext, prompt: String) -> Result<(), ActivityError> {
+    let tokens = cx.stream(TOKENS)?;
+    for token in prompt.split(' ') {
+        tokens.send(token)?;
+    }
+    match cx.attempt() {
+        1 => Err(ActivityError::retryable("the model is overloaded")),
+        _ => Ok(()),
+    }
+}
+
+async fn answer(cx: WorkflowContext, prompt: String) -> Result<(), WorkflowError> {
+    let retry = Retry::exponential().first_pause(std::time::Duration::from_millis(1));
+    Ok(cx.call(WRITE, prompt).retry(retry).await?)
+}
+
+/// An event in few words.
+fn told(received: &Received) -> (String, Value) {
+    let kind = received.kind.clone().unwrap();
+    let data = &received.data;
+    let told = match &*kind {
+        "message" => data["chunk"]["value"].clone(),
+        "ended" => data["ended"].clone(),
+        "began" => data["attempt"].clone(),
+        _ => data.clone(),
+    };
+    (kind, told)
+}
+
+async fn rest(app: &Router, path: &str, last: Option<&str>) -> Vec<Received> {
+    Client::connect(app, path, last).await.rest().await
+}
+
+#[tokio::test]
+async fn a_client_follows_an_activity_and_its_retry_and_goes_on_where_it_was() {
+    let builder = Runtime::volatile()
+        .register(WRITE, write)
+        .register(ANSWER, answer);
+    let runtime = builder.start().await.unwrap();
+    let app = router(&runtime, Access::read_only());
+    let handle = runtime.start(ANSWER, "a", "so it".to_owned()).await.unwrap();
+    let path = format!("/v1/runs/{}/streams/tokens", handle.run_id().unwrap());
+    let all = rest(&app, &path, None).await;
+    let expected = [
+        ("began", json!(1)),
+        ("message", json!("so")),
+        ("message", json!("it")),
+        ("ended", json!("failed")),
+        ("began", json!(2)),
+        ("message", json!("so")),
+        ("message", json!("it")),
+        ("ended", json!("succeeded")),
+        ("end", json!({})),
+    ];
+    let expected = expected.map(|(kind, data)| (kind.to_owned(), data));
+    assert_eq!(all.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(all[5].data["attempt"], 2);
+
+    // Behind each of them it goes on with the next; when it has seen all there is nothing to come again for.
+    for (at, seen) in all[..8].iter().enumerate() {
+        let last = seen.id.as_deref();
+        if at < 7 {
+            assert_eq!(rest(&app, &path, last).await, all[at + 1..]);
+            continue;
+        }
+        let request = Request::get(&path).header("last-event-id", last.unwrap());
+        let answer = send(&app, request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    }
+    assert_eq!(rest(&app, &format!("{path}?limit=2"), None).await, all[..3]);
+
+    // A position of another process tells of a gap that nobody can count.
+    let gone = rest(&app, &path, Some("0000000000000007-2")).await;
+    assert_eq!(told(&gone[0]), ("gap".to_owned(), json!({"lost": null})));
+    assert_eq!(gone[1..], all);
+
+    let wrong = get(&app, &format!("{path}?after=2")).await;
+    assert_eq!(wrong.code(), "invalid-query");
+    let nobody = get(
+        &app,
+        &path.replace(&handle.run_id().unwrap().to_string(), &"0".repeat(32)),
+    )
+    .await;
+    assert_eq!(nobody.code(), "not-found");
+    runtime.shutdown().await.unwrap();
+}
