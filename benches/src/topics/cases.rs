@@ -12,6 +12,7 @@ use super::delivering::deliver_for;
 use super::jetstream;
 use super::publishing::{PUBLISHERS, fill, publish_for};
 use super::records::{BODY_BYTES, KEYS};
+use super::streaming::{self, Course};
 use super::triggering::{AT_A_TIME, start, trigger};
 use crate::http::{Row, Summary};
 use crate::journal::{self, Appends, append_to_file};
@@ -24,6 +25,7 @@ const CATCH_UP: &str = "catch up";
 const ACKNOWLEDGE: &str = "acknowledge";
 const TRIGGER: &str = "trigger";
 const DECIDE: &str = "decide";
+const STREAM: &str = "stream";
 const STUCK: &str = "stuck";
 const WAITING: &str = "waiting";
 /// Who did it, and beside what.
@@ -34,6 +36,9 @@ const BEYOND: &str = "millrun, less 1.2 of an append alone";
 const BY_CALLERS: &str = "started by callers";
 const BY_TRIGGER: &str = "started by records";
 const ALONE: &str = "alone";
+const ONE_AT_A_TIME: &str = "millrun, one at a time";
+const CHANNEL: &str = "a channel of tokio's";
+const CHANNEL_ONE_AT_A_TIME: &str = "a channel of tokio's, one at a time";
 const BESIDE_STUCK: &str = "beside a stuck subscription";
 const FEW_WAIT: &str = "few runs wait";
 const MANY_WAIT: &str = "many runs wait";
@@ -100,6 +105,10 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
     if wanted(DECIDE) {
         progress.running("runs that decide on records");
         measured.keep(DECIDE, decided(effort, folder).map(Some));
+    }
+    if wanted(STREAM) {
+        progress.running("chunks of an activity's output stream");
+        measured.keep(STREAM, streams(effort));
     }
     if wanted(STUCK) {
         progress.running("publishes beside a stuck subscription");
@@ -233,6 +242,24 @@ fn decided(effort: &Effort, folder: &Path) -> Result<Row, BenchError> {
     Ok(untimed(Row::new(DECIDE, MILLRUN, KEYS, &samples)))
 }
 
+fn streams(effort: &Effort) -> Result<Vec<Row>, BenchError> {
+    let (flood, one) = (Course::Flood(effort.lasts), Course::OneAtATime(effort.lasts));
+    let samples = interleaved(4, effort.rounds, |place| match place {
+        0 => streaming::channel(flood, effort.threads),
+        1 => streaming::stream(flood, effort.threads),
+        2 => streaming::channel(one, effort.threads),
+        _ => streaming::stream(one, effort.threads),
+    })?;
+    let modes = [CHANNEL, MILLRUN, CHANNEL_ONE_AT_A_TIME, ONE_AT_A_TIME];
+    let rows = modes.into_iter().zip(samples).enumerate();
+    Ok(rows
+        .map(|(place, (mode, samples))| {
+            let row = Row::new(STREAM, mode, 1, &samples);
+            if place < 2 { untimed(row) } else { row }
+        })
+        .collect())
+}
+
 fn beside_stuck(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
     let contestants = [
         (ALONE, Subject::Publish),
@@ -326,6 +353,8 @@ mod tests {
                 of(TRIGGER, BY_CALLERS, AT_A_TIME as u64),
                 of(TRIGGER, BY_TRIGGER, AT_A_TIME as u64),
                 of(DECIDE, MILLRUN, KEYS),
+                of(STREAM, MILLRUN, 1),
+                Row::new(STREAM, ONE_AT_A_TIME, 1, &[summary]),
                 of(STUCK, ALONE, records),
                 of(STUCK, BESIDE_STUCK, records),
                 of(STUCK, MORE_MEMORY, records),
@@ -334,7 +363,7 @@ mod tests {
             ];
             Bars::load().unwrap().judge("topics", &rows).unwrap().len()
         };
-        assert_eq!(judged(10_000_000), 13);
-        assert_eq!(judged(200_000), 9);
+        assert_eq!(judged(10_000_000), 15);
+        assert_eq!(judged(200_000), 11);
     }
 }

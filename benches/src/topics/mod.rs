@@ -1,5 +1,5 @@
 //! Durable topics: what a publish costs over an append to the journal alone, what readers cost and can do, and workflows that
-//! records start and signal.
+//! records start and signal; and the output streams of activities.
 //!
 //! ```text
 //!   publish      N publishers ──► topic                beside it, in the same rounds: N appenders ──► journal; JetStream
@@ -8,6 +8,7 @@
 //!   acknowledge  a store on disk ──► subscription ──► 1 consumer
 //!   trigger      a store on disk ──► trigger ──► runs of one step    beside it: the same runs, started by callers
 //!   decide       a store on disk ──► trigger ──► a run for each key ──► another topic
+//!   stream       1 activity ──► output stream of its run ──► reader, in memory    beside it: a channel of tokio's
 //!   stuck        N publishers ──► topic ──► reader     with, and without, a subscription that is stuck
 //!   waiting      N publishers ──► topic     with few, and a million, runs that wait for other keys; then some of them are woken
 //! ```
@@ -24,6 +25,7 @@ mod delivering;
 mod jetstream;
 mod publishing;
 mod records;
+mod streaming;
 mod stuck;
 mod triggering;
 mod waiting;
