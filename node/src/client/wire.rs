@@ -56,10 +56,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) operation: &'a str,
     /// What stands in its path.
     pub(crate) value: &'a str,
-    /// Its parameters.
-    /// The second value in its path, with which it ends.
+    /// The second value in its path, with which it ends; empty if it has one value only.
     pub(crate) second: &'a str,
-    /// What stands behind the path.
+    /// Its parameters.
     pub(crate) query: Vec<(&'a str, String)>,
     /// Its body.
     pub(crate) body: Option<String>,
