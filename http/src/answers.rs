@@ -23,6 +23,7 @@ use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events, run_output};
 use crate::topics::{ExposedTopic, record_tail, records_page, subscriptions_page, tail};
+use crate::trace::{trace_instance, trace_record, trace_run};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
@@ -117,6 +118,9 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
         Action::Why => why(&instance()?.why().await?),
         Action::WhyRun => why(&runtime.why_run(run(value)?).await?),
+        Action::TraceInstance => trace_instance(runtime, value, query).await?,
+        Action::TraceRun => trace_run(runtime, run(value)?, query).await?,
+        Action::TraceRecord => trace_record(served, value, query).await?,
         Action::History => {
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
             let after = Sequence::new(page.after_number()?);

@@ -46,6 +46,7 @@ mod store;
 mod stream;
 mod token;
 mod topics;
+mod trace;
 mod traceparent;
 mod upkeep_time;
 mod view;

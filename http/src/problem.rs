@@ -232,8 +232,20 @@ pub static PROBLEMS: &[ProblemType] = &[
     problem(
         "record-not-yet",
         409,
-        "the token is of a record that this store has not had",
+        "this store has not had the record",
         "read from a time or from the beginning",
+    ),
+    problem(
+        "record-gone",
+        410,
+        "retention has dropped the record",
+        "the detail says which record of the topic is the first that is there",
+    ),
+    problem(
+        "no-record",
+        404,
+        "no record of the topic is remembered under this id",
+        "name the record by its token or its number: ids are remembered for the last 100,000 records",
     ),
     problem(
         "topic-full",

@@ -254,7 +254,8 @@ fn decoded(name: &str, value: &str) -> Result<String, Problem> {
     Ok(text.into_owned())
 }
 
-fn number(name: &str, text: &str) -> Result<u64, Problem> {
+/// A parameter that is a whole number.
+pub(crate) fn number(name: &str, text: &str) -> Result<u64, Problem> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse::<u64>().ok().filter(|_| is_digits);
     number.ok_or_else(|| wrong(name, "a whole number below 2^64 is expected"))

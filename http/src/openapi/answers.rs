@@ -82,6 +82,7 @@ fn shape(action: Action) -> Shape {
         Action::Topology => open_object([]),
         Action::DescribeInstance | Action::DescribeRun => named("Description"),
         Action::Why | Action::WhyRun => named("Why"),
+        Action::TraceInstance | Action::TraceRun | Action::TraceRecord => named("TracePage"),
         Action::History => object([
             ("run", run()),
             ("head", number()),

@@ -37,6 +37,9 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("DurableTopic", durable_topic()),
         ("DurableSubscription", durable_subscription()),
         ("Record", record()),
+        ("TraceEnd", trace_end()),
+        ("TraceLink", trace_link()),
+        ("TracePage", trace_page()),
         ("CatalogueWorkflow", workflow()),
         ("Stats", stats()),
         ("PastSample", past_sample()),
@@ -255,6 +258,39 @@ fn finished_run() -> Shape {
         ("sequence", number()),
         ("description", text()),
         ("history", text()),
+    ])
+}
+
+fn trace_end() -> Shape {
+    open_object([
+        ("kind", word(["run", "operation", "instance", "record", "other"])),
+        ("trace", or_null(text())),
+    ])
+}
+
+fn trace_link() -> Shape {
+    object([
+        ("relation", text()),
+        ("to", or_null(named("TraceEnd"))),
+        ("name", or_null(text())),
+        ("instance", or_null(text())),
+        ("operation", or_null(number())),
+        ("at_us", or_null(time())),
+        ("attempts", or_null(number())),
+        ("outcome", text()),
+        ("detail", or_null(text())),
+    ])
+}
+
+fn trace_page() -> Shape {
+    object([
+        ("of", named("TraceEnd")),
+        ("about", open_object([("kind", word(["run", "record", "other"]))])),
+        ("causes", list(named("TraceLink"))),
+        ("effects", list(named("TraceLink"))),
+        ("trimmed_before", or_null(number())),
+        ("looked_at", number()),
+        ("next", or_null(text())),
     ])
 }
 

@@ -3,7 +3,7 @@
 use utoipa::openapi::Required;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 
-use super::schema::{Shape, number, number_between, pattern, text, text_of};
+use super::schema::{Shape, number, number_between, pattern, text, text_of, word};
 use crate::Operation;
 use crate::operations::Action;
 
@@ -78,6 +78,24 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             behind("after", text(), "the name behind which the page begins"),
             limit(),
         ]),
+        Action::TraceInstance => all.extend(traced()),
+        Action::TraceRun => {
+            let about = "an operation of the run, in place of all of it";
+            all.push(behind("operation", number_between(0, u32::MAX.into()), about));
+            all.extend(traced());
+        }
+        Action::TraceRecord => {
+            all.extend([
+                behind("token", record_token(), "the token of the record"),
+                behind("sequence", number(), "its number, in place of the token"),
+                behind(
+                    "id",
+                    text(),
+                    "the id under which it was published, in place of both",
+                ),
+            ]);
+            all.extend(traced());
+        }
         Action::Result | Action::ResultOfRun | Action::Publish => {
             let wait = number_between(0, 60_000);
             all.push(behind("wait_ms", wait, "how long the answer may wait"));
@@ -148,6 +166,17 @@ fn header(name: &str, shape: Shape, about: &str) -> Parameter {
 fn cursor() -> Parameter {
     let form = pattern("^(l|f)(0[0-3][0-9a-f]{30})?$");
     behind("after", form, "the cursor of the page")
+}
+
+/// Which page of a trace.
+fn traced() -> [Parameter; 3] {
+    let form = pattern("^(e[0-9]+[.][0-9]+|k[0-9]+|r((l|f)(0[0-3][0-9a-f]{30})?)?)$");
+    let directions = word(["causes", "effects"]);
+    [
+        behind("direction", directions, "the links of one direction alone"),
+        behind("after", form, "the cursor of the page"),
+        limit(),
+    ]
 }
 
 fn limit() -> Parameter {

@@ -10,6 +10,7 @@ mod lists;
 mod past;
 mod record;
 mod store;
+mod trace;
 mod why;
 
 pub(crate) use bulk::{bulk, bulk_started, bulk_would_reach, bulks};
@@ -21,4 +22,5 @@ pub(crate) use lists::{catalogue, finished, instances, parts, stats};
 pub(crate) use past::past;
 pub(crate) use record::{durable_topic, record, unreadable_record};
 pub(crate) use store::{copied, store_told, verified};
+pub(crate) use trace::{TraceShown, trace};
 pub(crate) use why::why;

@@ -11,6 +11,7 @@ mod checks;
 mod client;
 mod documents;
 mod finding;
+mod following;
 mod keys;
 mod killed;
 mod measuring;

@@ -253,6 +253,7 @@ async fn what_routes_answer_is_as_the_document_says() {
                 // It would wait for a message.
                 "tail" => get(&app, "/v1/topics/nothing/tail").await,
                 "records" if id == "o" => get(&app, "/v1/topics/orders.placed/records").await,
+                "trace_record" if id == "o" => get(&app, "/v1/topics/orders.placed/trace?id=i").await,
                 "subscriptions" if id == "o" => get(&app, "/v1/topics/orders.placed/subscriptions").await,
                 _ => get(&app, &path).await,
             };

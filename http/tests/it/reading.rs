@@ -117,7 +117,15 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
     let before = state(&runtime).await;
     let reading = millrun_http::OPERATIONS.iter();
     // A tail and records need a topic, changes and output are waited for, and the runtime has no store.
-    let others = ["tail", "records", "subscriptions", "changes", "output", "store"];
+    let others = [
+        "tail",
+        "records",
+        "subscriptions",
+        "trace_record",
+        "changes",
+        "output",
+        "store",
+    ];
     let reading = reading.filter(|operation| operation.method == "GET" && !others.contains(&operation.name));
     for operation in reading {
         let path = path_of(operation, "o", waiting.run);

@@ -75,7 +75,9 @@ async fn each_role_may_ask_for_what_the_table_says() {
             } else if role >= operation.role && ["tail", "records", "subscriptions"].contains(&operation.name)
             {
                 assert_eq!(answer.code(), "no-topic", "it is let in, and none is exposed");
-            } else if role >= operation.role && ["changes", "output"].contains(&operation.name) {
+            } else if role >= operation.role
+                && ["changes", "output", "trace_record"].contains(&operation.name)
+            {
                 assert_eq!(
                     answer.code(),
                     "invalid-query",
