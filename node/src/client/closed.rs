@@ -28,7 +28,7 @@ use super::wire::exchange;
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// The operations that a file answers without a program: those that only look, and do not go on.
-const OF_A_FILE: [&str; 14] = [
+const OF_A_FILE: [&str; 17] = [
     "instances",
     "finished",
     "find",
@@ -37,6 +37,9 @@ const OF_A_FILE: [&str; 14] = [
     "describe_run",
     "why",
     "why_run",
+    "trace",
+    "trace_run",
+    "trace_record",
     "history",
     "result",
     "result_of_run",

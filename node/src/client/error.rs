@@ -150,6 +150,14 @@ impl Problem {
         told
     }
 
+    /// What is wrong, without what to do about it.
+    pub(crate) fn summary(&self) -> String {
+        match self.detail.is_empty() {
+            true => self.title.clone(),
+            false => format!("{}: {}", self.title, self.detail),
+        }
+    }
+
     fn next_command(&self) -> Option<String> {
         let of_instance = |command: &str| {
             let id = self.id.as_deref()?;
@@ -170,9 +178,9 @@ impl Problem {
             "host" => Some("--url with a loopback name, or --socket".to_owned()),
             "no-topic" => Some("millrun topics".to_owned()),
             "not-durable" => of_instance("tail --topic"),
-            "record-token" | "other-store" | "other-topic" | "record-not-yet" => {
-                Some("--from beginning, now, last:20, or a time such as 2h".to_owned())
-            }
+            "record-token" | "other-store" | "other-topic" | "record-not-yet" => of_instance("records")
+                .map(|command| format!("{command} --from beginning, now, last:20, or a time such as 2h")),
+            "record-gone" | "no-record" => of_instance("records"),
             "topic-full" => Some("millrun topology".to_owned()),
             "too-many-live" => Some("millrun stats".to_owned()),
             "damaged" => Some("millrun salvage".to_owned()),

@@ -10,7 +10,7 @@ use super::options::{StreamOf, Tail};
 use super::place::client;
 use super::raw::Raw;
 use super::wire::{Ask, Client, broken};
-use super::{run_of, show};
+use super::{is_run, run_of, show};
 use crate::outcome::Outcome;
 use crate::output::{note, tell};
 
@@ -38,11 +38,6 @@ pub(super) async fn output(options: StreamOf) -> Result<Outcome, Box<dyn Error>>
         Ok(true)
     })
     .await
-}
-
-/// Whether this is a run, and no id of an instance: its 32 digits.
-fn is_run(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The most that one event may have.

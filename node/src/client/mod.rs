@@ -21,6 +21,7 @@ mod show;
 mod time;
 mod top;
 mod topics;
+mod trace;
 mod upkeep;
 mod wire;
 
@@ -58,6 +59,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
             show_one("describe_instance", &of.id, &of.at, of.form, show::fields).await
         }
         ClientCommand::Why(of) => show_one("why", &of.id, &of.at, of.form, |why| why.text_of("text")).await,
+        ClientCommand::Trace(options) => trace::trace(options).await,
         ClientCommand::History(options) => history(options).await,
         ClientCommand::Tail(options) => follow::tail(options).await,
         ClientCommand::Stream(options) => follow::output(options).await,
@@ -246,6 +248,11 @@ async fn list(options: List) -> Result<Outcome, Box<dyn Error>> {
         }
         tokio::time::sleep(WATCH_EVERY).await;
     }
+}
+
+/// Whether this is a run, and no id of an instance: its 32 digits.
+fn is_run(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The latest run of an instance.

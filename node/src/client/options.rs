@@ -115,6 +115,36 @@ pub(crate) struct History {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TraceOptions {
+    /// The run, by its 32 digits; the id of an instance, whose latest run is meant; or a durable topic, with a record of it.
+    pub(crate) of: String,
+    /// The record of the topic: its token, as `millrun records` prints it, or its number.
+    pub(crate) record: Option<String>,
+    /// The record of the topic that was published with this id.
+    #[arg(long, value_name = "ID", conflicts_with = "record")]
+    pub(crate) record_id: Option<String>,
+    /// One operation of the run, by its number in the history, in place of all of it.
+    #[arg(long, value_name = "N", conflicts_with_all = ["record", "record_id"])]
+    pub(crate) operation: Option<u32>,
+    /// What led to it alone.
+    #[arg(long, conflicts_with = "effects")]
+    pub(crate) causes: bool,
+    /// What came of it alone.
+    #[arg(long)]
+    pub(crate) effects: bool,
+    /// How many links away the walk goes in each direction.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) depth: u64,
+    /// How many runs, operations and records are asked for in each direction, at most.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) limit: u64,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Tail {
     /// The id of the instance, whose latest run is followed to its end.
     #[arg(required_unless_present_any = ["run", "topic", "all", "workflow", "status", "outcome", "id_prefix"])]
@@ -348,6 +378,8 @@ pub(crate) enum ClientCommand {
     Describe(OfInstance),
     /// Tell why an instance does not go on, down to the child or attempt that holds it up.
     Why(OfInstance),
+    /// Tell what led to a run or to a record of a durable topic, and what came of it, as a tree.
+    Trace(TraceOptions),
     /// Print the history of a run.
     History(History),
     /// Print the events of a run as they become durable, until it ends; what is published to a topic; or what becomes of

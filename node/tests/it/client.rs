@@ -428,12 +428,12 @@ fn what_cannot_be_done_with_topics_says_what_to_try() {
         (
             "records sample.ordered --from yesterday",
             1,
-            "try: --from beginning",
+            "try: millrun records sample.ordered --from beginning",
         ),
         (
             "records sample.ordered --from yesterday --follow",
             1,
-            "try: --from beginning",
+            "try: millrun records sample.ordered --from beginning",
         ),
         ("publish sample.ordered {", 2, "is no JSON"),
         ("publish sample.ordered 7", 1, "cannot be encoded"),

@@ -10,6 +10,7 @@ mod command_line;
 mod crash;
 mod curl;
 mod demo;
+mod following;
 mod import;
 mod salvage;
 mod serve;
