@@ -114,8 +114,9 @@ pub mod workflow {
         Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, EntityAnswer,
         EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId, ParentClose,
         Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
-        RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep, Saga,
-        SagaError, SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind, Unanswered, Until,
+        RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep,
+        RecordSubscription, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind,
+        Unanswered, Until,
     };
 }
 
@@ -174,8 +175,8 @@ pub mod history {
     pub use millrun_core::Sequence;
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
-        Event, Name, Origin, Parent, PublishScheduled, RawRecord, ReceiveScheduled, SignalFailure,
-        SignalScheduled, Started, TakenThrough,
+        Event, KeyFilter, Name, Origin, Parent, PublishScheduled, RawRecord, ReceiveScheduled, RecordFilter,
+        SignalFailure, SignalScheduled, Started, TakenThrough,
     };
 }
 

@@ -489,15 +489,17 @@ pub enum PublishStepError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveRecordError {
-    /// The key is empty or too long.
-    #[error("a key by which records are received has 1 to 255 bytes, this one has {bytes}")]
-    Key {
+    /// The key, its beginning or the correlation is empty or too long.
+    #[error("a {what} by which records are received has 1 to 255 bytes, this one has {bytes}")]
+    Filter {
+        /// `key` or `correlation`.
+        what: &'static str,
         /// How many bytes it has.
         bytes: usize,
     },
-    /// The run has taken records in as many places as one may: of topics, by keys.
+    /// The run has taken records in as many places as one may: of topics, by filters.
     #[error(
-        "the run has received from {} topics or by as many keys, its limit: let other runs receive the others",
+        "the run has received from {} topics or by as many filters, its limit: let other runs receive the others",
         crate::RECEIVED_PLACES_MAX
     )]
     TooManyPlaces,

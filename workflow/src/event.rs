@@ -12,6 +12,7 @@ mod beginning;
 mod failure;
 mod parking;
 mod performed;
+mod record_filter;
 mod scheduled;
 
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ pub use beginning::{Origin, Parent, ParentClose, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
 pub use performed::CommandPerformed;
+pub use record_filter::{KeyFilter, RecordFilter};
 pub use scheduled::{
     ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, RawRecord,
     ReceiveScheduled, SignalScheduled, TakenThrough,

@@ -68,8 +68,8 @@ pub mod wire;
 pub use context::{
     Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
     Promise, PublishStep, RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord,
-    RecordStep, START_TO_CLOSE_DEFAULT, Saga, SagaError, SignalInstance, Sleep, State, Until,
-    WorkflowContext,
+    RecordStep, RecordSubscription, START_TO_CLOSE_DEFAULT, Saga, SagaError, SignalInstance, Sleep, State,
+    Until, WorkflowContext,
 };
 pub use definition::{
     Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, OutputStream, Query, Signal, Topic,
@@ -86,9 +86,9 @@ pub use error::{
 };
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
-    EventError, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome,
-    PublishScheduled, RawRecord, ReceiveScheduled, RunFailure, SignalFailure, SignalScheduled, Started,
-    TakenThrough,
+    EventError, KeyFilter, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason,
+    PublishOutcome, PublishScheduled, RawRecord, ReceiveScheduled, RecordFilter, RunFailure, SignalFailure,
+    SignalScheduled, Started, TakenThrough,
 };
 pub use expected::WrongType;
 pub use handlers::Unanswered;

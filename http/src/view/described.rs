@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use millrun::history::{KeyFilter, RecordFilter};
 use millrun::operating::{InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
 use millrun::workflow::{Awaited, OperationId};
 
@@ -123,7 +124,7 @@ fn pending(pending: &PendingDescription) -> Json {
             operation,
             since,
             topic,
-            key,
+            filter,
             behind,
             is_registered,
             ..
@@ -132,7 +133,7 @@ fn pending(pending: &PendingDescription) -> Json {
             ("operation", (*operation).into()),
             ("since_us", (*since).into()),
             ("topic", topic.as_str().into()),
-            ("key", key.as_deref().into()),
+            ("filter", record_filter(filter)),
             ("behind", behind.map(|behind| behind.get()).into()),
             ("is_registered", (*is_registered).into()),
         ]),
@@ -172,6 +173,17 @@ fn pending(pending: &PendingDescription) -> Json {
 }
 
 /// Where in the code an operation was issued.
+/// What a record has that a run waits for.
+pub(super) fn record_filter(filter: &RecordFilter) -> Json {
+    let key = match &filter.key {
+        None => [("key", Json::Null), ("key_prefix", Json::Null)],
+        Some(KeyFilter::Is(key)) => [("key", (&**key).into()), ("key_prefix", Json::Null)],
+        Some(KeyFilter::StartsWith(prefix)) => [("key", Json::Null), ("key_prefix", (&**prefix).into())],
+    };
+    let [key, prefix] = key;
+    object([key, prefix, ("correlation", filter.correlation.as_deref().into())])
+}
+
 fn line((operation, at): &(OperationId, &'static Location<'static>)) -> Json {
     object([("operation", (*operation).into()), ("at", at.to_string().into())])
 }

@@ -9,7 +9,7 @@ use millrun::history::{
 use millrun::workflow::{OperationId, PublishOutcome};
 use millrun::{Payload, RunFailure};
 
-use super::described::park_reason;
+use super::described::{park_reason, record_filter};
 use super::json::{Json, list, object};
 
 /// A page, and where the next one is, of at most `limit` events again.
@@ -143,8 +143,9 @@ fn fields(event: &Event) -> Fields {
         Event::ReceiveScheduled(receive) => vec![
             of(receive.operation),
             ("topic", receive.topic.as_ref().into()),
-            ("key", receive.key.as_deref().into()),
+            ("filter", record_filter(&receive.filter)),
             ("behind", receive.behind.map(|behind| behind.get()).into()),
+            ("since_us", receive.since.into()),
         ],
         Event::RecordReceived { operation, record } => vec![
             of(*operation),

@@ -2,7 +2,7 @@
 
 use millrun::operating::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
 
-use super::described::{park_reason, status};
+use super::described::{park_reason, record_filter, status};
 use super::json::{Json, list, object};
 
 /// Why a run does not go on, and its children; `text` is what a person reads.
@@ -77,13 +77,13 @@ fn waits_for(what: &WaitsFor) -> Json {
         ]),
         WaitsFor::Record {
             topic,
-            key,
+            filter,
             is_registered,
             ..
         } => object([
             ("kind", "record".into()),
             ("topic", topic.as_str().into()),
-            ("key", key.as_deref().into()),
+            ("filter", record_filter(filter)),
             ("is_registered", (*is_registered).into()),
         ]),
         WaitsFor::Delivery {

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp, TraceContext};
-use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending};
+use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending, RecordFilter};
 
 use crate::activity::LastActivity;
 use crate::shared::ShardShared;
@@ -120,7 +120,7 @@ impl InstanceDescription {
                 operation,
                 since: since(operation),
                 topic: scheduled.topic.to_string(),
-                key: scheduled.key.as_deref().map(Into::into),
+                filter: scheduled.filter.clone(),
                 behind: scheduled.behind,
                 is_registered: is_known(pending),
             },
@@ -310,8 +310,8 @@ pub enum PendingDescription {
         since: Timestamp,
         /// The topic.
         topic: String,
-        /// The key of the record; `None` for any.
-        key: Option<String>,
+        /// What the record has.
+        filter: RecordFilter,
         /// Behind which record, if the run has taken one before.
         behind: Option<Sequence>,
         /// Whether the topic is [registered](crate::RuntimeBuilder::durable_topic) here; if not, it waits.

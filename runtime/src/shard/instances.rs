@@ -92,6 +92,10 @@ impl Shard {
                 if let Err(refused) = self.check_tell(run, &tell) {
                     return self.effects.answer(Response::Tell(reply, Err(refused)));
                 }
+                let received = match &tell {
+                    Tell::RecordReceived { operation, record } => Some((*operation, record.sequence)),
+                    _ => None,
+                };
                 let input = match tell {
                     Tell::Signal {
                         name,
@@ -113,6 +117,11 @@ impl Shard {
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);
+                if let (Some((operation, sequence)), Err(RunError::Refused(InputRefused::Stale))) =
+                    (received, &answer)
+                {
+                    self.receive_behind(run, operation, sequence);
+                }
                 self.effects.answer(Response::Tell(reply, answer));
             }
             Errand::Signal(signal) => self.take_signal(run, signal, moment),

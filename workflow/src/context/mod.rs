@@ -12,6 +12,7 @@ mod publish;
 mod pulse;
 mod receive_record;
 mod record;
+mod record_subscription;
 mod requests;
 mod saga;
 mod scope;
@@ -40,8 +41,10 @@ pub use operation::{Call, CancelRequest, RETRY_KINDS_MAX, Receive, START_TO_CLOS
 pub use promise::Promise;
 pub use publish::PublishStep;
 pub(crate) use pulse::Pulse;
+use receive_record::WantedRecords;
 pub use receive_record::{RECEIVED_PLACES_MAX, ReceiveRecord, ReceivedRecord};
 pub use record::RecordStep;
+pub use record_subscription::RecordSubscription;
 pub(crate) use requests::keep as keep_request;
 pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
@@ -286,15 +289,17 @@ impl WorkflowContext {
         )
     }
 
-    /// Waits for a record of a durable topic: the next one that this run has not taken, of those with a
-    /// [key](ReceiveRecord::key) or of all. What it has taken stands in its history, and so how far it has come, in one
+    /// Waits for a record of a durable topic: the next one that this run has not taken, of all or of those that have a
+    /// [key](ReceiveRecord::key), a [beginning of one](ReceiveRecord::key_prefix) or a
+    /// [correlation](ReceiveRecord::correlation). What it has taken stands in its history, and so how far it has come, in one
     /// turn: it gets each record once, whatever crashes, also behind a [checkpoint](Self::checkpoint) or as a
     /// [new run](Self::continue_as_new).
     ///
-    /// The first time that a run waits for records of a topic with a key, it gets those that were appended since the run
-    /// began, by the clocks of their writers: one that came before the code got here is not missed. A run that
-    /// waits is unloaded as any that sleeps, and is not woken by records with other keys. Two waits at a time for the
-    /// same get the same record. A record that retention drops before it could be looked at is not received.
+    /// The first time that a run waits for such records it gets those that were appended since the run began, by the clocks
+    /// of their writers, unless it [says otherwise](ReceiveRecord::since): one that came before the code got here is not
+    /// missed. A run that waits is unloaded as any that sleeps, and is not woken by other records. How far it has come is
+    /// kept for each filter by itself, so that a record may be received by its key and by its correlation. Two waits at a
+    /// time for the same get the same record. A record that retention drops before it could be looked at is not received.
     ///
     /// The runtime must have been told of the topic, by `RuntimeBuilder::durable_topic`; until one is opened that was, the
     /// run waits, as a warning and `describe` say.
@@ -316,7 +321,36 @@ impl WorkflowContext {
             self.scope.clone(),
             Location::caller(),
             topic.topic().name().into(),
+            WantedRecords::default(),
         )
+    }
+
+    /// Takes records of a durable topic one after the other: [`receive_from`](Self::receive_from) for code that takes
+    /// many. What was taken and how far the run has come are in its own turns, as there. Nothing is kept beside the
+    /// history, and nothing is received before a record is awaited. Made in a scope, its waits are of that scope.
+    ///
+    /// The history grows with each record: a run that takes records for ever does so behind
+    /// [checkpoints](Self::checkpoint).
+    ///
+    /// ```
+    /// use millrun_workflow::{DurableTopic, Topic, WorkflowContext, WorkflowError};
+    ///
+    /// const READ: DurableTopic<u64> = Topic::named("meters.read").durable();
+    ///
+    /// async fn sum(cx: WorkflowContext, meter: String) -> Result<u64, WorkflowError> {
+    ///     let readings = cx.subscribe(READ).key(meter).from_beginning();
+    ///     let mut sum = 0;
+    ///     loop {
+    ///         match readings.next().await?.into_payload() {
+    ///             0 => return Ok(sum),
+    ///             reading => sum += reading,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn subscribe<T>(&self, topic: DurableTopic<T>) -> RecordSubscription<T> {
+        RecordSubscription::new(self.receive_from(topic))
     }
 
     /// As [`publish`](Self::publish), to a topic whose name is known at run time only: one for each user, say. The

@@ -46,7 +46,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) shared: Arc<Shared>,
-    scope: Scope,
+    pub(super) scope: Scope,
     location: &'static Location<'static>,
     pub(super) stage: Stage,
 }

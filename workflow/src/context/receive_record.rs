@@ -16,11 +16,11 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::definition::NAME_BYTES_MAX;
-use crate::event::{Event, Name, RawRecord, ReceiveScheduled};
+use crate::event::{Event, KeyFilter, Name, RawRecord, ReceiveScheduled, RecordFilter};
 use crate::{OperationId, ReceiveRecordError};
 
-/// In how many places of durable topics a run may be at a time: of each topic, one for each key by which it
-/// [receives](crate::WorkflowContext::receive_from), and one for records of any key.
+/// In how many places of durable topics a run may be at a time: of each topic, one for each filter (a key, the beginning of
+/// one, a correlation, or none of these) by which it [receives](crate::WorkflowContext::receive_from).
 pub const RECEIVED_PLACES_MAX: usize = 1_000;
 
 /// A wait for a record of a durable topic; made by
@@ -33,7 +33,7 @@ pub const RECEIVED_PLACES_MAX: usize = 1_000;
 pub struct ReceiveRecord<T> {
     operation: Operation,
     topic: Name,
-    key: Option<Box<str>>,
+    wanted: WantedRecords,
     payload: PhantomData<fn() -> T>,
 }
 
@@ -43,38 +43,93 @@ impl<T> ReceiveRecord<T> {
         scope: Scope,
         location: &'static Location<'static>,
         topic: Name,
+        wanted: WantedRecords,
     ) -> Self {
         Self {
             operation: Operation::new(shared, scope, location),
             topic,
-            key: None,
+            wanted,
             payload: PhantomData,
         }
     }
 
+    /// A wait for the same records, from this place in the code.
+    pub(super) fn again(&self, location: &'static Location<'static>) -> Self {
+        let (shared, scope) = (&self.operation.shared, &self.operation.scope);
+        Self::new(
+            Arc::clone(shared),
+            scope.clone(),
+            location,
+            self.topic.clone(),
+            self.wanted.clone(),
+        )
+    }
+
     /// Only a record with this key, of 1 to 255 bytes. No effect once polled.
     pub fn key(mut self, key: impl Into<Box<str>>) -> Self {
-        self.key = Some(key.into());
+        self.wanted.filter.key = Some(KeyFilter::Is(key.into()));
         self
+    }
+
+    /// Only a record of which the key begins with this, of 1 to 255 bytes; in place of a whole [`key`](Self::key). No
+    /// effect once polled.
+    pub fn key_prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
+        self.wanted.filter.key = Some(KeyFilter::StartsWith(prefix.into()));
+        self
+    }
+
+    /// Only a record with this correlation, of 1 to 255 bytes: what its publisher calls the whole that it belongs to.
+    /// No effect once polled.
+    pub fn correlation(mut self, correlation: impl Into<Box<str>>) -> Self {
+        self.wanted.filter.correlation = Some(correlation.into());
+        self
+    }
+
+    /// The first time that the run waits for these records: one that was appended at this time or later, by the clock
+    /// of its writer, in place of the time at which the run began. No effect once polled.
+    pub fn since(mut self, time: Timestamp) -> Self {
+        self.wanted.since = Some(time);
+        self
+    }
+
+    /// The first time that the run waits for these records: the first that the topic still has. No effect once polled.
+    pub fn from_beginning(self) -> Self {
+        self.since(Timestamp::EPOCH)
     }
 }
 
+/// Which records are waited for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WantedRecords {
+    pub(super) filter: RecordFilter,
+    pub(super) since: Option<Timestamp>,
+}
+
 /// What is waited for, unless something speaks against that.
-fn admit(table: &Table, topic: &Name, key: Option<&str>) -> Result<ReceiveScheduled, ReceiveRecordError> {
-    let is_no_key = |bytes: &usize| *bytes == 0 || *bytes > NAME_BYTES_MAX;
-    if let Some(bytes) = key.map(str::len).filter(is_no_key) {
-        return Err(ReceiveRecordError::Key { bytes });
+fn admit(
+    table: &Table,
+    topic: &Name,
+    wanted: &WantedRecords,
+) -> Result<ReceiveScheduled, ReceiveRecordError> {
+    let WantedRecords { filter, since } = wanted;
+    let key = filter.key.as_ref().map(KeyFilter::text);
+    for (what, text) in [("key", key), ("correlation", filter.correlation.as_deref())] {
+        let bytes = text.map_or(1, str::len);
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            return Err(ReceiveRecordError::Filter { what, bytes });
+        }
     }
     admit_payload(table, 0)?;
-    let behind = table.taken_through(topic, key);
+    let behind = table.taken_through(topic, filter);
     if behind.is_none() && table.taken_len() >= RECEIVED_PLACES_MAX {
         return Err(ReceiveRecordError::TooManyPlaces);
     }
     Ok(ReceiveScheduled {
         operation: OperationId::new(0),
         topic: topic.clone(),
-        key: key.map(Into::into),
+        filter: filter.clone(),
         behind,
+        since: since.filter(|_| behind.is_none()),
     })
 }
 
@@ -91,8 +146,7 @@ impl ReceiveScheduled {
     /// Whether this is a record that is waited for.
     #[must_use]
     pub fn is_met_by(&self, record: &RawRecord) -> bool {
-        let has_key = self.key.is_none() || self.key == record.key;
-        has_key && self.behind.is_none_or(|behind| behind < record.sequence)
+        self.filter.is_met_by(record) && self.behind.is_none_or(|behind| behind < record.sequence)
     }
 }
 
@@ -103,11 +157,11 @@ impl<T: DeserializeOwned> Future for ReceiveRecord<T> {
         let Self {
             operation,
             topic,
-            key,
+            wanted,
             payload: _,
         } = self.get_mut();
         let resolution = operation.poll_checked(cx, |table| {
-            let mut scheduled = admit(table, topic, key.as_deref())?;
+            let mut scheduled = admit(table, topic, wanted)?;
             Ok(move |operation, _, _| {
                 scheduled.operation = operation;
                 Event::ReceiveScheduled(Arc::new(scheduled))
@@ -116,7 +170,7 @@ impl<T: DeserializeOwned> Future for ReceiveRecord<T> {
         resolution.map(|resolution| match resolution {
             Ok(Resolution::Record(record)) => {
                 let mut table = operation.shared.lock();
-                table.take_record(topic, key.as_deref(), record.sequence);
+                table.take_record(topic, &wanted.filter, record.sequence);
                 drop(table);
                 let payload = record.value.decode().map_err(ReceiveRecordError::Payload)?;
                 Ok(ReceivedRecord {

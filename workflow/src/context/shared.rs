@@ -18,7 +18,7 @@ use crate::context::time::RunTime;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::entity::EntityDesk;
-use crate::event::{Bounds, Checkpoint, Event, Name, TakenThrough, is_same_name};
+use crate::event::{Bounds, Checkpoint, Event, Name, RecordFilter, TakenThrough, is_same_name};
 use crate::machine::Moment;
 use crate::{Cancelled, OperationId, Payload};
 
@@ -175,14 +175,14 @@ struct Seldom {
     restored: Option<Payload>,
     /// What an entity has beside its state.
     desk: EntityDesk,
-    /// How far it has come in durable topics, in the order of their names and keys.
+    /// How far it has come in durable topics, in the order of their names and filters.
     taken: Vec<TakenThrough>,
 }
 
 impl Seldom {
-    fn find_taken(&self, topic: &str, key: Option<&str>) -> Result<usize, usize> {
+    fn find_taken(&self, topic: &str, filter: &RecordFilter) -> Result<usize, usize> {
         self.taken
-            .binary_search_by(|taken| (&*taken.topic, taken.key.as_deref()).cmp(&(topic, key)))
+            .binary_search_by(|taken| (&*taken.topic, &taken.filter).cmp(&(topic, filter)))
     }
 }
 
@@ -490,10 +490,10 @@ impl Table {
         }
     }
 
-    /// The last record that the code has taken of those with this key.
-    pub(crate) fn taken_through(&self, topic: &str, key: Option<&str>) -> Option<Sequence> {
+    /// The last record that the code has taken of these.
+    pub(crate) fn taken_through(&self, topic: &str, filter: &RecordFilter) -> Option<Sequence> {
         let seldom = self.seldom.as_ref()?;
-        let at = seldom.find_taken(topic, key).ok()?;
+        let at = seldom.find_taken(topic, filter).ok()?;
         Some(seldom.taken[at].sequence)
     }
 
@@ -502,15 +502,20 @@ impl Table {
         self.seldom.as_ref().map_or(0, |seldom| seldom.taken.len())
     }
 
-    /// The code has taken a record of those with this key.
-    pub(crate) fn take_record(&mut self, topic: &Name, key: Option<&str>, sequence: Sequence) {
+    /// The code has taken a record of these.
+    pub(crate) fn take_record(&mut self, topic: &Name, filter: &RecordFilter, sequence: Sequence) {
         let seldom = self.seldom.get_or_insert_default();
-        match seldom.find_taken(topic, key) {
+        match seldom.find_taken(topic, filter) {
             // A wait that was issued earlier may be polled later.
             Ok(at) => seldom.taken[at].sequence = seldom.taken[at].sequence.max(sequence),
             Err(at) => {
-                let (topic, key) = (topic.clone(), key.map(Into::into));
-                seldom.taken.insert(at, TakenThrough { topic, key, sequence });
+                let (topic, filter) = (topic.clone(), filter.clone());
+                let taken = TakenThrough {
+                    topic,
+                    filter,
+                    sequence,
+                };
+                seldom.taken.insert(at, taken);
             }
         }
     }

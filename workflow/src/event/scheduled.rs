@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
 
-use super::{Name, OperationId, ParentClose};
+use super::{Name, OperationId, ParentClose, RecordFilter};
 use crate::{Payload, Retry};
 
 /// A call of an activity, complete enough to run it.
@@ -96,11 +96,13 @@ pub struct ReceiveScheduled {
     pub operation: OperationId,
     /// The topic.
     pub topic: Name,
-    /// Only a record with this key; `None` for any record.
-    pub key: Option<Box<str>>,
-    /// Behind this record, which the run has taken before. `None` if it has taken none: then the record was
-    /// appended since the run began.
+    /// Only a record that has all of this.
+    pub filter: RecordFilter,
+    /// Behind this record, the last of these that the run has taken. `None` if it has taken none: then the record was
+    /// appended since `since`.
     pub behind: Option<Sequence>,
+    /// Appended at this time or later; `None` for the time at which the run began.
+    pub since: Option<Timestamp>,
 }
 
 /// A record of a durable topic as a run has it.
@@ -125,8 +127,8 @@ pub struct RawRecord {
 pub struct TakenThrough {
     /// The topic.
     pub topic: Name,
-    /// Of the records with this key; `None` of any.
-    pub key: Option<Box<str>>,
+    /// Of the records that have all of this.
+    pub filter: RecordFilter,
     /// The last one that it has taken.
     pub sequence: Sequence,
 }

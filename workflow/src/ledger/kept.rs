@@ -253,8 +253,8 @@ mod tests {
 
     use super::*;
     use crate::event::{
-        ActivityScheduled, ChildScheduled, Origin, ParentClose, PublishScheduled, ReceiveScheduled,
-        SignalScheduled, Started,
+        ActivityScheduled, ChildScheduled, KeyFilter, Origin, ParentClose, PublishScheduled,
+        ReceiveScheduled, RecordFilter, SignalScheduled, Started,
     };
     use crate::{ANSWERS_LEN_MAX, OperationId, Payload, Retry, SIGNAL_REQUESTS_LEN_MAX};
 
@@ -383,8 +383,12 @@ mod tests {
         events.push(Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
             operation: operation(11),
             topic: "paid".into(),
-            key: Some("order-7".into()),
+            filter: RecordFilter {
+                key: Some(KeyFilter::StartsWith("order-".into())),
+                correlation: Some("basket-1".into()),
+            },
             behind: Some(Sequence::new(9)),
+            since: None,
         })));
         for number in 1..=3 {
             events.push(Event::SignalScheduled(Arc::new(SignalScheduled {

@@ -500,8 +500,8 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         }
         Event::ReceiveScheduled(scheduled) => {
             format!(
-                "receive from {} (operation {})",
-                scheduled.topic, scheduled.operation
+                "receive from {}{} (operation {})",
+                scheduled.topic, scheduled.filter, scheduled.operation
             )
         }
         Event::SignalScheduled(scheduled) => format!(

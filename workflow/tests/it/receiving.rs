@@ -5,9 +5,9 @@ use std::task::Poll;
 
 use millrun_core::{InstanceId, Sequence, Timestamp};
 use millrun_workflow::{
-    Command, DurableTopic, Event, Implementation, Input, InputRefused, Instance, Limits, Moment, OperationId,
-    Payload, RawRecord, ReceiveRecordError, ReceiveScheduled, Started, Topic, Turn, Workflow,
-    WorkflowContext, WorkflowError,
+    Command, DurableTopic, Event, Implementation, Input, InputRefused, Instance, KeyFilter, Limits, Moment,
+    OperationId, Payload, RawRecord, ReceiveRecordError, ReceiveScheduled, RecordFilter, Started, Topic,
+    Turn, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::{World, run_id};
@@ -39,8 +39,12 @@ fn scheduled(operation: u32, key: Option<&str>, behind: Option<u64>) -> ReceiveS
     ReceiveScheduled {
         operation: OperationId::new(operation),
         topic: "orders.paid".into(),
-        key: key.map(Into::into),
+        filter: RecordFilter {
+            key: key.map(|key| KeyFilter::Is(key.into())),
+            correlation: None,
+        },
         behind: behind.map(Sequence::new),
+        since: None,
     }
 }
 
@@ -117,6 +121,53 @@ fn a_wait_that_is_let_go_of_is_forgotten_and_has_taken_nothing() {
     world.check_replays();
 }
 
+/// A run may take what comes for its region and what belongs to its basket, each from a place of its own.
+#[test]
+fn a_subscription_takes_what_its_filter_names_and_begins_where_it_says() {
+    const SOME: Workflow<u64, Vec<u64>> = Workflow::named("some");
+    let code = Implementation::new(SOME, async |cx: WorkflowContext, _: u64| {
+        let of_region = cx.subscribe(PAID).key_prefix("eu.").from_beginning();
+        let of_basket = cx.subscribe(PAID).key_prefix("eu.").correlation("b-1");
+        let mut values = Vec::new();
+        for subscription in [&of_region, &of_region, &of_basket] {
+            values.push(subscription.next().await?.into_payload());
+        }
+        Ok::<_, WorkflowError>(values)
+    });
+    let mut world = World::start(code, &0);
+    let filter = |correlation: Option<&str>| RecordFilter {
+        key: Some(KeyFilter::StartsWith("eu.".into())),
+        correlation: correlation.map(Into::into),
+    };
+    let wait = |operation, correlation, behind: Option<u64>, since| ReceiveScheduled {
+        filter: filter(correlation),
+        behind: behind.map(Sequence::new),
+        since,
+        ..scheduled(operation, None, None)
+    };
+    assert_eq!(asked(&world), [wait(1, None, None, Some(Timestamp::EPOCH))]);
+    for wrong in [Some("us.1"), Some("eu"), None] {
+        assert_eq!(
+            world.apply(received(1, record(4, wrong, 1))),
+            Err(InputRefused::Stale)
+        );
+    }
+    world.apply(received(1, record(4, Some("eu.1"), 40))).unwrap();
+    // What it has taken tells where it goes on.
+    assert_eq!(asked(&world), [wait(2, None, Some(4), None)]);
+    world.apply(received(2, record(5, Some("eu."), 50))).unwrap();
+    assert_eq!(asked(&world), [wait(3, Some("b-1"), None, None)]);
+    let mut of_basket = record(1, Some("eu.2"), 10);
+    assert_eq!(
+        world.apply(received(3, of_basket.clone())),
+        Err(InputRefused::Stale)
+    );
+    of_basket.correlation = Some("b-1".into());
+    world.apply(received(3, of_basket)).unwrap();
+    assert_eq!(world.result::<Vec<u64>>(), [40, 50, 10]);
+    world.check_replays();
+}
+
 #[test]
 fn what_was_taken_stays_taken_behind_a_checkpoint_and_in_a_new_run() {
     let code = || {
@@ -144,7 +195,7 @@ fn what_was_taken_stays_taken_behind_a_checkpoint_and_in_a_new_run() {
         (
             taken.len(),
             &*taken[0].topic,
-            taken[0].key.as_deref(),
+            taken[0].filter.key.as_ref().map(KeyFilter::text),
             taken[0].sequence.get()
         ),
         (1, "orders.paid", Some("a"), 5)
@@ -192,12 +243,19 @@ fn a_record_of_another_type_is_an_error_and_counts_as_taken() {
 }
 
 #[test]
-fn keys_out_of_bounds_are_refused_and_record_nothing() {
+fn filters_out_of_bounds_are_refused_and_record_nothing() {
     const REFUSED: Workflow<u64, Vec<String>> = Workflow::named("refused");
     let code = Implementation::new(REFUSED, async |cx: WorkflowContext, _: u64| {
         let mut told = Vec::new();
-        for key in [String::new(), "k".repeat(256)] {
-            told.push(cx.receive_from(PAID).key(key).await.unwrap_err().to_string());
+        for text in [String::new(), "k".repeat(256)] {
+            let wait = || cx.receive_from(PAID);
+            for wait in [
+                wait().key(text.clone()),
+                wait().key_prefix(text.clone()),
+                wait().correlation(text),
+            ] {
+                told.push(wait.await.unwrap_err().to_string());
+            }
         }
         Ok::<_, WorkflowError>(told)
     });
@@ -205,9 +263,16 @@ fn keys_out_of_bounds_are_refused_and_record_nothing() {
     assert_eq!(
         world.result::<Vec<String>>(),
         [
-            "a key by which records are received has 1 to 255 bytes, this one has 0",
-            "a key by which records are received has 1 to 255 bytes, this one has 256",
+            (0, "key"),
+            (0, "key"),
+            (0, "correlation"),
+            (256, "key"),
+            (256, "key"),
+            (256, "correlation")
         ]
+        .map(|(bytes, what)| format!(
+            "a {what} by which records are received has 1 to 255 bytes, this one has {bytes}"
+        ))
     );
     let is_receive = |(event, _): &(Event, Timestamp)| matches!(event, Event::ReceiveScheduled(_));
     assert!(!world.history().iter().any(is_receive));
@@ -250,6 +315,6 @@ fn a_run_is_in_as_many_places_as_one_may_be() {
     };
     assert_eq!(
         result.decode::<String>().unwrap(),
-        "1000: the run has received from 1000 topics or by as many keys, its limit: let other runs receive the others"
+        "1000: the run has received from 1000 topics or by as many filters, its limit: let other runs receive the others"
     );
 }

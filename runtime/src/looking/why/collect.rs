@@ -179,13 +179,13 @@ impl Inner {
                 operation,
                 since,
                 topic,
-                key,
+                filter,
                 is_registered,
                 ..
             } => {
                 let what = WaitsFor::Record {
                     topic: topic.clone(),
-                    key: key.clone(),
+                    filter: filter.clone(),
                     is_registered: *is_registered,
                 };
                 (*operation, *since, what)

@@ -13,7 +13,7 @@ mod print;
 use std::panic::Location;
 
 use millrun_core::{InstanceId, RunId, Timestamp};
-use millrun_workflow::{ActivityFailure, OperationId, ParkReason, Payload};
+use millrun_workflow::{ActivityFailure, OperationId, ParkReason, Payload, RecordFilter};
 
 use crate::looking::describe::InstanceStatus;
 
@@ -104,8 +104,8 @@ pub enum WaitsFor {
     Record {
         /// The topic.
         topic: String,
-        /// The key of the record; `None` for any.
-        key: Option<String>,
+        /// What the record has.
+        filter: RecordFilter,
         /// Whether the topic is registered in this program; if not, the run waits until one is opened that has it.
         is_registered: bool,
     },

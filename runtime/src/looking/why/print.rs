@@ -133,10 +133,8 @@ impl Sentence<'_> {
                 f,
                 "waits for a record of the durable topic {topic}, which is not registered in this program"
             ),
-            WaitsFor::Record { topic, key, .. } => {
-                write!(f, "waits for a record of the durable topic {topic}")?;
-                key.as_ref()
-                    .map_or(Ok(()), |key| write!(f, " with the key {key}"))
+            WaitsFor::Record { topic, filter, .. } => {
+                write!(f, "waits for a record of the durable topic {topic}{filter}")
             }
             WaitsFor::Delivery { workflow, id, name } => {
                 write!(f, "waits until {id} ({workflow}) has recorded the signal {name}")

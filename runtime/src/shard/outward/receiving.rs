@@ -1,9 +1,13 @@
 //! Has the records looked for that runs of a shard wait for.
 
-use millrun_core::{RunId, Timestamp};
-use millrun_workflow::ReceiveScheduled;
+use std::sync::Arc;
+
+use millrun_core::{RunId, Sequence, Timestamp};
+use millrun_workflow::{OperationId, Pending, ReceiveScheduled};
 
 use crate::shard::Shard;
+use crate::shard::runs::entry::Residence;
+use crate::shard::sweeps::effects::Effect;
 use crate::topics::durable::receiving::NewWait;
 
 impl Shard {
@@ -27,6 +31,28 @@ impl Shard {
         durable.waits.list(&self.shared, &self.ways.doors(), topic, wait);
     }
 
+    /// A run was told of a record that it does not wait for. If its wait stands, as after a record whose key has the hash of
+    /// another key, its record is looked for behind that one.
+    #[cold]
+    pub(in crate::shard) fn receive_behind(
+        &mut self,
+        run: RunId,
+        operation: OperationId,
+        sequence: Sequence,
+    ) {
+        let Some(Residence::Hot(instance)) = self.entries.get(run).map(|entry| &entry.residence) else {
+            return;
+        };
+        if let Some(Pending::Receive { scheduled, run_began }) =
+            instance.ledger().pending_operation(operation)
+        {
+            let mut scheduled = ReceiveScheduled::clone(scheduled);
+            scheduled.behind = scheduled.behind.max(Some(sequence));
+            let look = Effect::Receive(run, Arc::new(scheduled), *run_began);
+            self.effects.push(look);
+        }
+    }
+
     /// Nobody waits for a record any more.
     #[cold]
     pub(in crate::shard) fn cancel_receive(&self, run: RunId, scheduled: &ReceiveScheduled) {
@@ -34,5 +60,80 @@ impl Shard {
         if let Some(topic) = durable.number(&scheduled.topic) {
             durable.waits.cancel(topic, run, scheduled);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::{RunId, Sequence, Timestamp};
+    use millrun_workflow::{
+        KeyFilter, OperationId, Payload, RawRecord, ReceiveScheduled, RecordFilter, WorkflowContext,
+        WorkflowError,
+    };
+    use tokio::sync::oneshot;
+
+    use crate::mail::{Request, Target, Tell};
+    use crate::{DurableTopic, RunError, Runtime, Topic, Workflow};
+
+    const PAID: DurableTopic<u64> = Topic::named("paid").durable();
+    const TAKE: Workflow<(), u64> = Workflow::named("take");
+
+    async fn take(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+        Ok(cx.receive_from(PAID).key("mine").await?.into_payload())
+    }
+
+    /// Tells a run of a record of another key, as if both keys had one hash.
+    async fn tell_of_another(runtime: &Runtime, run: RunId, sequence: u64) -> Result<(), RunError> {
+        let record = RawRecord {
+            sequence: Sequence::new(sequence),
+            time: Timestamp::EPOCH,
+            key: Some("another".into()),
+            correlation: None,
+            cause: None,
+            value: Payload::encode(&0_u64).unwrap(),
+        };
+        let (reply, answer) = oneshot::channel();
+        let (target, operation) = (Target::Run(run), OperationId::new(1));
+        let what = Tell::RecordReceived {
+            operation,
+            record: Box::new(record),
+        };
+        let request = Request::Tell {
+            target: target.clone(),
+            what,
+            reply,
+        };
+        runtime.inner().ask(&target, request, answer).await
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_a_record_of_another_key_has_taken_off_the_list_is_listed_again() {
+        let builder = Runtime::volatile().durable_topic(PAID).register(TAKE, take);
+        let runtime = builder.start().await.unwrap();
+        let paid = runtime.durable_topic(PAID).unwrap();
+        let another = paid.publish(&0).key("another").await.unwrap();
+        let run = runtime.start(TAKE, "a", ()).await.unwrap();
+        while run.describe().await.unwrap().pending.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let run_id = run.run_id().unwrap();
+        let durable = &runtime.inner().shared.durable;
+        let scheduled = ReceiveScheduled {
+            operation: OperationId::new(1),
+            topic: "paid".into(),
+            filter: RecordFilter {
+                key: Some(KeyFilter::Is("mine".into())),
+                correlation: None,
+            },
+            behind: None,
+            since: None,
+        };
+        durable
+            .waits
+            .cancel(durable.number("paid").unwrap(), run_id, &scheduled);
+        let told = tell_of_another(&runtime, run_id, another.sequence().get()).await;
+        assert!(matches!(told, Err(RunError::Refused(_))), "{told:?}");
+        paid.publish(&7).key("mine").await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 7);
     }
 }

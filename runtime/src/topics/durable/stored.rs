@@ -109,14 +109,31 @@ impl<S: AsRef<str>> StoredHeader<S> {
     }
 }
 
-/// The key of a record, without reading the rest; `None` also where the bytes are no record.
-pub(crate) fn key_of(body: &[u8]) -> Option<&str> {
-    let [VERSION, which, left @ ..] = body else {
-        return None;
-    };
-    let (len, left) = left.split_first_chunk().filter(|_| which & KEY != 0)?;
-    let key = left.get(..usize::from(u16::from_le_bytes(*len)))?;
-    std::str::from_utf8(key).ok()
+/// What filters look at, in the bytes of a record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FilteredTexts<'a> {
+    pub(crate) key: Option<&'a str>,
+    pub(crate) correlation: Option<&'a str>,
+}
+
+impl<'a> FilteredTexts<'a> {
+    /// Without reading the rest; nothing where the bytes are no record.
+    pub(crate) fn of(body: &'a [u8]) -> Self {
+        let [VERSION, which, left @ ..] = body else {
+            return Self::default();
+        };
+        let mut left = left;
+        let mut text = |bit| {
+            let (len, rest) = left.split_first_chunk().filter(|_| which & bit != 0)?;
+            let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+            left = rest;
+            std::str::from_utf8(text).ok()
+        };
+        Self {
+            key: text(KEY),
+            correlation: text(CORRELATION),
+        }
+    }
 }
 
 impl StoredHeader {
@@ -256,6 +273,8 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(header in header(), payload in vec(any::<u8>(), 0..40)) {
             let bytes = bytes_of(&header, &payload);
+            let texts = FilteredTexts::of(&bytes);
+            prop_assert_eq!((texts.key, texts.correlation), (header.key.as_deref(), header.correlation.as_deref()));
             prop_assert_eq!(StoredHeader::decode(&bytes), Ok((header, payload.into())));
         }
 

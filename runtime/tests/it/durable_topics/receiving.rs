@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use millrun::history::{KeyFilter, RecordFilter};
 use millrun::operating::{PendingDescription, WaitsFor};
 use millrun::store::{Journal, MemoryJournal, Partition};
 use millrun::topics::DurablePublishError;
@@ -92,6 +93,104 @@ async fn a_record_that_came_before_the_code_got_there_is_received() {
     assert_eq!(run.result().await.unwrap(), 7);
 }
 
+/// Takes what its region and its basket get, and what anybody published before it began.
+const SHIP: Workflow<(String, String), Vec<u64>> = Workflow::named("ship");
+
+async fn ship(cx: WorkflowContext, (region, basket): (String, String)) -> Result<Vec<u64>, WorkflowError> {
+    let of_region = cx.subscribe(NUMBERS).key_prefix(region.as_str());
+    let of_basket = cx.subscribe(NUMBERS).key_prefix(region).correlation(basket);
+    let mut taken = Vec::new();
+    for subscription in [&of_region, &of_region, &of_basket, &of_basket] {
+        taken.push(subscription.next().await?.into_payload());
+    }
+    let first = cx.subscribe(NUMBERS).from_beginning().next().await?;
+    taken.push(first.into_payload());
+    Ok(taken)
+}
+
+#[tokio::test]
+async fn a_run_takes_by_the_beginning_of_a_key_and_by_a_correlation_each_from_its_own_place() {
+    let builder = |journal: &Arc<MemoryJournal>| {
+        let builder = Runtime::volatile().journal(Arc::clone(journal) as Arc<dyn Journal>);
+        builder.durable_topic(NUMBERS).register(SHIP, ship)
+    };
+    let mut journal = memory();
+    let runtime = builder(&journal).start().await.unwrap();
+    publish(&runtime, "eu.0", 1).await;
+    for basket in ["b-1", "b-2"] {
+        let what = ("eu.".to_owned(), basket.to_owned());
+        let run = runtime.start(SHIP, basket, what).await.unwrap();
+        waits(&run).await;
+    }
+    runtime.shutdown().await.unwrap();
+    // The store is opened again between any two records.
+    for (key, correlation, number) in [
+        ("us.1", None, 10),
+        ("eu.1", None, 20),
+        ("eu", Some("b-1"), 30),
+        ("eu.2", Some("b-1"), 40),
+        ("us.2", Some("b-2"), 50),
+        ("eu.3", Some("b-2"), 60),
+        ("eu.3", Some("b-1"), 70),
+        ("eu.4", Some("b-2"), 80),
+    ] {
+        journal = Arc::new(journal.reopened());
+        let runtime = builder(&journal).start().await.unwrap();
+        let topic = runtime.durable_topic(NUMBERS).unwrap();
+        let publish = topic.publish(&number).key(key);
+        match correlation {
+            Some(correlation) => publish.correlation(correlation).await.unwrap(),
+            None => publish.await.unwrap(),
+        };
+        runtime.shutdown().await.unwrap();
+    }
+    let runtime = builder(&Arc::new(journal.reopened())).start().await.unwrap();
+    for (basket, expected) in [("b-1", [20, 40, 40, 70, 1]), ("b-2", [20, 40, 60, 80, 1])] {
+        let run = runtime.attach(SHIP, basket).unwrap();
+        assert_eq!(run.result().await.unwrap(), expected, "{basket}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_by_whose_filter_no_run_waits_wakes_none() {
+    let builder = Runtime::volatile().durable_topic(NUMBERS).register(SHIP, ship);
+    let builder = builder.configure(|config| config.hot_len_max = 0);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime
+        .start(SHIP, "b-1", ("eu.".to_owned(), "b-1".to_owned()))
+        .await
+        .unwrap();
+    publish(&runtime, "eu.1", 1).await;
+    publish(&runtime, "eu.1", 2).await;
+    let waits_for_basket = |run: &millrun::operating::InstanceDescription| {
+        run.pending.iter().any(|pending| {
+            matches!(pending, PendingDescription::Receive { filter, .. } if filter.correlation.is_some())
+        })
+    };
+    described(&run, waits_for_basket).await;
+    let why = run.why().await.unwrap().to_string();
+    assert!(
+        why.contains("with a key that begins with eu. and the correlation b-1"),
+        "{why}"
+    );
+    let loads = runtime.stats().loads;
+    for number in 0..100 {
+        publish(&runtime, "eu.1", number).await;
+    }
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    topic.publish(&9).key("us.1").correlation("b-1").await.unwrap();
+    assert_eq!(runtime.stats().loads, loads);
+    for number in [100, 200] {
+        topic
+            .publish(&number)
+            .key("eu.2")
+            .correlation("b-1")
+            .await
+            .unwrap();
+    }
+    assert_eq!(run.result().await.unwrap(), [1, 2, 100, 200, 1]);
+}
+
 #[tokio::test]
 async fn a_wait_goes_on_when_the_store_is_opened_again_also_far_behind_what_is_in_memory() {
     let journal = memory();
@@ -166,7 +265,10 @@ async fn a_topic_that_is_not_registered_is_waited_for_and_said_to_be_missing() {
     let why = run.why().await.unwrap();
     let expected = WaitsFor::Record {
         topic: "numbers".to_owned(),
-        key: Some("a".to_owned()),
+        filter: RecordFilter {
+            key: Some(KeyFilter::Is("a".into())),
+            correlation: None,
+        },
         is_registered: false,
     };
     assert_eq!(why.waits[0].what, expected);

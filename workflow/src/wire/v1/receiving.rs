@@ -10,7 +10,7 @@ use serde_bytes::Bytes as Raw;
 use super::family::CauseWire;
 use super::parts::{payload, raw};
 use crate::OperationId;
-use crate::event::{EventError, RawRecord, ReceiveScheduled, TakenThrough};
+use crate::event::{EventError, KeyFilter, RawRecord, ReceiveScheduled, RecordFilter, TakenThrough};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct ReceiveBody<'a> {
@@ -20,17 +20,27 @@ pub(super) struct ReceiveBody<'a> {
     topic: Cow<'a, str>,
     #[serde(rename = "k", borrow, default, skip_serializing_if = "Option::is_none")]
     key: Option<Cow<'a, str>>,
+    #[serde(rename = "p", borrow, default, skip_serializing_if = "Option::is_none")]
+    key_prefix: Option<Cow<'a, str>>,
+    #[serde(rename = "c", borrow, default, skip_serializing_if = "Option::is_none")]
+    correlation: Option<Cow<'a, str>>,
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     behind: Option<u64>,
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
 }
 
 impl<'a> ReceiveBody<'a> {
     pub(super) fn of(scheduled: &'a ReceiveScheduled) -> Self {
+        let [key, key_prefix, correlation] = texts_of(&scheduled.filter);
         Self {
             operation: scheduled.operation.get(),
             topic: Cow::Borrowed(&scheduled.topic),
-            key: scheduled.key.as_deref().map(Cow::Borrowed),
+            key,
+            key_prefix,
+            correlation,
             behind: scheduled.behind.map(Sequence::get),
+            since: scheduled.since.map(Timestamp::as_micros),
         }
     }
 
@@ -38,8 +48,9 @@ impl<'a> ReceiveBody<'a> {
         ReceiveScheduled {
             operation: OperationId::new(self.operation),
             topic: Cow::Owned(self.topic.into_owned()),
-            key: self.key.map(|key| key.into()),
+            filter: filter_of([self.key, self.key_prefix, self.correlation]),
             behind: self.behind.map(Sequence::new),
+            since: self.since.map(Timestamp::from_micros),
         }
     }
 }
@@ -95,15 +106,22 @@ pub(super) struct TakenWire<'a> {
     topic: Cow<'a, str>,
     #[serde(rename = "k", borrow, default, skip_serializing_if = "Option::is_none")]
     key: Option<Cow<'a, str>>,
+    #[serde(rename = "p", borrow, default, skip_serializing_if = "Option::is_none")]
+    key_prefix: Option<Cow<'a, str>>,
+    #[serde(rename = "c", borrow, default, skip_serializing_if = "Option::is_none")]
+    correlation: Option<Cow<'a, str>>,
     #[serde(rename = "s")]
     sequence: u64,
 }
 
 impl<'a> TakenWire<'a> {
     pub(super) fn of(taken: &'a TakenThrough) -> Self {
+        let [key, key_prefix, correlation] = texts_of(&taken.filter);
         Self {
             topic: Cow::Borrowed(&taken.topic),
-            key: taken.key.as_deref().map(Cow::Borrowed),
+            key,
+            key_prefix,
+            correlation,
             sequence: taken.sequence.get(),
         }
     }
@@ -111,8 +129,28 @@ impl<'a> TakenWire<'a> {
     pub(super) fn into_event(self) -> TakenThrough {
         TakenThrough {
             topic: Cow::Owned(self.topic.into_owned()),
-            key: self.key.map(|key| key.into()),
+            filter: filter_of([self.key, self.key_prefix, self.correlation]),
             sequence: Sequence::new(self.sequence),
         }
+    }
+}
+
+/// The key, the beginning of the key and the correlation that records have.
+fn texts_of(filter: &RecordFilter) -> [Option<Cow<'_, str>>; 3] {
+    let (key, prefix) = match &filter.key {
+        None => (None, None),
+        Some(KeyFilter::Is(key)) => (Some(&**key), None),
+        Some(KeyFilter::StartsWith(prefix)) => (None, Some(&**prefix)),
+    };
+    [key, prefix, filter.correlation.as_deref()].map(|text| text.map(Cow::Borrowed))
+}
+
+fn filter_of(texts: [Option<Cow<'_, str>>; 3]) -> RecordFilter {
+    let [key, prefix, correlation] = texts.map(|text| text.map(Box::from));
+    RecordFilter {
+        key: key
+            .map(KeyFilter::Is)
+            .or_else(|| prefix.map(KeyFilter::StartsWith)),
+        correlation,
     }
 }

@@ -4,9 +4,9 @@ use super::*;
 use millrun_core::{Cause, RunId, Sequence};
 
 use crate::event::{
-    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Origin,
-    Parent, ParentClose, ParkReason, RawRecord, ReceiveScheduled, SignalFailure, SignalScheduled,
-    TakenThrough,
+    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
+    KeyFilter, Origin, Parent, ParentClose, ParkReason, RawRecord, ReceiveScheduled, RecordFilter,
+    SignalFailure, SignalScheduled, TakenThrough,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -107,13 +107,24 @@ fn samples() -> Vec<Event> {
     let taken = vec![
         TakenThrough {
             topic: "orders.paid".into(),
-            key: None,
+            filter: RecordFilter::default(),
             sequence: Sequence::new(3),
         },
         TakenThrough {
             topic: "orders.paid".into(),
-            key: Some("order-7".into()),
+            filter: RecordFilter {
+                key: Some(KeyFilter::Is("order-7".into())),
+                correlation: None,
+            },
             sequence: Sequence::new(u64::MAX),
+        },
+        TakenThrough {
+            topic: "orders.paid".into(),
+            filter: RecordFilter {
+                key: Some(KeyFilter::StartsWith("order-".into())),
+                correlation: Some("basket-1".into()),
+            },
+            sequence: Sequence::new(1),
         },
     ];
     let child_ends = [
@@ -193,14 +204,29 @@ fn samples() -> Vec<Event> {
         Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
             operation,
             topic: "orders.paid".into(),
-            key: Some("order-7".into()),
+            filter: RecordFilter {
+                key: Some(KeyFilter::Is("order-7".into())),
+                correlation: None,
+            },
             behind: Some(Sequence::new(u64::MAX)),
+            since: None,
         })),
         Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
             operation,
             topic: "orders.paid".into(),
-            key: None,
+            filter: RecordFilter {
+                key: Some(KeyFilter::StartsWith("eu.".into())),
+                correlation: Some("basket-1".into()),
+            },
             behind: None,
+            since: Some(Timestamp::MAX),
+        })),
+        Event::ReceiveScheduled(Arc::new(ReceiveScheduled {
+            operation,
+            topic: "orders.paid".into(),
+            filter: RecordFilter::default(),
+            behind: None,
+            since: None,
         })),
         Event::RecordReceived {
             operation,

@@ -248,7 +248,7 @@ impl Play {
                 let record = Box::new(RawRecord {
                     sequence: scheduled.behind.unwrap_or(Sequence::ZERO).next(),
                     time: self.world.moment.now,
-                    key: scheduled.key.clone(),
+                    key: scheduled.filter.key.as_ref().map(|key| key.text().into()),
                     correlation: None,
                     cause: None,
                     value: end.unwrap_or_else(|_| wrong()),

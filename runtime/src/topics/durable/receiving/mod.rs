@@ -1,7 +1,7 @@
 //! Runs that wait for records of durable topics.
 //!
 //! ```text
-//!   a run's wait, durable ─► TopicWaits ─ listed by key ◄─ the live reader: each new record, after its commit
+//!   a run's wait, durable ─► RecordWaits ─ listed by filter ◄─ the live reader: each new record, after its commit
 //!                                └─ late: its record may be there already ◄─ a pass over what is there
 //!        met ─► Tell, to the run's shard ─► a turn of the run, which holds the record
 //! ```
@@ -13,6 +13,7 @@
 mod delivering;
 mod reading;
 mod recent;
+mod selector;
 mod wait_index;
 mod waits;
 

@@ -1,23 +1,24 @@
-//! Which keys the latest records of a topic had: most waits that come behind the live reader have missed nothing, as this can
+//! Which keys and correlations the latest records of a topic had: most waits that come behind the live reader have missed nothing, as this can
 //! tell without a look at the records.
 
 use millrun_core::{Sequence, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::wait_index::{KeyHash, RecordWait, WaitFrom};
+use super::selector::{FilteredRecord, Selector, SelectorHash};
+use super::wait_index::{RecordWait, WaitFrom};
 
-/// How many keys are remembered before a new half begins, of which there are two.
+/// How many keys and correlations are remembered before a new half begins, of which there are two.
 const HALF_LEN: usize = 32_768;
 
-/// The latest record of each key, as far back as is known.
+/// The latest record of each key and each correlation, as far back as is known.
 #[derive(Debug)]
 pub(super) struct RecentRecords {
-    /// All records behind this one are known by their keys; it and those before it have at most this time.
+    /// All records behind this one are known by their keys and correlations; it and those before it have at most this time.
     floor: (Sequence, Timestamp),
     /// Where the present half begins.
     turned: (Sequence, Timestamp),
-    present: FxHashMap<KeyHash, (Sequence, Timestamp)>,
-    former: FxHashMap<KeyHash, (Sequence, Timestamp)>,
+    present: FxHashMap<SelectorHash, (Sequence, Timestamp)>,
+    former: FxHashMap<SelectorHash, (Sequence, Timestamp)>,
     /// The last record, and the latest time.
     last: (Sequence, Timestamp),
 }
@@ -40,13 +41,11 @@ impl RecentRecords {
     }
 
     /// The next record.
-    pub(super) fn note(&mut self, key: KeyHash, sequence: Sequence, time: Timestamp) {
+    pub(super) fn note(&mut self, filtered: &FilteredRecord<'_>, sequence: Sequence, time: Timestamp) {
         self.last = (sequence, self.last.1.max(time));
-        if key == KeyHash::ANY {
-            // Waits for any key look at the last record.
-            return;
+        for hash in filtered.broad() {
+            self.present.insert(hash, (sequence, time));
         }
-        self.present.insert(key, (sequence, time));
         if self.present.len() >= HALF_LEN {
             self.former = std::mem::take(&mut self.present);
             self.floor = std::mem::replace(&mut self.turned, self.last);
@@ -59,21 +58,22 @@ impl RecentRecords {
     }
 
     /// Whether none of the records up to the last can meet this wait.
-    pub(super) fn has_none_for(&self, key: KeyHash, wait: &RecordWait) -> bool {
+    pub(super) fn has_none_for(&self, selector: &Selector, wait: &RecordWait) -> bool {
+        let broad = selector.broad();
         let latest = || {
-            let found = self.present.get(&key).or_else(|| self.former.get(&key));
+            let found = broad.and_then(|hash| self.present.get(&hash).or_else(|| self.former.get(&hash)));
             found.copied()
         };
         match wait.from() {
             WaitFrom::Behind(behind) if behind >= self.last.0 => true,
             WaitFrom::Behind(behind) => {
-                key != KeyHash::ANY
+                broad.is_some()
                     && behind >= self.floor.0
                     && latest().is_none_or(|(sequence, _)| sequence <= behind)
             }
             WaitFrom::Since(since) if since > self.last.1 => true,
-            // An earlier record of the key may have had a later time: then the look is for nothing.
-            WaitFrom::Since(since) => key != KeyHash::ANY && since > self.floor.1 && latest().is_none(),
+            // An earlier one may have had a later time: then the look is for nothing.
+            WaitFrom::Since(since) => broad.is_some() && since > self.floor.1 && latest().is_none(),
         }
     }
 }
@@ -81,58 +81,81 @@ impl RecentRecords {
 #[cfg(test)]
 mod tests {
     use millrun_core::{Partition, RunId};
-    use millrun_workflow::OperationId;
+    use millrun_workflow::{KeyFilter, OperationId, Payload, RawRecord, RecordFilter};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::topics::durable::stored::FilteredTexts;
 
     fn wait(from: WaitFrom) -> RecordWait {
         let run = RunId::new(Partition::of(b"a"), Timestamp::EPOCH, 1);
         RecordWait::new(run, OperationId::new(1), from)
     }
 
+    const KEYS: [Option<&str>; 4] = [None, Some("a"), Some("ab"), Some("b")];
+    const CORRELATIONS: [Option<&str>; 3] = [None, Some("a"), Some("c")];
+
+    fn filter(key: usize, is_whole: bool, correlation: usize) -> RecordFilter {
+        let kind = if is_whole {
+            KeyFilter::Is
+        } else {
+            KeyFilter::StartsWith
+        };
+        RecordFilter {
+            key: KEYS[key].map(|key| kind(key.into())),
+            correlation: CORRELATIONS[correlation].map(Into::into),
+        }
+    }
+
     proptest! {
-        /// Whatever times and keys the records have.
+        /// Whatever times, keys and correlations the records have.
         #[test]
         fn what_it_says_is_not_there_is_not_there(
-            records in proptest::collection::vec((0..5_usize, 0..30_u64), 1..40),
+            records in proptest::collection::vec((0..4_usize, 0..3_usize, 0..30_u64), 1..40),
             from in 0..40_u64,
-            key in 0..5_usize,
+            (key, is_whole, correlation) in (0..4_usize, any::<bool>(), 0..3_usize),
             is_since: bool,
             turn in 2..6_usize,
         ) {
-            let keys = [None, Some("a"), Some("b"), Some("c"), Some("d")].map(KeyHash::of);
             let (first, begun) = (Sequence::new(3), Timestamp::from_micros(8));
             let mut recent = RecentRecords::behind(first, begun);
-            let mut times: Vec<(Sequence, KeyHash, Timestamp)> = Vec::new();
-            for (index, (of, time)) in records.into_iter().enumerate() {
+            let mut noted = Vec::new();
+            for (index, (key, correlation, time)) in records.into_iter().enumerate() {
                 let (sequence, time) = (Sequence::new(4 + index as u64), Timestamp::from_micros(time));
-                recent.note(keys[of], sequence, time);
-                times.push((sequence, keys[of], time));
+                let (key, correlation) = (KEYS[key], CORRELATIONS[correlation]);
+                recent.note(&FilteredRecord::new(FilteredTexts { key, correlation }), sequence, time);
+                noted.push(RawRecord {
+                    sequence,
+                    time,
+                    key: key.map(Into::into),
+                    correlation: correlation.map(Into::into),
+                    cause: None,
+                    value: Payload::encode(&()).unwrap(),
+                });
                 if index % turn == 0 {
                     recent.former = std::mem::take(&mut recent.present);
                     recent.floor = std::mem::replace(&mut recent.turned, recent.last);
                 }
             }
-            let key = keys[key];
+            let filter = filter(key, is_whole, correlation);
             let from = match is_since {
                 true => WaitFrom::Since(Timestamp::from_micros(from)),
                 false => WaitFrom::Behind(Sequence::new(from)),
             };
-            let meets = |(sequence, of, time): &(Sequence, KeyHash, Timestamp)| {
+            let meets = |record: &RawRecord| {
                 let is_far_enough = match from {
-                    WaitFrom::Behind(behind) => *sequence > behind,
-                    WaitFrom::Since(since) => *time >= since,
+                    WaitFrom::Behind(behind) => record.sequence > behind,
+                    WaitFrom::Since(since) => record.time >= since,
                 };
-                (key == KeyHash::ANY || *of == key) && is_far_enough
+                is_far_enough && filter.is_met_by(record)
             };
             // Those before the first were appended up to `begun`.
             let may_be_before = match from {
                 WaitFrom::Behind(behind) => behind < first,
                 WaitFrom::Since(since) => since <= begun,
             };
-            if recent.has_none_for(key, &wait(from)) {
-                prop_assert!(!times.iter().any(meets) && !may_be_before);
+            if recent.has_none_for(&Selector::of(&filter), &wait(from)) {
+                prop_assert!(!noted.iter().any(meets) && !may_be_before);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Waits for records of one topic, by the keys that they wait for.
+//! Waits for records of one topic, by what they are for.
 
 use std::hash::BuildHasherDefault;
 
@@ -7,23 +7,9 @@ use hashbrown::hash_map::Entry;
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_workflow::OperationId;
 use rustc_hash::FxHasher;
-use xxhash_rust::xxh3::xxh3_64;
 
+use super::selector::{FilteredRecord, LookedAt, Selector, SelectorHash};
 use crate::ownership::partition_set::PartitionSet;
-
-/// Which records a wait is for: those with a key, named by its hash, or those of any. Keys with one hash are told apart where
-/// the run takes the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct KeyHash(u64);
-
-impl KeyHash {
-    /// Of any key, and of none.
-    pub(super) const ANY: Self = Self(0);
-
-    pub(super) fn of(key: Option<&str>) -> Self {
-        key.map_or(Self::ANY, |key| Self(xxh3_64(key.as_bytes()).max(1)))
-    }
-}
 
 /// From where on a record meets a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,18 +80,20 @@ impl RecordWait {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
-    by_key: HashMap<KeyHash, WaitsOfKey, BuildHasherDefault<FxHasher>>,
+    by_hash: HashMap<SelectorHash, AlikeWaits, BuildHasherDefault<FxHasher>>,
     len: usize,
+    /// All that the filters of these waits look at; more, when waits have gone.
+    looked_at: LookedAt,
 }
 
-/// Most keys are waited for by one run.
+/// Waits by one filter: for most, one run.
 #[derive(Debug)]
-struct WaitsOfKey {
+struct AlikeWaits {
     first: RecordWait,
     /// The others.
     #[expect(
         clippy::box_collection,
-        reason = "a million keys have none, and pay for a pointer"
+        reason = "a million filters have none, and pay for a pointer"
     )]
     more: Option<Box<Vec<RecordWait>>>,
 }
@@ -116,10 +104,15 @@ impl WaitIndex {
     }
 
     /// Lists a wait; one of the same operation makes room for it.
-    pub(super) fn insert(&mut self, key: KeyHash, wait: RecordWait) {
-        match self.by_key.entry(key) {
+    pub(super) fn insert(&mut self, selector: &Selector, wait: RecordWait) {
+        self.looked_at.note(selector);
+        self.insert_by(selector.hash(), wait);
+    }
+
+    fn insert_by(&mut self, hash: SelectorHash, wait: RecordWait) {
+        match self.by_hash.entry(hash) {
             Entry::Vacant(vacant) => {
-                vacant.insert(WaitsOfKey {
+                vacant.insert(AlikeWaits {
                     first: wait,
                     more: None,
                 });
@@ -142,7 +135,8 @@ impl WaitIndex {
 
     /// Lists all waits of another, each for records behind this one, whatever their times are.
     pub(super) fn append_behind(&mut self, other: &mut Self, behind: Sequence) {
-        for (key, waits) in std::mem::take(&mut other.by_key) {
+        self.looked_at.append(&mut other.looked_at);
+        for (hash, waits) in std::mem::take(&mut other.by_hash) {
             let more = waits.more.map_or_else(Vec::new, |more| *more);
             for wait in std::iter::once(waits.first).chain(more) {
                 let from = match wait.from() {
@@ -150,7 +144,7 @@ impl WaitIndex {
                     WaitFrom::Since(_) => behind,
                 };
                 let wait = RecordWait::new(wait.run(), wait.operation(), WaitFrom::Behind(from));
-                self.insert(key, wait);
+                self.insert_by(hash, wait);
             }
         }
         other.len = 0;
@@ -161,30 +155,31 @@ impl WaitIndex {
         if self.is_empty() {
             return std::mem::swap(self, other);
         }
-        for (key, waits) in std::mem::take(&mut other.by_key) {
-            self.insert(key, waits.first);
+        self.looked_at.append(&mut other.looked_at);
+        for (hash, waits) in std::mem::take(&mut other.by_hash) {
+            self.insert_by(hash, waits.first);
             let more = waits.more.map_or_else(Vec::new, |more| *more);
-            more.into_iter().for_each(|wait| self.insert(key, wait));
+            more.into_iter().for_each(|wait| self.insert_by(hash, wait));
         }
         other.len = 0;
     }
 
     /// Forgets a wait of this operation.
-    pub(super) fn remove(&mut self, key: KeyHash, run: RunId, operation: OperationId) {
+    pub(super) fn remove(&mut self, hash: SelectorHash, run: RunId, operation: OperationId) {
         let gone = RecordWait::new(run, operation, WaitFrom::Behind(Sequence::ZERO));
-        self.retain_of(key, |wait| !wait.is_of(&gone));
+        self.retain_of(hash, |wait| !wait.is_of(&gone));
     }
 
-    /// Takes the waits that this record meets: those for its key, and those for any.
+    /// Takes the waits that this record meets.
     pub(super) fn take_met(
         &mut self,
-        key: KeyHash,
+        filtered: &FilteredRecord<'_>,
         (sequence, time): (Sequence, Timestamp),
         met: &mut Vec<RecordWait>,
     ) {
-        let keys = [key, KeyHash::ANY];
-        for key in keys.into_iter().take(1 + usize::from(key != KeyHash::ANY)) {
-            self.retain_of(key, |wait| {
+        let looked_at = std::mem::take(&mut self.looked_at);
+        for hash in looked_at.hashes(filtered) {
+            self.retain_of(hash, |wait| {
                 let is_met = wait.is_met(sequence, time);
                 if is_met {
                     met.push(*wait);
@@ -192,20 +187,23 @@ impl WaitIndex {
                 !is_met
             });
         }
+        if !self.is_empty() {
+            self.looked_at = looked_at;
+        }
     }
 
     /// Forgets the waits of runs in these partitions.
     pub(super) fn lose(&mut self, lost: &PartitionSet) {
-        let keys: Vec<KeyHash> = self.by_key.keys().copied().collect();
-        for key in keys {
-            self.retain_of(key, |wait| !lost.contains(wait.run().partition()));
+        let hashes: Vec<SelectorHash> = self.by_hash.keys().copied().collect();
+        for hash in hashes {
+            self.retain_of(hash, |wait| !lost.contains(wait.run().partition()));
         }
     }
 
     /// The places from which on their records may stand: the lowest of each kind.
     pub(super) fn lowest(&self) -> (Option<Sequence>, Option<Timestamp>) {
         let (mut behind, mut since) = (None::<Sequence>, None::<Timestamp>);
-        for waits in self.by_key.values() {
+        for waits in self.by_hash.values() {
             for wait in std::iter::once(&waits.first).chain(waits.more.iter().flat_map(|more| more.iter())) {
                 match wait.from() {
                     WaitFrom::Behind(of) => behind = Some(behind.map_or(of, |low| low.min(of))),
@@ -216,9 +214,9 @@ impl WaitIndex {
         (behind, since)
     }
 
-    /// Keeps the waits for this key of which that is said, in their order.
-    fn retain_of(&mut self, key: KeyHash, mut is_kept: impl FnMut(&RecordWait) -> bool) {
-        let Entry::Occupied(mut entry) = self.by_key.entry(key) else {
+    /// Keeps the waits by this filter of which that is said, in their order.
+    fn retain_of(&mut self, hash: SelectorHash, mut is_kept: impl FnMut(&RecordWait) -> bool) {
+        let Entry::Occupied(mut entry) = self.by_hash.entry(hash) else {
             return;
         };
         let waits = entry.get_mut();
@@ -243,8 +241,8 @@ impl WaitIndex {
             entry.remove();
         }
         // What a million waits have taken is given back when they are gone.
-        if self.by_key.capacity() > 1_024 && self.by_key.len() < self.by_key.capacity() / 8 {
-            self.by_key.shrink_to(2 * self.by_key.len());
+        if self.by_hash.capacity() > 1_024 && self.by_hash.len() < self.by_hash.capacity() / 8 {
+            self.by_hash.shrink_to(2 * self.by_hash.len());
         }
     }
 }
@@ -252,9 +250,11 @@ impl WaitIndex {
 #[cfg(test)]
 mod tests {
     use millrun_core::Partition;
+    use millrun_workflow::{KeyFilter, RecordFilter};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::topics::durable::stored::FilteredTexts;
 
     fn run(number: u8) -> RunId {
         RunId::new(Partition::of(&[number]), Timestamp::EPOCH, u64::from(number))
@@ -283,9 +283,29 @@ mod tests {
         ]
     }
 
-    /// Key 0 stands for any.
-    fn hash(key: u8) -> KeyHash {
-        KeyHash::of((key > 0).then(|| ["", "a", "b", "c"][usize::from(key)]))
+    const KEYS: [&str; 4] = ["", "a", "ab", "b"];
+
+    /// Key 0 stands for any, 3 for those that begin with an `a`.
+    fn selector(key: u8) -> Selector {
+        let key = match key {
+            0 => None,
+            3 => Some(KeyFilter::StartsWith("a".into())),
+            key => Some(KeyFilter::Is(KEYS[usize::from(key)].into())),
+        };
+        let correlation = None;
+        Selector::of(&RecordFilter { key, correlation })
+    }
+
+    /// Whether a wait for that key is for a record of this one.
+    fn is_for(waited: u8, key: u8) -> bool {
+        waited == 0 || (waited == 3 && (key == 1 || key == 2)) || (waited == key && key != 3)
+    }
+
+    fn texts(key: u8) -> FilteredTexts<'static> {
+        FilteredTexts {
+            key: (key > 0).then(|| KEYS[usize::from(key)]),
+            correlation: None,
+        }
     }
 
     proptest! {
@@ -301,12 +321,12 @@ mod tests {
                         };
                         let wait = RecordWait::new(run(of), OperationId::new(operation), from);
                         prop_assert_eq!((wait.run(), wait.from()), (run(of), from));
-                        index.insert(hash(key), wait);
+                        index.insert(&selector(key), wait);
                         list.retain(|(of, listed)| *of != key || !listed.is_of(&wait));
                         list.push((key, wait));
                     }
                     Act::Remove(key, of, operation) => {
-                        index.remove(hash(key), run(of), OperationId::new(operation));
+                        index.remove(selector(key).hash(), run(of), OperationId::new(operation));
                         list.retain(|(listed, wait)| {
                             (*listed, wait.run(), wait.operation()) != (key, run(of), OperationId::new(operation))
                         });
@@ -314,13 +334,13 @@ mod tests {
                     Act::Record(key, sequence, time) => {
                         let place = (Sequence::new(sequence), Timestamp::from_micros(time));
                         let mut met = Vec::new();
-                        index.take_met(hash(key), place, &mut met);
+                        index.take_met(&FilteredRecord::new(texts(key)), place, &mut met);
                         let is_met = |(of, wait): &(u8, RecordWait)| {
                             let is_far_enough = match wait.from() {
                                 WaitFrom::Behind(behind) => sequence > behind.get(),
                                 WaitFrom::Since(since) => time >= since.as_micros(),
                             };
-                            (*of == key || *of == 0) && is_far_enough
+                            is_for(*of, key) && is_far_enough
                         };
                         let mut expected: Vec<_> = list.iter().filter(|one| is_met(one)).map(|(_, wait)| *wait).collect();
                         list.retain(|one| !is_met(one));

@@ -19,12 +19,13 @@ use millrun_workflow::{Payload, RawRecord, ReceiveScheduled};
 use super::delivering::deliver;
 use super::reading::TopicPages;
 use super::recent::RecentRecords;
-use super::wait_index::{KeyHash, RecordWait, WaitFrom, WaitIndex};
+use super::selector::{FilteredRecord, Selector};
+use super::wait_index::{RecordWait, WaitFrom, WaitIndex};
 use crate::mail::ShardDoors;
 use crate::ownership::partition_set::PartitionSet;
 use crate::shared::ShardShared;
 use crate::topics::durable::news::TopicNews;
-use crate::topics::durable::stored::{StoredHeader, key_of};
+use crate::topics::durable::stored::{FilteredTexts, StoredHeader};
 
 /// How many records of a topic are on their way to runs at once.
 const AT_ONCE_MAX: usize = 1_024;
@@ -113,10 +114,10 @@ impl RecordWaits {
     pub(crate) fn cancel(&self, topic: TopicNumber, run: RunId, scheduled: &ReceiveScheduled) {
         let known = self.topics().get(&topic).map(Arc::clone);
         if let Some(known) = known {
-            let key = KeyHash::of(scheduled.key.as_deref());
+            let hash = Selector::of(&scheduled.filter).hash();
             let mut state = known.lock();
             for index in state.indexes() {
-                index.remove(key, run, scheduled.operation);
+                index.remove(hash, run, scheduled.operation);
             }
         }
     }
@@ -157,22 +158,22 @@ impl WaitsOfTopic {
     }
 
     fn list(self: Arc<Self>, wait: NewWait<'_>) {
-        let key = KeyHash::of(wait.scheduled.key.as_deref());
+        let selector = Selector::of(&wait.scheduled.filter);
         let from = match wait.scheduled.behind {
             Some(behind) => WaitFrom::Behind(behind),
-            None => WaitFrom::Since(wait.run_began),
+            None => WaitFrom::Since(wait.scheduled.since.unwrap_or(wait.run_began)),
         };
         let wait = RecordWait::new(wait.run, wait.scheduled.operation, from);
         let begins_pass = {
             let mut state = self.lock();
-            if state.recent.has_none_for(key, &wait) {
+            if state.recent.has_none_for(&selector, &wait) {
                 // All that comes from now on meets it, whatever the clock of its writer says.
                 let from = WaitFrom::Behind(state.recent.last());
                 let wait = RecordWait::new(wait.run(), wait.operation(), from);
-                state.listed.insert(key, wait);
+                state.listed.insert(&selector, wait);
                 false
             } else {
-                state.late.insert(key, wait);
+                state.late.insert(&selector, wait);
                 !std::mem::replace(&mut state.has_pass, true)
             }
         };
@@ -229,7 +230,7 @@ impl Deliveries {
         &mut self,
         waits: &WaitsOfTopic,
         chunks: Vec<TopicChunk>,
-        mut index: impl FnMut(&mut WaitingState, KeyHash, &TopicRecord) -> Vec<RecordWait>,
+        mut index: impl FnMut(&mut WaitingState, &FilteredRecord<'_>, &TopicRecord) -> Vec<RecordWait>,
     ) {
         for chunk in chunks {
             let mut records = chunk.records();
@@ -240,7 +241,8 @@ impl Deliveries {
                     let mut state = waits.lock();
                     for record in records.by_ref().take(COMPARED_MAX) {
                         compared += 1;
-                        let found = index(&mut state, KeyHash::of(key_of(&record.body)), &record);
+                        let filtered = FilteredRecord::new(FilteredTexts::of(&record.body));
+                        let found = index(&mut state, &filtered, &record);
                         if !found.is_empty() {
                             met.push((found, record));
                         }
@@ -300,14 +302,14 @@ async fn read_live(waits: &WaitsOfTopic) {
     let last = waits.lock().recent.last();
     let mut pages = waits.pages(last);
     while let Some(chunks) = deliveries.beside(pages.next()).await {
-        let compared = deliveries.compare(waits, chunks, |state, key, record| {
+        let compared = deliveries.compare(waits, chunks, |state, filtered, record| {
             let mut met = Vec::new();
             if record.sequence > state.recent.last() {
-                state.recent.note(key, record.sequence, record.time);
+                state.recent.note(filtered, record.sequence, record.time);
                 if !state.listed.is_empty() {
                     state
                         .listed
-                        .take_met(key, (record.sequence, record.time), &mut met);
+                        .take_met(filtered, (record.sequence, record.time), &mut met);
                 }
             }
             met
@@ -371,11 +373,11 @@ async fn pass(waits: &WaitsOfTopic) -> bool {
         let Some(chunks) = deliveries.beside(pages.there()).await else {
             return false;
         };
-        let compared = deliveries.compare(waits, chunks, |state, key, record| {
+        let compared = deliveries.compare(waits, chunks, |state, filtered, record| {
             let mut met = Vec::new();
             state
                 .passing
-                .take_met(key, (record.sequence, record.time), &mut met);
+                .take_met(filtered, (record.sequence, record.time), &mut met);
             met
         });
         compared.await;

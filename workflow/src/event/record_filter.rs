@@ -1,0 +1,71 @@
+//! Which records of a durable topic a run waits for.
+
+use std::fmt;
+
+use super::RawRecord;
+
+/// Records of a durable topic that have all that is named here; the default is any record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordFilter {
+    /// Which key they have.
+    pub key: Option<KeyFilter>,
+    /// The correlation that they have.
+    pub correlation: Option<Box<str>>,
+}
+
+/// Which key records have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyFilter {
+    /// This one.
+    Is(Box<str>),
+    /// One that begins with this.
+    StartsWith(Box<str>),
+}
+
+impl KeyFilter {
+    /// The key, or its beginning.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Is(text) | Self::StartsWith(text) => text,
+        }
+    }
+
+    /// Whether this is such a key.
+    #[must_use]
+    pub fn is_met_by(&self, key: &str) -> bool {
+        match self {
+            Self::Is(text) => **text == *key,
+            Self::StartsWith(text) => key.starts_with(&**text),
+        }
+    }
+}
+
+/// As it follows the name of a topic in a sentence; nothing for any record.
+impl fmt::Display for RecordFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            None => {}
+            Some(KeyFilter::Is(key)) => write!(f, " with the key {key}")?,
+            Some(KeyFilter::StartsWith(prefix)) => write!(f, " with a key that begins with {prefix}")?,
+        }
+        match (&self.correlation, &self.key) {
+            (None, _) => Ok(()),
+            (Some(correlation), None) => write!(f, " with the correlation {correlation}"),
+            (Some(correlation), Some(_)) => write!(f, " and the correlation {correlation}"),
+        }
+    }
+}
+
+impl RecordFilter {
+    /// Whether a record has all of it.
+    #[must_use]
+    pub fn is_met_by(&self, record: &RawRecord) -> bool {
+        let has_key = |filter: &KeyFilter| {
+            let key = record.key.as_deref();
+            key.is_some_and(|key| filter.is_met_by(key))
+        };
+        self.key.as_ref().is_none_or(has_key)
+            && (self.correlation.is_none() || self.correlation == record.correlation)
+    }
+}
