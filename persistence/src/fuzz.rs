@@ -5,18 +5,21 @@
 //! under a coverage-guided fuzzer, and in this crate's tests on mutations of its golden files.
 
 use bytes::Bytes;
-use millrun_core::RunId;
+use millrun_core::{RunId, Sequence};
 
 use crate::record::Trimmed;
 use crate::redb::{scan_any, walk_row};
 use crate::scan;
-use crate::wire::{inventory, kept_head, ndjson, piece, settled as rows, snapshot, superblock, v1};
+use crate::topics::{TopicChunk, TopicNumber};
+use crate::wire::{
+    inventory, kept_head, ndjson, piece, settled as rows, snapshot, superblock, topic_frame, topic_row, v1,
+};
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 13] = [
     ("salvage", salvage),
     ("frame", frame),
     ("piece", piece_header),
@@ -28,6 +31,8 @@ pub const TARGETS: [Target; 11] = [
     ("snapshot", stored_snapshot),
     ("second", second),
     ("line", line),
+    ("records", records),
+    ("topic", topic),
 ];
 
 /// A damaged file, as a salvage reads it: an end is reached, going forward, and nothing panics. The file
@@ -218,4 +223,72 @@ pub fn line(bytes: &[u8]) {
     let first = found.id.as_deref().map(|id| (id, trimmed.as_ref()));
     ndjson::put(&mut again, found.run, first, &found.record);
     assert_eq!(ndjson::read(&again), Ok(found));
+}
+
+/// A row of a topic's records: the topic (u32), the number of the first record (u64), both little-endian, then the row, as
+/// it is and with checksums that hold.
+pub fn records(bytes: &[u8]) {
+    let Some((number, first, row)) = keyed(bytes) else {
+        return;
+    };
+    let mut whole = row.to_vec();
+    topic_row::reseal_header(&mut whole, number, first);
+    if let Some(frames) = whole.get_mut(topic_row::HEADER_BYTES..) {
+        topic_frame::reseal(frames);
+    }
+    for row in [row, &whole] {
+        let Ok(header) = topic_row::read_header(row, number, first) else {
+            continue;
+        };
+        let mut again = vec![0; topic_row::HEADER_BYTES];
+        topic_row::put_header(&mut again, number, first, header);
+        let frames = Bytes::copy_from_slice(&row[topic_row::HEADER_BYTES..]);
+        let Ok(chunk) = TopicChunk::checked(Sequence::new(first), header.len, frames) else {
+            continue;
+        };
+        let mut found = 0;
+        for record in chunk.records() {
+            assert_eq!(
+                record.sequence.get(),
+                first + found,
+                "records have numbers without gaps"
+            );
+            let (partition, time, body) = (record.partition, record.time, &record.body[..]);
+            topic_frame::put(&mut again, partition, time, record.id, &[body]);
+            found += 1;
+        }
+        assert_eq!(found, u64::from(header.len));
+        assert_eq!(chunk.last().get(), first + found - 1);
+        assert_eq!(again, row, "a row that decodes encodes to the same bytes");
+    }
+}
+
+/// The row with the name of a topic, or a row of ids: the topic (u32), the number of the first id (u64), both
+/// little-endian, then the row, as it is and with a checksum that holds.
+pub fn topic(bytes: &[u8]) {
+    let Some((number, first, row)) = keyed(bytes) else {
+        return;
+    };
+    let (mut named, mut listed) = (row.to_vec(), row.to_vec());
+    topic_row::reseal_end(&mut named, number, 0);
+    topic_row::reseal_end(&mut listed, TopicNumber::new(0), first);
+    for row in [row, &named] {
+        if let Ok(stored) = topic_row::read_topic(number, row) {
+            assert_eq!(topic_row::topic(number, &stored), row);
+        }
+    }
+    for row in [row, &listed] {
+        if let Ok(ids) = topic_row::read_ids(first, row) {
+            let ids: Vec<_> = ids.collect();
+            assert_eq!(topic_row::ids(first, &ids), row);
+        }
+    }
+}
+
+/// A topic, a number and what follows.
+fn keyed(bytes: &[u8]) -> Option<(TopicNumber, u64, &[u8])> {
+    let (topic, rest) = bytes.split_first_chunk()?;
+    let (first, row) = rest.split_first_chunk()?;
+    let topic = TopicNumber::new(u32::from_le_bytes(*topic));
+    Some((topic, u64::from_le_bytes(*first), row))
 }

@@ -5,13 +5,21 @@
 
 use bytes::Bytes;
 
+use crate::topics::RecordToken;
+use crate::topics::durable::stored::{self, StoredHeader};
+use crate::topics::durable::subscription;
 use crate::wire;
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 1] = [("message", message)];
+pub const TARGETS: [Target; 4] = [
+    ("message", message),
+    ("record", record),
+    ("token", token),
+    ("subscription", kept_subscription),
+];
 
 /// What runs of partitions tell each other.
 pub fn message(bytes: &[u8]) {
@@ -21,4 +29,33 @@ pub fn message(bytes: &[u8]) {
     let again = wire::encode(&message).expect("what was decoded can be encoded");
     let twice = wire::decode(&again.into()).expect("what was encoded can be decoded");
     assert_eq!(twice, message);
+}
+
+/// The body of a record of a durable topic: what decodes encodes to the same bytes, and its key is found without the rest.
+pub fn record(bytes: &[u8]) {
+    let body = Bytes::copy_from_slice(bytes);
+    let key = stored::key_of(bytes);
+    let Ok((header, payload)) = StoredHeader::decode(&body) else {
+        return;
+    };
+    assert_eq!(header.key.as_deref(), key);
+    let mut again = header.encode();
+    assert!(again.len() <= stored::HEADER_BYTES_MAX);
+    again.extend_from_slice(&payload);
+    assert_eq!(again, bytes, "a record that decodes encodes to the same bytes");
+}
+
+/// The text of a record's place: there is one for each place.
+pub fn token(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Ok(token) = text.parse::<RecordToken>() {
+        assert_eq!(token.to_string(), text);
+    }
+}
+
+/// What a subscription has kept: it is kept alike again, and the subscription can go on.
+pub fn kept_subscription(bytes: &[u8]) {
+    subscription::go_on_from(bytes);
 }

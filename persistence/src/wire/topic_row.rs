@@ -79,6 +79,10 @@ pub(crate) enum TopicRowError {
     Empty,
     #[error("the row's name is not text")]
     Name,
+    #[error("the row ends within an id")]
+    HalfId,
+    #[error("the records of the row have no numbers: they would stand behind the last one")]
+    NoNumbers,
 }
 
 /// Puts the header of a row that begins with the record `first` of `topic` where its place is kept in `row`.
@@ -100,6 +104,10 @@ pub(crate) fn read_header(row: &[u8], topic: TopicNumber, first: u64) -> Result<
     check_version(word(header, 0))?;
     if word(header, 4) == 0 {
         return Err(TopicRowError::Empty);
+    }
+    // The number behind the last one exists too: a reader goes on there.
+    if first.checked_add(u64::from(word(header, 4))).is_none() {
+        return Err(TopicRowError::NoNumbers);
     }
     Ok(RowHeader {
         len: word(header, 4),
@@ -173,11 +181,32 @@ pub(crate) fn read_ids(first: u64, row: &[u8]) -> Result<impl Iterator<Item = St
     if word(crc, 0) != crc_of(TopicNumber::new(0), first, ids) {
         return Err(TopicRowError::Checksum);
     }
+    if ids.len() % ID_BYTES != 0 {
+        return Err(TopicRowError::HalfId);
+    }
     Ok(ids.chunks_exact(ID_BYTES).map(|stored| StoredId {
         topic: TopicNumber::new(word(stored, 0)),
         sequence: long(stored, 4),
         id: u128::from_le_bytes(stored[12..].try_into().expect("sixteen bytes")),
     }))
+}
+
+/// Sets the checksum of a row of records, as if a writer had made it; not of one that is too short for it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn reseal_header(row: &mut [u8], topic: TopicNumber, first: u64) {
+    if let Some(header) = row.first_chunk_mut::<HEADER_BYTES>() {
+        let crc = crc_of(topic, first, &header[..24]);
+        header[24..].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// Sets the checksum at the end of a row with a name (`first` is 0 then) or with ids.
+#[cfg(feature = "fuzz")]
+pub(crate) fn reseal_end(row: &mut [u8], topic: TopicNumber, first: u64) {
+    if let Some(at) = row.len().checked_sub(CRC_BYTES) {
+        let (said, end) = row.split_at_mut(at);
+        end.copy_from_slice(&crc_of(topic, first, said).to_le_bytes());
+    }
 }
 
 fn check_version(version: u32) -> Result<(), TopicRowError> {
@@ -232,6 +261,10 @@ mod tests {
         let ids_row = ids(6, &kept);
         assert!(read_ids(6, &ids_row).unwrap().eq(kept));
         assert!(read_ids(7, &ids_row).is_err());
+        let mut at_the_end = vec![0; HEADER_BYTES];
+        put_header(&mut at_the_end, number, u64::MAX - 2, header);
+        let read = read_header(&at_the_end, number, u64::MAX - 2);
+        assert_eq!(read, Err(TopicRowError::NoNumbers));
         for at in 0..topic_row.len() {
             let mut bad = topic_row.clone();
             bad[at] ^= 1;

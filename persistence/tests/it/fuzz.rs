@@ -99,6 +99,49 @@ fn lines(run: &[u8]) -> Vec<Vec<u8>> {
     lines.into_iter().map(String::into_bytes).collect()
 }
 
+/// Rows of a topic's records, with and without ids, of topic 7 from its record 12 on, without their checksums: the target
+/// sets them.
+fn record_rows() -> Vec<Vec<u8>> {
+    let record = |flags: u8, id: &[u8], body: &[u8]| {
+        let len = u32::try_from(20 + id.len() + body.len()).unwrap();
+        [
+            &[0; 4][..],
+            &len.to_le_bytes(),
+            &[9, 0, 1, flags, 5, 0, 0, 0, 0, 0, 0, 0],
+            id,
+            body,
+        ]
+        .concat()
+    };
+    let row = |records: &[Vec<u8>]| {
+        let len = u8::try_from(records.len()).unwrap();
+        let mut row = keyed(&[1, 0, 0, 0, len, 0, 0, 0]);
+        row.extend_from_slice(&[0; 20]);
+        row.extend(records.concat());
+        row
+    };
+    let (plain, known) = (record(0, &[], b"body"), record(1, &[3; 16], b"known again"));
+    vec![
+        row(std::slice::from_ref(&plain)),
+        row(&[plain, known.clone(), known]),
+    ]
+}
+
+/// The row of a topic's name, and one of two ids, as [`record_rows`].
+fn topic_rows() -> Vec<Vec<u8>> {
+    let mut named = keyed(&[1, 0, 0, 0]);
+    named.extend_from_slice(&[0xff; 8]);
+    named.extend_from_slice(&[3; 24]);
+    named.extend_from_slice(b"orders.placed\0\0\0\0");
+    let mut ids = keyed(&[2; 2 * 28]);
+    ids.extend_from_slice(&[0; 4]);
+    vec![named, ids]
+}
+
+fn keyed(row: &[u8]) -> Vec<u8> {
+    [&[7, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0], row].concat()
+}
+
 #[test]
 #[ignore = "writes the corpus anew from the golden files"]
 fn write_corpus() {
@@ -140,6 +183,8 @@ fn write_corpus() {
             ],
         ),
         ("line", lines(&frames[0][24..40])),
+        ("records", record_rows()),
+        ("topic", topic_rows()),
     ];
     for (target, inputs) in inputs {
         fs::create_dir_all(folder(target)).unwrap();

@@ -239,7 +239,7 @@ impl RecordsInHand {
         Some(LeasedRecord {
             record: in_hand.record.clone(),
             lease,
-            deliveries: in_hand.returned.deliveries + 1,
+            deliveries: in_hand.returned.deliveries.saturating_add(1),
             last_error: in_hand.returned.error.clone(),
             postponed: in_hand.postponed,
         })
@@ -347,7 +347,7 @@ impl RecordsInHand {
     /// A record that no consumer can take is to be buried at once.
     pub(crate) fn spend(&mut self, sequence: u64, lease: u64, error: &str) {
         if let Ok(in_hand) = self.leased(sequence, lease) {
-            let deliveries = in_hand.returned.deliveries + 1;
+            let deliveries = in_hand.returned.deliveries.saturating_add(1);
             in_hand.returned = Returned {
                 deliveries,
                 error: Some(cut(error).into()),

@@ -30,6 +30,8 @@ pub use open::{SubscribeRecords, SubscriptionOpenError};
 pub(crate) use shared::OpenSubscriptions;
 pub use shared::SubscriptionLost;
 pub(crate) use standing::record_standing;
+#[cfg(feature = "fuzz")]
+pub(crate) use stored::go_on_from;
 pub use summary::{DurableSubscriptionSummary, SubscriptionStatus};
 pub use undelivered::{SendBackError, UndeliveredRecord};
 pub(crate) use undelivered::{burial_id, sent_back_id};

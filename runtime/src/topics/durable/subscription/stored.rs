@@ -61,13 +61,19 @@ pub(crate) fn decode(
         return Err(StoredSubscriptionError::Version(version));
     }
     let mut acknowledged = Acknowledged::up_to(u64::from_le_bytes(take(&mut left)?));
+    // There is a record behind each that is acknowledged, or will be.
+    let mut before = acknowledged.through();
+    if before == u64::MAX {
+        return Err(StoredSubscriptionError::Contradiction);
+    }
     for _ in 0..u32::from_le_bytes(take(&mut left)?) {
         let first = u64::from_le_bytes(take(&mut left)?);
         let last = u64::from_le_bytes(take(&mut left)?);
-        if first <= acknowledged.through() || last < first || last == u64::MAX {
+        if first <= before + 1 || last < first || last == u64::MAX {
             return Err(StoredSubscriptionError::Contradiction);
         }
         acknowledged.add_range(first, last);
+        before = last;
     }
     let mut returned = BTreeMap::new();
     for _ in 0..u32::from_le_bytes(take(&mut left)?) {
@@ -80,12 +86,67 @@ pub(crate) fn decode(
         left = rest;
         let error = std::str::from_utf8(error).map_err(|_| StoredSubscriptionError::Contradiction)?;
         let error = (!error.is_empty()).then(|| error.into());
-        returned.insert(sequence, Returned { deliveries, error });
+        let before = returned.insert(sequence, Returned { deliveries, error });
+        if before.is_some() || sequence == u64::MAX {
+            return Err(StoredSubscriptionError::Contradiction);
+        }
     }
     if !left.is_empty() {
         return Err(StoredSubscriptionError::Length);
     }
     Ok((acknowledged, returned))
+}
+
+/// Goes on from any bytes that are what a subscription has kept: they are kept alike again, and each record behind them can
+/// be taken in, given, sent back and acknowledged.
+#[cfg(feature = "fuzz")]
+pub(crate) fn go_on_from(bytes: &[u8]) {
+    use std::time::Duration;
+
+    use millrun_core::{Partition, Sequence, Timestamp};
+    use millrun_persistence::TopicRecord;
+
+    let Ok(kept) = decode(bytes) else { return };
+    let mut in_hand = RecordsInHand::new(super::config::SubscriptionBounds::default(), kept.0, kept.1);
+    let again = decode(&encode(&in_hand)).expect("what is kept can be read");
+    assert_eq!(&again.0, in_hand.acknowledged());
+    assert!(
+        again
+            .1
+            .iter()
+            .map(|(at, returned)| (*at, returned))
+            .eq(in_hand.returned())
+    );
+    let returned: Vec<u64> = in_hand.returned().map(|(sequence, _)| sequence).collect();
+    let next = in_hand.acknowledged().through() + 1;
+    for sequence in returned.into_iter().chain([next]) {
+        let is_done = in_hand.acknowledged().has(sequence);
+        let missing = in_hand.acknowledged().missing_before(sequence);
+        assert!(missing < sequence.max(1));
+        let record = TopicRecord {
+            sequence: Sequence::new(sequence),
+            partition: Partition::of(b"any"),
+            time: Timestamp::EPOCH,
+            id: None,
+            body: bytes::Bytes::new(),
+        };
+        in_hand.take_in(record, None);
+        let Some(given) = in_hand.give(Timestamp::EPOCH) else {
+            assert!(is_done, "what is not acknowledged is given");
+            continue;
+        };
+        assert!(!is_done && given.record.sequence.get() == sequence);
+        let back = (Duration::ZERO, "not now", Timestamp::EPOCH);
+        in_hand
+            .send_back(sequence, given.lease, back)
+            .expect("it was given just now");
+        let given = in_hand.give(Timestamp::EPOCH).expect("it was sent back");
+        in_hand
+            .acknowledge(sequence, given.lease, Timestamp::EPOCH)
+            .expect("it was given just now");
+        assert!(in_hand.acknowledged().has(sequence));
+        decode(&encode(&in_hand)).expect("what is kept can be read");
+    }
 }
 
 fn take<const N: usize>(left: &mut &[u8]) -> Result<[u8; N], StoredSubscriptionError> {
@@ -148,6 +209,38 @@ mod tests {
         bytes.push(0);
         assert_eq!(decode(&bytes), Err(StoredSubscriptionError::Length));
         assert_eq!(decode(&[9]), Err(StoredSubscriptionError::Version(9)));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let kept = |through: u64, ranges: &[(u64, u64)], returned: &[u64]| {
+            let mut bytes = vec![VERSION];
+            bytes.extend(through.to_le_bytes());
+            bytes.extend(narrow(ranges.len()).to_le_bytes());
+            for (first, last) in ranges {
+                bytes.extend([first.to_le_bytes(), last.to_le_bytes()].concat());
+            }
+            bytes.extend(narrow(returned.len()).to_le_bytes());
+            for sequence in returned {
+                bytes.extend(sequence.to_le_bytes());
+                bytes.extend([1, 0, 0, 0, 0, 0]);
+            }
+            bytes
+        };
+        for (bytes, is_right) in [
+            (kept(7, &[(9, 9), (11, 20)], &[8, 10]), true),
+            (kept(u64::MAX, &[], &[]), false),
+            (kept(7, &[(9, u64::MAX)], &[]), false),
+            (kept(7, &[(8, 9)], &[]), false),
+            (kept(7, &[(10, 9)], &[]), false),
+            (kept(7, &[(11, 20), (9, 9)], &[]), false),
+            (kept(7, &[(9, 10), (11, 20)], &[]), false),
+            (kept(7, &[], &[8, 8]), false),
+            (kept(7, &[], &[u64::MAX]), false),
+        ] {
+            let contradicts = decode(&bytes) == Err(StoredSubscriptionError::Contradiction);
+            assert_eq!(contradicts, !is_right, "{bytes:?}");
+        }
     }
 
     proptest! {
