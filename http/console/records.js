@@ -7,6 +7,7 @@ import { parse } from './exact.js';
 import { ago, bytes, count, exactTime, span, time } from './format.js';
 import { Latest } from './latest.js';
 import { live } from './live.js';
+import { Trace } from './trace.js';
 import { link, operates, Repeat, trouble, ui } from './ui.js';
 import { value } from './value.js';
 
@@ -119,6 +120,7 @@ export class Records {
 
   choose(record) {
     this.chosen = record;
+    this.trace = record && new Trace(`topics/${encodeURIComponent(this.topic)}/trace?token=${encodeURIComponent(record.token)}`);
     ui.draw();
   }
 
@@ -191,7 +193,8 @@ export class Records {
             ${chosen.cause ? html`<div><dt>Caused by</dt><dd><a class="mono" href=${link(['run', chosen.cause.run])}>${chosen.cause.run}</a></dd></div>` : nothing}
             <div><dt>Token</dt><dd class="mono">${chosen.token}</dd></div>
             <div><dt>Payload</dt><dd>${value(chosen.payload, this.topic)}</dd></div>
-          </dl></div>`
+          </dl></div>
+          <div class="trace">${this.trace.view('What led to it, and what came of it')}</div>`
         : nothing}</section>`;
   }
 

@@ -10,6 +10,7 @@ import { live } from './live.js';
 import { Rows } from './rows.js';
 import { startDialog } from './runs.js';
 import { Timeline } from './timeline.js';
+import { Trace } from './trace.js';
 import { link, operates, Repeat, status, trouble, ui } from './ui.js';
 import { value } from './value.js';
 
@@ -76,6 +77,7 @@ export class Run {
       this.rows.later();
       if (this.chosen) ui.draw();
     });
+    this.trace = new Trace(`runs/${told.run}/trace`);
     this.timeline = new Timeline(told.run, sequence => this.rows.move(sequence - 1));
   }
 
@@ -181,6 +183,7 @@ export class Run {
         ${this.ended?.result ? fact('Result', value(this.ended.result, `${told.id}-result`)) : nothing}
       </dl></section>
       <section aria-labelledby="timeline"><h2 id="timeline">Timeline</h2>${this.timeline.view()}</section>
+      <section class="trace" aria-labelledby="trace"><h2 id="trace">What led to it, and what came of it</h2>${this.trace.view('Look for it')}</section>
       <section aria-labelledby="events"><h2 id="events">Events <span class="quiet">${count(told.sequence)}</span></h2>
         ${this.rows.element}
         <div class="detail" aria-live="polite">${this.detail()}</div>

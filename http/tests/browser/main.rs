@@ -17,6 +17,7 @@ mod crowded;
 mod driver;
 mod exact;
 mod finding;
+mod following;
 mod live;
 mod long;
 mod past;

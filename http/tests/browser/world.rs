@@ -275,6 +275,15 @@ impl World {
         self.runtime.find(&filter, None, 1_000).await.unwrap().runs.len()
     }
 
+    /// Starts a parcel whose order has this id, and waits until it has begun.
+    pub(crate) async fn parcel(&self, id: &str, order: &str) {
+        self.runtime.start(PARCEL, id, order.to_owned()).await.unwrap();
+        let order = self.runtime.attach(ORDER, order).unwrap();
+        while order.describe().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub(crate) async fn order(&self, id: &str) {
         self.runtime.start(ORDER, id, 100).await.unwrap();
     }
