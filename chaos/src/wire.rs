@@ -78,6 +78,11 @@ pub(crate) enum Ask {
         token: String,
         value: u64,
     },
+    /// Publishes a letter to the durable topic, with the instance's id as its key and an id made of both.
+    Publish {
+        id: String,
+        value: u64,
+    },
     /// Answered when all that the topic's subscription had before has been reported.
     Fence,
     Kill {
@@ -109,7 +114,8 @@ impl Ask {
             | Self::Terminate { id, .. }
             | Self::Pause { id, .. }
             | Self::Resume { id, .. }
-            | Self::Settle { id, .. } => Some(id),
+            | Self::Settle { id, .. }
+            | Self::Publish { id, .. } => Some(id),
             Self::Fence
             | Self::Kill { .. }
             | Self::MoveClock { .. }
@@ -135,6 +141,7 @@ impl Ask {
             | Self::Pause { kind, .. }
             | Self::Resume { kind, .. } => Some(*kind),
             Self::Settle { .. }
+            | Self::Publish { .. }
             | Self::Fence
             | Self::Kill { .. }
             | Self::MoveClock { .. }
@@ -160,6 +167,7 @@ impl Ask {
             Self::Pause { .. } => "pause",
             Self::Resume { .. } => "resume",
             Self::Settle { .. } => "settle a promise",
+            Self::Publish { .. } => "publish a record",
             Self::Fence => "fence",
             Self::Kill { .. } => "kill a part",
             Self::MoveClock { .. } => "move the clock",
@@ -206,10 +214,23 @@ pub(crate) enum Report {
     Promised { id: String, token: String },
     /// The subscription of the topic got a value.
     Heard { value: u64 },
+    /// The durable subscription came so far with a letter.
+    Letter { sequence: u64, step: LetterStep },
     /// A part of the runtime failed.
     PartFailed { part: String, message: String },
     /// The runtime has stopped by itself.
     Stopped { cause: String },
+}
+
+/// What happened to a letter at the durable subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LetterStep {
+    /// It was given to the consumer, who has not answered yet.
+    Given,
+    /// The consumer is about to acknowledge it.
+    Acknowledging,
+    /// The runtime said that the acknowledgement is kept.
+    Kept,
 }
 
 /// One execution of a step.
@@ -232,6 +253,10 @@ pub(crate) enum Answer {
     },
     Changed {
         value: u64,
+    },
+    /// The record of this number is durable.
+    Published {
+        sequence: u64,
     },
     Shown(Shown),
     Ended(ProgramResult),
@@ -300,6 +325,8 @@ pub(crate) struct Stats {
     pub(crate) hot: u64,
     pub(crate) parked: u64,
     pub(crate) attempts_running: u64,
+    /// Letters that the durable subscription or the trigger has not acknowledged.
+    pub(crate) letters_behind: u64,
     /// Parts that do not run.
     pub(crate) parts_down: Vec<String>,
     pub(crate) restarts: u64,

@@ -24,7 +24,7 @@ pub(super) fn check(account: &Account, findings: &mut Findings) {
     });
     let ends_by_itself = matches!(
         account.kind,
-        Kind::Steps | Kind::Courier | Kind::Asker | Kind::Sleeper | Kind::Pebble
+        Kind::Steps | Kind::Courier | Kind::Asker | Kind::Sleeper | Kind::Pebble | Kind::Postman
     );
     for deed in &account.deeds {
         let Some((tick, answer)) = &deed.answered else {
@@ -112,7 +112,7 @@ fn check_ends(account: &Account, findings: &mut Findings) {
         .is_some();
     let takes_notes = matches!(
         account.kind,
-        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper
+        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper | Kind::Mailbox
     );
     let is_explained = match end {
         Answer::Cancelled => asked("cancel") || is_child,

@@ -9,6 +9,7 @@
 //!   account + history ──► histories    acknowledged implies durable
 //!   book ──► parcels      what was published was heard
 //!        └─► taken        nothing is acknowledged once the file is gone
+//!   book + records ──► letters    durable topics: publishes, subscription, trigger, runs that take
 //! ```
 
 pub(crate) mod linear;
@@ -16,6 +17,7 @@ pub(crate) mod linear;
 mod answers;
 mod family;
 mod histories;
+mod letters;
 mod notes;
 mod parcels;
 mod register;
@@ -30,6 +32,7 @@ use std::fmt;
 use crate::ledger::{Account, Book};
 
 pub(crate) use histories::check as check_history;
+pub(crate) use letters::{check as check_letters, check_answered as check_letters_answered};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,10 @@ pub(crate) enum Rule {
     NoLeaks,
     HistoriesReplay,
     HandlesKnowTheirWorkflow,
+    RecordsOnceAndInOrder,
+    SubscriptionsGoOn,
+    TriggersOnce,
+    RecordsTakenOnce,
 }
 
 impl fmt::Display for Rule {
@@ -83,6 +90,10 @@ impl fmt::Display for Rule {
             Self::NoLeaks => "counters return to zero",
             Self::HistoriesReplay => "histories replay",
             Self::HandlesKnowTheirWorkflow => "a handle of another workflow is refused",
+            Self::RecordsOnceAndInOrder => "a published record is there once and in order",
+            Self::SubscriptionsGoOn => "what a subscription acknowledged stays away, and all else comes",
+            Self::TriggersOnce => "a trigger's effect takes place once",
+            Self::RecordsTakenOnce => "a run takes a record once",
         })
     }
 }
@@ -107,6 +118,12 @@ pub(crate) struct Checked {
     pub(crate) steps: u64,
     pub(crate) children: u64,
     pub(crate) parcels: u64,
+    /// Letters that were acknowledged to their senders, those that were given again by the subscription, those that came
+    /// to mailboxes by the trigger, and those that postmen took.
+    pub(crate) letters: u64,
+    pub(crate) letters_again: u64,
+    pub(crate) letters_triggered: u64,
+    pub(crate) letters_taken: u64,
     pub(crate) promises: u64,
     pub(crate) timers: u64,
     pub(crate) strangers: u64,
@@ -120,7 +137,7 @@ pub(crate) struct Checked {
 
 impl Checked {
     /// The counts with their names.
-    pub(crate) fn rows(&self) -> [(&'static str, u64); 16] {
+    pub(crate) fn rows(&self) -> [(&'static str, u64); 20] {
         [
             ("instances", self.instances),
             ("signals", self.notes),
@@ -130,6 +147,10 @@ impl Checked {
             ("steps", self.steps),
             ("children", self.children),
             ("publishes", self.parcels),
+            ("records published", self.letters),
+            ("records given again", self.letters_again),
+            ("records triggered", self.letters_triggered),
+            ("records taken", self.letters_taken),
             ("promises", self.promises),
             ("timers", self.timers),
             ("strangers", self.strangers),
@@ -150,6 +171,10 @@ impl Checked {
         self.steps += other.steps;
         self.children += other.children;
         self.parcels += other.parcels;
+        self.letters += other.letters;
+        self.letters_again += other.letters_again;
+        self.letters_triggered += other.letters_triggered;
+        self.letters_taken += other.letters_taken;
         self.promises += other.promises;
         self.timers += other.timers;
         self.strangers += other.strangers;

@@ -168,6 +168,7 @@ impl Answer {
             Self::Done
                 | Self::Started { .. }
                 | Self::Changed { .. }
+                | Self::Published { .. }
                 | Self::Shown(_)
                 | Self::Ended(_)
                 | Self::Cancelled

@@ -13,7 +13,7 @@ pub(crate) use account::{Account, Deed, Mark, RequestIndex};
 
 use crate::check::Violation;
 use crate::programs::Kind;
-use crate::wire::{Answer, Ask, Ran};
+use crate::wire::{Answer, Ask, LetterStep, Ran};
 
 /// A place in the order of all that the supervisor saw.
 pub(crate) type Tick = u64;
@@ -29,6 +29,8 @@ pub(crate) struct Book {
     pub(crate) accounts: BTreeMap<String, Account>,
     /// Values that the subscription got: the life in which, and the value.
     pub(crate) heard: Vec<Heard>,
+    /// What the durable subscription did: the number of each letter, and how far it came with it.
+    pub(crate) letters: Vec<(u64, LetterStep)>,
     /// The latest completed fence of each life: when it was asked for.
     pub(crate) fences: BTreeMap<u64, Tick>,
     /// When the file was taken from a process, by its life: whatever it was asked later must not be acknowledged.
@@ -120,6 +122,11 @@ impl Book {
     /// The subscription got a value.
     pub(crate) fn heard(&mut self, life: u64, value: u64) {
         self.heard.push(Heard { life, value });
+    }
+
+    /// The durable subscription came so far with a letter.
+    pub(crate) fn letter(&mut self, sequence: u64, step: LetterStep) {
+        self.letters.push((sequence, step));
     }
 
     /// All that had been published before the fence was asked for has been heard.

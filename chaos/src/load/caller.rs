@@ -170,6 +170,22 @@ impl Caller {
         self.insist(&Ask::Show { kind, id }).await
     }
 
+    /// Asks until the instance, which another starts, has taken as many notes.
+    pub(crate) async fn shows_notes(&mut self, len: u64) {
+        let until = Instant::now() + PATIENCE;
+        while !self.desk.is_deserted() {
+            match self.show().await {
+                Answer::Shown(shown) if shown.notes_len >= len => return,
+                answer if Instant::now() > until => {
+                    let story = format!("it was to take {len} notes, last {answer:?}");
+                    self.desk.blame(Rule::RunsEnd, Some(&self.id), story);
+                    return;
+                }
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
     pub(crate) async fn describe(&mut self) -> Answer {
         let (kind, id) = (self.kind, self.id.clone());
         self.ask(&Ask::Describe { kind, id }).await

@@ -1,12 +1,14 @@
 //! What happens to an instance.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
 use super::{Caller, Load, Mix};
 use crate::dice::Dice;
-use crate::programs::{CHILDREN, Kind, child_id};
+use crate::programs::{CHILDREN, Kind, child_id, mailbox_of};
 use crate::supervisor::desk::Desk;
 use crate::wire::Ask;
 
@@ -18,6 +20,7 @@ pub(super) async fn tell(desk: &Arc<Desk>, load: Load, name: &str, mut dice: Dic
     };
     let caller = |kind, prefix: &str, dice| Caller::new(desk, load, kind, &format!("{prefix}-{name}"), dice);
     match choice {
+        0..6 if load.mix == Mix::Everything => post(desk, load, name, &dice).await,
         0..30 => family(desk, load, &format!("family-{name}"), dice).await,
         30..42 => counter(caller(Kind::Counter, "counter", dice)).await,
         42..48 => counter(caller(Kind::Chain, "chain", dice)).await,
@@ -136,6 +139,48 @@ async fn promise(mut caller: Caller) {
         caller.result().await;
     }
     caller.over();
+}
+
+/// Letters to a postman, of two senders, until he has taken as many as he is to take. All of them come to his mailbox.
+async fn post(desk: &Arc<Desk>, load: Load, name: &str, dice: &Dice) {
+    /// The pauses of a sender: at first, and when the postman has enough of what he can see. What is dated before his run
+    /// he does not take, so that he may need more where clocks are moved.
+    const PAUSES_MS: (u64, u64) = (8, 200);
+    let id = format!("postman-{name}");
+    let mut postman = Caller::new(desk, load, Kind::Postman, &id, dice.split(1));
+    let mut mailbox = Caller::new(desk, load, Kind::Mailbox, &mailbox_of(&id), dice.split(2));
+    let len = postman.dice.between(2, 5);
+    postman.start(u32::try_from(len).expect("five is small")).await;
+    let (has_ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let senders = [1, 2].map(|number| {
+        let (mut sender, has_ended, sent) = (postman.another(number), &has_ended, &sent);
+        async move {
+            for letter in 0.. {
+                if letter >= len && has_ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let value = sender.next_note();
+                sender.insist_on(|_, id| Ask::Publish { id, value }).await;
+                sent.fetch_add(1, Ordering::Relaxed);
+                let most = if letter < len { PAUSES_MS.0 } else { PAUSES_MS.1 };
+                let pause = sender.dice.below(most);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+        }
+    });
+    join(
+        async {
+            postman.result().await;
+            has_ended.store(true, Ordering::Relaxed);
+        },
+        join_all(senders),
+    )
+    .await;
+    postman.over();
+    mailbox.shows_notes(sent.into_inner()).await;
+    mailbox.close().await;
+    mailbox.result().await;
+    mailbox.over();
 }
 
 /// Several who signal an instance, and start it if they are the first.

@@ -8,11 +8,14 @@
 //!   steps     activities in sequence, with pauses            chain     continues as new every few notes
 //!   courier   publishes                                      asker     waits for a promise
 //!   sleeper   timers                                         pebble    one step
+//!   postman   takes letters from a durable topic by its id, and publishes a reply to each
+//!   mailbox   a counter that a trigger on the letters starts and sends notes to
 //!   keeper    a checkpoint every few notes, of which some trim its history
 //! ```
 
 mod counter;
 mod errands;
+mod letters;
 mod steps;
 
 use std::sync::Arc;
@@ -20,8 +23,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use millrun::builders::AnsweringWorkflow;
 use millrun::{
-    Activity, ActivityError, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic, Update, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityError, DurableTopic, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic, Update,
+    Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +32,7 @@ use crate::wire::Change;
 
 pub(crate) use counter::child_id;
 pub(crate) use errands::SLEEP_MS_MAX;
+pub(crate) use letters::{Letter, mailbox_of};
 pub(crate) use steps::Effect;
 
 /// Which program an instance runs.
@@ -45,10 +49,12 @@ pub(crate) enum Kind {
     Asker,
     Sleeper,
     Pebble,
+    Postman,
+    Mailbox,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Counter,
         Self::Parent,
         Self::Steps,
@@ -59,6 +65,8 @@ impl Kind {
         Self::Asker,
         Self::Sleeper,
         Self::Pebble,
+        Self::Postman,
+        Self::Mailbox,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -73,6 +81,8 @@ impl Kind {
             Self::Asker => "asker",
             Self::Sleeper => "sleeper",
             Self::Pebble => "pebble",
+            Self::Postman => "postman",
+            Self::Mailbox => "mailbox",
         }
     }
 
@@ -90,6 +100,10 @@ pub(crate) const EFFECT: Activity<Effect, u64> = Activity::named("effect");
 /// Tells the world about a promise: the instance's id, and the promise's token.
 pub(crate) const TELL: Activity<(String, String), ()> = Activity::named("tell").on_queue("errands");
 pub(crate) const PARCELS: Topic<u64> = Topic::named("chaos.parcels");
+/// Letters to postmen, with the ids of their instances as keys.
+pub(crate) const LETTERS: DurableTopic<Letter> = Topic::named("chaos.letters").durable();
+/// What postmen reply, in the order in which they took the letters.
+pub(crate) const REPLIES: DurableTopic<Letter> = Topic::named("chaos.replies").durable();
 
 /// How many children a parent has.
 pub(crate) const CHILDREN: usize = 3;
@@ -100,7 +114,7 @@ pub(crate) const LINK_LEN: usize = 3;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Input {
     pub(crate) id: String,
-    /// How many steps, publishes or timers it does.
+    /// How many steps, publishes or timers it does, or letters it takes.
     pub(crate) len: u32,
     /// What the runs before it left, in a chain.
     #[serde(default)]
@@ -173,7 +187,7 @@ impl Sheet {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProgramResult {
     pub(crate) value: u64,
-    /// The notes in the order in which they were taken.
+    /// The notes, or letters, in the order in which they were taken.
     #[serde(default)]
     pub(crate) notes: Vec<u64>,
     /// The token of each step.
@@ -243,7 +257,8 @@ pub(crate) fn programs(
 ) -> impl Iterator<Item = (AnsweringWorkflow<Input, ProgramResult>, Code)> {
     Kind::ALL.into_iter().map(|kind| {
         let code = match kind {
-            Kind::Counter => boxed(counter::counter),
+            Kind::Counter | Kind::Mailbox => boxed(counter::counter),
+            Kind::Postman => boxed(letters::postman),
             Kind::Parent => boxed(counter::parent),
             Kind::Chain => boxed(|cx, input| counter::chain(cx, input, Kind::Link)),
             Kind::Link => boxed(|cx, input| counter::chain(cx, input, Kind::Chain)),
@@ -296,6 +311,8 @@ where
             },
         )
         .topic(PARCELS)
+        .durable_topic(LETTERS)
+        .durable_topic(REPLIES)
 }
 
 /// A runtime on the store at this path, without its programs.

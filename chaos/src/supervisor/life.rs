@@ -224,6 +224,7 @@ impl Life {
             Report::Ran(ran) => ledger.book().ran(self.number, ran),
             Report::Promised { id, token } => ledger.book().promised(&id, token),
             Report::Heard { value } => ledger.book().heard(self.number, value),
+            Report::Letter { sequence, step } => ledger.book().letter(sequence, step),
             Report::Stopped { cause } => told.stopped = Some(cause),
             Report::Open { is_repaired, .. } => {
                 self.is_open.store(true, Ordering::SeqCst);

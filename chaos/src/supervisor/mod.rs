@@ -25,7 +25,7 @@ use crate::check::{self, Findings, Rule, Violation};
 use crate::dice::Dice;
 use crate::faults::Forecast;
 use crate::ledger::Book;
-use crate::verify::Seen;
+use crate::verify::{Seen, SeenStore};
 use summary::Summary;
 
 /// What a run of the suite does.
@@ -107,7 +107,7 @@ fn seed_of_the_clock() -> u64 {
 }
 
 /// Compares what a verifier saw with the ledger.
-fn compare(book: &Book, seen: Result<Vec<Seen>, String>) -> Findings {
+fn compare(book: &Book, seen: Result<SeenStore, String>) -> Findings {
     let mut findings = Findings::default();
     let seen = match seen {
         Ok(seen) => seen,
@@ -121,7 +121,8 @@ fn compare(book: &Book, seen: Result<Vec<Seen>, String>) -> Findings {
         }
     };
     let mut runs: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
-    for run in seen {
+    check::check_letters(book, &seen.letters, &mut findings);
+    for run in seen.runs {
         runs.entry(run.id.clone()).or_default().push(run);
     }
     for account in book.accounts.values() {

@@ -144,6 +144,7 @@ async fn rest(desk: &Arc<Desk>) {
         }
         let is_at_rest =
             stats.live == 0 && stats.hot == 0 && stats.parked == 0 && stats.attempts_running == 0;
+        let is_at_rest = is_at_rest && stats.letters_behind == 0;
         if is_at_rest && stats.parts_down.is_empty() {
             break;
         }
@@ -151,7 +152,7 @@ async fn rest(desk: &Arc<Desk>) {
             desk.blame(
                 Rule::NoLeaks,
                 None,
-                format!("all runs should have ended: {stats:?}"),
+                format!("all runs should have ended, and all letters be acknowledged: {stats:?}"),
             );
             break;
         }
@@ -181,7 +182,11 @@ async fn judge(desk: &Desk, store: &Path, tally: Tally) -> RoundReport {
     let seen = seen.unwrap_or_else(|error| Err(error.to_string()));
     let mut book = desk.ledger.book();
     let own = check::check(&book, desk.licence);
-    let third = compare(&book, seen);
+    let letters = seen
+        .as_ref()
+        .map_or_else(|_| Vec::new(), |seen| seen.letters.clone());
+    let mut third = compare(&book, seen);
+    check::check_letters_answered(&book, &letters, &mut third);
     let mut checked = own.checked;
     checked.add(&third.checked);
     checked.add(&tally.looked_at);

@@ -131,6 +131,7 @@ impl Summary {
                 "pause",
                 "resume",
                 "settle a promise",
+                "publish a record",
                 "kill a part",
                 "move the clock",
                 "trouble the disk",

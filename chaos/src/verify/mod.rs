@@ -5,9 +5,10 @@
 //!                                        └──► replayed with the programs' code
 //! ```
 //!
-//! It needs no runtime. It knows the events, and nothing of what was asked or answered.
+//! Histories need no runtime; records of durable topics are read by one that has no programs. It knows the events, and nothing of what was asked or answered.
 
 mod digest;
+mod letters;
 
 use std::error::Error;
 use std::io::Write;
@@ -57,6 +58,29 @@ pub(crate) struct Seen {
     pub(crate) events: u64,
 }
 
+/// A record of one of the durable topics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SeenLetter {
+    pub(crate) is_reply: bool,
+    pub(crate) sequence: u64,
+    pub(crate) key: Option<String>,
+    pub(crate) value: u64,
+}
+
+/// All that a store has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SeenStore {
+    pub(crate) runs: Vec<Seen>,
+    pub(crate) letters: Vec<SeenLetter>,
+}
+
+/// One line of what a verifier prints.
+#[derive(Debug, Serialize, Deserialize)]
+enum SeenLine {
+    Run(Box<Seen>),
+    Letter(SeenLetter),
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
@@ -84,8 +108,7 @@ pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
         match &options.tell {
             None => {
                 let seen = look(&journal, run, &implementations)?;
-                serde_json::to_writer(&mut out, &seen)?;
-                writeln!(out)?;
+                print(&mut out, &SeenLine::Run(Box::new(seen)))?;
             }
             Some(id) => {
                 let history = journal.history(run)?;
@@ -95,8 +118,20 @@ pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    out.flush()?;
     journal.close()?;
+    drop(journal);
+    if options.tell.is_none() {
+        for letter in letters::all(&options.store).await? {
+            print(&mut out, &SeenLine::Letter(letter))?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn print(out: &mut impl Write, line: &SeenLine) -> Result<(), Box<dyn Error>> {
+    serde_json::to_writer(&mut *out, line)?;
+    writeln!(out)?;
     Ok(())
 }
 
@@ -136,10 +171,16 @@ fn look(
 ///
 /// # Errors
 /// When it fails; the message holds what it said.
-pub(crate) fn all(store: &Path) -> Result<Vec<Seen>, String> {
+pub(crate) fn all(store: &Path) -> Result<SeenStore, String> {
     let printed = command(store, &[])?;
-    let lines = printed.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    let mut seen = SeenStore::default();
+    for line in printed.lines().map(serde_json::from_str) {
+        match line.map_err(|error| error.to_string())? {
+            SeenLine::Run(run) => seen.runs.push(*run),
+            SeenLine::Letter(letter) => seen.letters.push(letter),
+        }
+    }
+    Ok(seen)
 }
 
 /// The history of an instance, for people.

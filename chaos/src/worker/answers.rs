@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::fmt::{Debug, Display};
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrun::operating::{InstanceDescription, KillError, ParkReason};
+use millrun::topics::DurablePublishError;
 use millrun::workflow::{PromiseToken, Unanswered};
 use millrun::{
     InputRefused as RunRefused, OnConflict, QueryError, ResultError, RunError, RunHandle, Runtime,
@@ -13,23 +15,26 @@ use millrun::{
 use tokio::sync::oneshot;
 
 use super::Seams;
+use super::letters::PostOffice;
 use super::opening::Fence;
 use super::reports;
-use crate::programs::{CHANGE, Input, Kind, NOTE, ProgramResult, SHOW};
+use crate::programs::{CHANGE, Input, Kind, LETTERS, Letter, NOTE, ProgramResult, SHOW};
 use crate::wire::{Answer, Ask, Described, Refusal, Report, Request, Stats};
 
 /// What answers requests.
 pub(super) struct Server {
     runtime: Runtime,
     fence: Fence,
+    post: Arc<PostOffice>,
     seams: Seams,
 }
 
 impl Server {
-    pub(super) fn new(runtime: Runtime, fence: Fence, seams: Seams) -> Self {
+    pub(super) fn new(runtime: Runtime, fence: Fence, post: Arc<PostOffice>, seams: Seams) -> Self {
         Self {
             runtime,
             fence,
+            post,
             seams,
         }
     }
@@ -116,6 +121,7 @@ impl Server {
                 Ok(token) => done(self.runtime.keep_promise(token, value).await),
                 Err(error) => wrong(&error),
             },
+            Ask::Publish { id, value } => self.publish(id, value).await,
             Ask::Fence => {
                 let (reply, answer) = oneshot::channel();
                 match (self.fence.send(reply).await, answer.await) {
@@ -156,6 +162,22 @@ impl Server {
         }
     }
 
+    async fn publish(&self, id: String, value: u64) -> Answer {
+        let topic = match self.runtime.durable_topic(LETTERS) {
+            Ok(topic) => topic,
+            Err(error) => return wrong(&error),
+        };
+        let letter = Letter { to: id, value };
+        let name = format!("{}/{value}", letter.to);
+        match topic.publish(&letter).key(&letter.to).id(&name).await {
+            Ok(published) => Answer::Published {
+                sequence: published.sequence().get(),
+            },
+            Err(error @ DurablePublishError::Stopped(_)) => unknown(&error),
+            Err(error) => wrong(&error),
+        }
+    }
+
     async fn start(&self, kind: Kind, id: String, len: u32) -> Answer {
         match self.runtime.start(kind.workflow(), &id, input(&id, len)).await {
             Ok(handle) => started_as(&handle),
@@ -185,6 +207,7 @@ impl Server {
             hot: stats.hot,
             parked: stats.parked,
             attempts_running: stats.attempts_running,
+            letters_behind: self.post.behind(),
             parts_down: parts
                 .iter()
                 .filter(|part| !part.is_running)

@@ -12,6 +12,7 @@
 mod answers;
 mod clock;
 mod disk;
+mod letters;
 mod opening;
 mod reports;
 
@@ -28,6 +29,7 @@ use crate::wire::{Answer, Ask, Report, Request};
 use answers::Server;
 use clock::ChaosClock;
 use disk::ChaosDisk;
+use letters::PostOffice;
 
 /// How the supervisor starts a worker.
 #[derive(Clone, Debug, Args)]
@@ -75,7 +77,13 @@ pub(crate) async fn run(options: WorkerOptions) -> Result<(), Box<dyn Error>> {
         is_repaired: report.is_repaired,
     });
     let mut requests = requests();
-    let server = Arc::new(Server::new(opened.runtime.clone(), opened.fence, opened.seams));
+    let post = PostOffice::open(&opened.runtime);
+    let server = Arc::new(Server::new(
+        opened.runtime.clone(),
+        opened.fence,
+        post,
+        opened.seams,
+    ));
     let (stop, mut stopped) = oneshot::channel();
     let watching = tokio::spawn(watch(opened.runtime.stopped(), stop));
     let outcome = loop {
