@@ -17,9 +17,9 @@ pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;
 pub use durable::stored::RECORD_TEXT_BYTES_MAX;
 pub use durable::subscription::{
-    AckSaved, DurableSubscription, DurableSubscriptionSummary, LeaseLost, RecordDelivery, SendBackError,
-    SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus,
-    UndeliveredRecord,
+    AckSaved, AttachedSubscription, DurableSubscription, DurableSubscriptionSummary, LeaseLost,
+    RecordDelivery, RecordTurn, SendBackError, SubscribeRecords, SubscriptionLost, SubscriptionOpenError,
+    SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
 };
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use durable::trigger::{DurableTrigger, TriggerRecords};

@@ -1,5 +1,6 @@
 //! Topics whose records the journal keeps.
 
+mod attached;
 mod consumed;
 mod crashes;
 mod declaring;

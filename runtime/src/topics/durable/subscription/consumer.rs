@@ -3,9 +3,11 @@
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream};
+use millrun_core::Host;
 use millrun_workflow::Payload;
 use serde::de::DeserializeOwned;
 
@@ -68,6 +70,10 @@ impl<T> DurableSubscription<T> {
     #[must_use]
     pub fn status(&self) -> SubscriptionStatus {
         SubscriptionStatus::of_open(&self.shared)
+    }
+
+    pub(super) fn host(&self) -> &Arc<dyn Host> {
+        &self.shared.inner.shared.host
     }
 
     /// Waits until this version is kept, and gives the one that is.

@@ -12,6 +12,7 @@
 //! record of the subscription's own topic counts, whose partition fences a second process.
 
 mod acknowledged;
+mod attached;
 mod config;
 mod consumer;
 mod deliveries;
@@ -24,6 +25,7 @@ mod stored;
 mod summary;
 mod undelivered;
 
+pub use attached::{AttachedSubscription, RecordTurn};
 pub use consumer::{DurableSubscription, SubscriptionReadError};
 pub use delivery::{AckSaved, LeaseLost, RecordDelivery};
 pub use open::{SubscribeRecords, SubscriptionOpenError};
