@@ -34,9 +34,10 @@ struct Waiting<T>(Option<Item<T>>);
 
 impl<T> Drop for Waiting<T> {
     fn drop(&mut self) {
-        if let Some(Ok(delivery)) = self.0.take() {
-            // Where its lease has ended it is given again as well.
-            let _ = delivery.postpone(Duration::ZERO);
+        if let Some(Ok(delivery)) = self.0.take()
+            && let Err(lost) = delivery.postpone(Duration::ZERO)
+        {
+            tracing::trace!(%lost, "a record that waited for an actor is given again");
         }
     }
 }
