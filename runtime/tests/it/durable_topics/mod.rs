@@ -4,6 +4,7 @@ mod attached;
 mod consumed;
 mod crashes;
 mod declaring;
+mod followed;
 mod moving;
 mod publishing;
 mod reading;
