@@ -118,6 +118,12 @@ pub enum TopicRefused {
         /// The limit.
         max: usize,
     },
+    /// The store has given all numbers of topics, those of deleted topics and subscriptions included: take a new store.
+    #[error("the store has given {max} topics a number, deleted ones included, and has no more")]
+    NumbersUsed {
+        /// The limit.
+        max: u32,
+    },
     /// The journal does not know the name, and has a topic of which the name is lost: it may be this one. Topics whose names
     /// are known are as ever.
     #[error(
@@ -129,6 +135,24 @@ pub enum TopicRefused {
         /// The name that was asked for.
         name: String,
     },
+    /// The journal has failed or was closed.
+    #[error(transparent)]
+    Failed(#[from] JournalFailure),
+}
+
+/// Why a topic was not purged or deleted. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicChangeRefused {
+    /// There is no topic of this number, or it was deleted.
+    #[error("{topic} is not known")]
+    Unknown {
+        /// The topic.
+        topic: TopicNumber,
+    },
+    /// This journal neither purges nor deletes topics.
+    #[error("this journal neither purges nor deletes topics")]
+    Unsupported,
     /// The journal has failed or was closed.
     #[error(transparent)]
     Failed(#[from] JournalFailure),

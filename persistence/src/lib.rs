@@ -69,8 +69,8 @@ pub use claim::{
 };
 pub use config::{Durability, JournalConfig, Retention};
 pub use error::{
-    EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TopicRefused,
-    TurnError, TurnRefused,
+    EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TopicChangeRefused,
+    TopicRefused, TurnError, TurnRefused,
 };
 pub use fold::Fold;
 pub use journal::{
@@ -90,7 +90,7 @@ pub use resolve::Resolved;
 pub use search::{FinishedFound, FinishedHead, FinishedSearch, RecordKinds, TimeRange};
 pub use together::{EachRead, ToRead, WasRead};
 pub use topics::{
-    LatestRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRecord, TopicRecords,
+    LatestRecords, PurgedRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRecord, TopicRecords,
     TopicRetention, TopicStreams, TopicSummary,
 };
 pub use upkeep::{UpkeepNumber, UpkeepUndone, Upkeeps};

@@ -13,6 +13,7 @@ mod glances;
 mod groups;
 mod lifetime;
 mod limits;
+mod purges;
 mod reading;
 mod rung;
 mod searches;
@@ -87,6 +88,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     let mut cases = append::cases();
     cases.extend(groups::cases());
     cases.extend(claims::cases());
+    cases.extend(purges::cases());
     cases.extend(reading::cases());
     cases.extend(searches::cases());
     cases.extend(together::cases());

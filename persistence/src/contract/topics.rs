@@ -33,19 +33,19 @@ suite![
     a_closed_journal_says_so,
 ];
 
-const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+pub(super) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Someone who appends to a topic.
-struct TopicAuthor {
-    topic: TopicNumber,
+pub(super) struct TopicAuthor {
+    pub(super) topic: TopicNumber,
     partition: Partition,
     epoch: Epoch,
     time: Timestamp,
 }
 
 impl TopicAuthor {
-    fn new(journal: &impl Journal, topic: TopicNumber) -> Self {
+    pub(super) fn new(journal: &impl Journal, topic: TopicNumber) -> Self {
         let partition = Partition::of(b"topics");
         let epoch = journal
             .take_over(&[partition])
@@ -77,14 +77,19 @@ impl TopicAuthor {
     }
 
     /// Appends records in one batch; returns when they are durable.
-    fn append<S: Subject>(&self, subject: &S, journal: &S::Journal, bodies: &[Vec<u8>]) -> Vec<TopicAppend> {
+    pub(super) fn append<S: Subject>(
+        &self,
+        subject: &S,
+        journal: &S::Journal,
+        bodies: &[Vec<u8>],
+    ) -> Vec<TopicAppend> {
         let mut batch = Batch::new();
         bodies.iter().for_each(|body| self.put(&mut batch, body, None));
         enqueue(subject, journal, &batch).topic_appends
     }
 }
 
-fn topics(journal: &impl Journal) -> &dyn TopicStreams {
+pub(super) fn topics(journal: &impl Journal) -> &dyn TopicStreams {
     journal.topics().expect("it was asked before")
 }
 
@@ -95,7 +100,7 @@ fn enqueue<S: Subject>(subject: &S, journal: &S::Journal, batch: &Batch) -> Enqu
 }
 
 /// A journal with a topic that keeps all, and someone who appends to it; `None` if it keeps no topics.
-fn opened<S: Subject>(subject: &S, config: JournalConfig) -> Option<(S::Journal, TopicAuthor)> {
+pub(super) fn opened<S: Subject>(subject: &S, config: JournalConfig) -> Option<(S::Journal, TopicAuthor)> {
     let journal = subject.fresh(config);
     let declared = journal
         .topics()?
@@ -104,13 +109,13 @@ fn opened<S: Subject>(subject: &S, config: JournalConfig) -> Option<(S::Journal,
     Some((journal, author))
 }
 
-fn bodies(count: usize) -> Vec<Vec<u8>> {
+pub(super) fn bodies(count: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|at| format!("body {at} {}", "x".repeat(at % 50)).into_bytes())
         .collect()
 }
 
-fn appended(sequences: std::ops::RangeInclusive<u64>) -> Vec<TopicAppend> {
+pub(super) fn appended(sequences: std::ops::RangeInclusive<u64>) -> Vec<TopicAppend> {
     sequences
         .map(|at| TopicAppend::Appended(Sequence::new(at)))
         .collect()
@@ -123,7 +128,12 @@ fn told(records: impl Iterator<Item = TopicRecord>) -> Vec<(u64, Vec<u8>)> {
 }
 
 /// All records behind `after`, in pages of so many bytes.
-fn read_all(journal: &impl Journal, topic: TopicNumber, after: u64, bytes_max: usize) -> Vec<(u64, Vec<u8>)> {
+pub(super) fn read_all(
+    journal: &impl Journal,
+    topic: TopicNumber,
+    after: u64,
+    bytes_max: usize,
+) -> Vec<(u64, Vec<u8>)> {
     let (mut after, mut all) = (Sequence::new(after), Vec::new());
     loop {
         let page = topics(journal)

@@ -301,7 +301,7 @@ impl Journal for MemoryJournal {
             live_bytes: log_bytes,
             log_bytes,
             queued_bytes: state.queued_bytes as u64,
-            topics: state.topics.table.len() as u64,
+            topics: state.topics.table.named_len() as u64,
             topic_bytes: state.topics.table.bytes(),
             commits: state.commits,
             turns: state.turns,

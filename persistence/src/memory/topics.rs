@@ -2,14 +2,14 @@
 
 use std::sync::MutexGuard;
 
-use millrun_core::{Sequence, Timestamp};
+use millrun_core::{Offset, Sequence, Timestamp};
 
-use super::MemoryJournal;
 use super::state::MemoryState;
-use crate::error::{ReadError, TopicRefused};
+use super::{MemoryJournal, ring};
+use crate::error::{ReadError, TopicChangeRefused, TopicRefused};
 use crate::topics::{
-    FrontRow, LatestRecords, TopicNumber, TopicPage, TopicRetention, TopicShelf, TopicStreams, TopicSummary,
-    TopicTable,
+    FrontRow, LatestRecords, PurgedRecords, TopicNumber, TopicPage, TopicRetention, TopicShelf, TopicStreams,
+    TopicSummary, TopicTable, without_purged,
 };
 
 /// Topics, and their durable records.
@@ -102,12 +102,19 @@ impl MemoryTopics {
                 return;
             };
             shelf.pop_first();
-            (head.dropped, head.bytes_dropped) = (front.end, front.bytes_end);
+            // A purge may have dropped more than this row.
+            (head.dropped, head.bytes_dropped) = (head.dropped.max(front.end), front.bytes_end);
         }
     }
 
+    /// Drops what is purged of a topic.
+    fn trim_purged(&mut self, number: TopicNumber) {
+        self.trim(number, Timestamp::EPOCH);
+    }
+
     fn page(&self, topic: TopicNumber, after: Sequence, bytes_max: usize) -> Result<TopicPage, ReadError> {
-        let head = self.table.head(topic).ok_or(ReadError::UnknownTopic { topic })?;
+        let head = self.table.head(topic).filter(|head| !head.is_deleted);
+        let head = head.ok_or(ReadError::UnknownTopic { topic })?;
         let dropped = head.dropped.saturating_sub(after.get());
         let from = Sequence::new(after.get() + dropped);
         let shelf = self.shelves.get(index(topic));
@@ -115,7 +122,7 @@ impl MemoryTopics {
         Ok(TopicPage {
             after,
             dropped,
-            chunks: chunks.unwrap_or_default(),
+            chunks: without_purged(chunks.unwrap_or_default(), head.dropped),
         })
     }
 }
@@ -170,6 +177,34 @@ impl TopicStreams for MemoryJournal {
         self.readable()?.topics.page(topic, after, bytes_max)
     }
 
+    fn purge(&self, topic: TopicNumber, through: Sequence) -> Result<PurgedRecords, TopicChangeRefused> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone().into());
+        }
+        let (count, first) = state.topics.table.purge(topic, through, false)?;
+        state.topics.trim_purged(topic);
+        // What is queued is no part of it.
+        let offset = state.durable;
+        let watchers = state.watchers.clone();
+        drop(state);
+        ring(&watchers);
+        Ok(PurgedRecords { count, first, offset })
+    }
+
+    fn delete(&self, topics: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone().into());
+        }
+        state.topics.table.delete(topics)?;
+        topics.iter().for_each(|topic| state.topics.trim_purged(*topic));
+        let (offset, watchers) = (state.durable, state.watchers.clone());
+        drop(state);
+        ring(&watchers);
+        Ok(offset)
+    }
+
     fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
         self.lock().topics.table.appended_with(topic, id)
     }
@@ -180,6 +215,7 @@ impl TopicStreams for MemoryJournal {
             .topics
             .table
             .head(topic)
+            .filter(|head| !head.is_deleted)
             .ok_or(ReadError::UnknownTopic { topic })?;
         let chunks = state
             .topics

@@ -180,7 +180,7 @@ impl Journal for RedbJournal {
 impl RedbJournal {
     /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
     /// `rings`, and the watchers where that is all that is waited for.
-    fn queued(&self, state: MutexGuard<'_, JournalState>, offset: Offset, rings: bool) -> Ringing {
+    pub(super) fn queued(&self, state: MutexGuard<'_, JournalState>, offset: Offset, rings: bool) -> Ringing {
         let mut bells = Vec::new();
         if self.shared.config.journal.durability != Durability::Durable {
             self.shared.publish(offset);

@@ -586,6 +586,14 @@ impl JournalState {
         self.open.offset = self.open.offset.next();
     }
 
+    /// Has the rows of topics that have changed written with the next commit, also when nothing else is queued. Gives the offset
+    /// that is durable then, and whether to ring the writer.
+    pub(super) fn queue_change_of_topics(&mut self) -> (Offset, bool) {
+        self.open.batches += 1;
+        self.open.offset = self.open.offset.next();
+        (self.open.offset, self.rings())
+    }
+
     fn rings(&self) -> bool {
         self.open.len() >= self.ring_at.turns || self.queued_bytes() >= self.ring_at.bytes
     }
@@ -766,7 +774,7 @@ impl JournalState {
             is_retention_stopped: self.is_settling_blocked
                 || self.finished.is_blocked()
                 || self.topics.is_blocked(),
-            topics: self.topics.table.len() as u64,
+            topics: self.topics.table.named_len() as u64,
             topic_bytes: self.topics.table.bytes(),
             last_commit: self.last_commit,
             ..Stats::default()

@@ -12,6 +12,9 @@
 //! that it belongs to: a store of one process has one order for all, which a store that several processes share need
 //! not have across partitions.
 //!
+//! A purge drops records whatever retention keeps: they count as dropped at once, and their rows go as those do that retention
+//! drops. A deleted topic is one that is purged and has lost its name; its number stays taken.
+//!
 //! Left out on purpose: who has read how far, and what a body means.
 
 mod ids;
@@ -23,10 +26,11 @@ mod streams;
 mod table;
 
 pub(crate) use self::ids::IdWindow;
+pub(crate) use self::number::TOPIC_NUMBERS_MAX;
 pub use self::number::TopicNumber;
-pub(crate) use self::record::frame_chunk;
 pub use self::record::{TopicChunk, TopicPage, TopicRecord, TopicRecords};
+pub(crate) use self::record::{frame_chunk, without_purged};
 pub use self::retention::TopicRetention;
 pub(crate) use self::shelf::TopicShelf;
-pub use self::streams::{LatestRecords, TopicAppend, TopicStreams, TopicSummary};
+pub use self::streams::{LatestRecords, PurgedRecords, TopicAppend, TopicStreams, TopicSummary};
 pub(crate) use self::table::{FrontRow, TopicHead, TopicTable};

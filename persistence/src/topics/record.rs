@@ -66,6 +66,18 @@ impl TopicChunk {
         self.frames.len()
     }
 
+    /// What is left of it behind a record up to which all are purged; `None` if nothing is. A purge may end within a chunk.
+    pub(crate) fn behind(self, dropped: u64) -> Option<Self> {
+        if self.first.get() > dropped {
+            return Some(self);
+        }
+        let gone = dropped - self.first.get() + 1;
+        let len = u64::from(self.len).checked_sub(gone).filter(|len| *len > 0)?;
+        let mut records = self.records();
+        records.nth(usize::try_from(gone - 1).ok()?)?;
+        Some(frame_chunk(records.next, u32::try_from(len).ok()?, records.left))
+    }
+
     /// Its records, in order.
     pub fn records(&self) -> TopicRecords {
         TopicRecords {
@@ -95,6 +107,17 @@ impl TopicChunk {
         }
         Ok(frame_chunk(first, len, frames))
     }
+}
+
+/// The chunks of a page without the records that are purged, as far as these stand in its first chunk.
+pub(crate) fn without_purged(mut chunks: Vec<TopicChunk>, dropped: u64) -> Vec<TopicChunk> {
+    if chunks.first().is_some_and(|first| first.first.get() <= dropped) {
+        chunks = chunks
+            .into_iter()
+            .filter_map(|chunk| chunk.behind(dropped))
+            .collect();
+    }
+    chunks
 }
 
 /// Iterates over the records of a [`TopicChunk`].

@@ -1,9 +1,9 @@
 //! The part of the storage port that is about topics.
 
-use millrun_core::{Epoch, Sequence, Timestamp};
+use millrun_core::{Epoch, Offset, Sequence, Timestamp};
 
 use super::{TopicNumber, TopicPage, TopicRetention};
-use crate::error::{ReadError, TopicRefused};
+use crate::error::{ReadError, TopicChangeRefused, TopicRefused};
 
 /// What a [`Journal`](crate::Journal) that keeps the records of topics has beside histories. Records come in with
 /// [batches](crate::Batch::topic_record).
@@ -82,6 +82,34 @@ pub trait TopicStreams: Send + Sync {
     fn appended_with(&self, _topic: TopicNumber, _id: u128) -> Option<Sequence> {
         None
     }
+
+    /// Drops the records of a topic up to `through`, or up to the last that is durable if that is earlier, whatever its
+    /// retention keeps. They are not read any more from then on, and count as dropped; numbers go on. It becomes
+    /// durable with the offset that this gives. Their space is given back as the journal writes, a share with each
+    /// commit, and in an [upkeep](crate::Journal::upkeep) exactly. A purge of what is dropped already changes nothing.
+    ///
+    /// By default a journal does not purge.
+    ///
+    /// # Errors
+    /// See [`TopicChangeRefused`]; nothing is changed then.
+    fn purge(&self, topic: TopicNumber, _through: Sequence) -> Result<PurgedRecords, TopicChangeRefused> {
+        let _ = topic;
+        Err(TopicChangeRefused::Unsupported)
+    }
+
+    /// Deletes topics, all in one commit: their records are dropped as by a [purge](Self::purge), those that are queued
+    /// included, their names are free and count no more, and their numbers are not known any more. A topic that is
+    /// declared under such a name later gets a number of its own, and its records are numbered on from the last
+    /// of the deleted one, so that no number names two records. It becomes durable with the offset that this gives.
+    ///
+    /// By default a journal does not delete.
+    ///
+    /// # Errors
+    /// See [`TopicChangeRefused`]; nothing is changed then.
+    fn delete(&self, topics: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        let _ = topics;
+        Err(TopicChangeRefused::Unsupported)
+    }
 }
 
 /// What a journal has of a topic, at some moment.
@@ -98,8 +126,20 @@ pub struct TopicSummary {
     pub first: Sequence,
     /// The last durable record; the one before `first` if there is none.
     pub last: Sequence,
-    /// Bytes of the records from `first` to `last`.
+    /// Bytes of the records from `first` to `last`, and of those purged ones that share a row with them or wait to be given
+    /// back.
     pub bytes: u64,
+}
+
+/// What a [purge](TopicStreams::purge) has dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgedRecords {
+    /// How many records it has dropped that were there.
+    pub count: u64,
+    /// The first record that is there now, or will be.
+    pub first: Sequence,
+    /// The purge is durable when this offset is.
+    pub offset: Offset,
 }
 
 /// What is in memory of the records that are asked for.

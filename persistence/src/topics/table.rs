@@ -14,15 +14,20 @@ use bytes::Bytes;
 use millrun_core::{Sequence, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::{IdWindow, TopicAppend, TopicChunk, TopicNumber, TopicRetention, TopicSummary, frame_chunk};
+use super::{
+    IdWindow, TOPIC_NUMBERS_MAX, TopicAppend, TopicChunk, TopicNumber, TopicRetention, TopicSummary,
+    frame_chunk,
+};
 use crate::batch::{BatchTopics, TopicRecordSpan};
-use crate::error::TopicRefused;
+use crate::error::{TopicChangeRefused, TopicRefused};
 use crate::journal::RefusedTurn;
 use crate::owners::OwnerTable;
 use crate::wire::topic_row::{self, StoredId, StoredTopic};
 
 /// A queued chunk takes no more frames once it has as many bytes: a row of a store is just under 128 KiB with them.
 const CHUNK_BYTES: usize = (128 << 10) - 48 - topic_row::HEADER_BYTES;
+/// How the stored name of a deleted topic begins; the name that it had follows.
+const DELETED_BEFORE: char = '\0';
 /// The longest name of a topic, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -30,6 +35,8 @@ const NAME_BYTES_MAX: usize = 255;
 pub(crate) struct TopicTable {
     heads: Vec<TopicHead>,
     by_name: FxHashMap<Arc<str>, TopicNumber>,
+    /// How many of them were deleted.
+    deleted_len: usize,
     pub(crate) ids: IdWindow,
     len_max: usize,
     /// A topic of which the name is lost: it has none.
@@ -64,6 +71,8 @@ pub(crate) struct TopicHead {
     pub(crate) bytes_sealed: u64,
     /// Its first row cannot be read, so nothing is dropped of it.
     pub(crate) is_blocked: bool,
+    /// It was deleted: its number is taken, and nothing else of it is there once its rows have gone.
+    pub(crate) is_deleted: bool,
     queued: Vec<QueuedChunk>,
     is_changed: bool,
 }
@@ -116,6 +125,7 @@ impl TopicTable {
         Self {
             heads: Vec::new(),
             by_name: FxHashMap::default(),
+            deleted_len: 0,
             ids: IdWindow::new(ids_len_max),
             len_max,
             name_lost: None,
@@ -126,8 +136,14 @@ impl TopicTable {
         }
     }
 
+    /// How many numbers are taken.
     pub(crate) fn len(&self) -> usize {
         self.heads.len()
+    }
+
+    /// How many topics there are, without those that were deleted.
+    pub(crate) fn named_len(&self) -> usize {
+        self.heads.len() - self.deleted_len
     }
 
     /// Bytes of the durable records of all topics.
@@ -142,7 +158,7 @@ impl TopicTable {
         name: &str,
         retention: TopicRetention,
     ) -> Result<TopicNumber, TopicRefused> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with(DELETED_BEFORE) {
             return Err(TopicRefused::Name { bytes: name.len() });
         }
         if retention.len_max == 0 || retention.bytes_max == 0 {
@@ -154,14 +170,20 @@ impl TopicTable {
                 let name = name.to_owned();
                 return Err(TopicRefused::NameLost { topic, name });
             }
-            None if self.heads.len() >= self.len_max => {
+            None if self.named_len() >= self.len_max => {
                 return Err(TopicRefused::TooMany { max: self.len_max });
+            }
+            None if self.heads.len() >= usize::try_from(TOPIC_NUMBERS_MAX).unwrap_or(usize::MAX) => {
+                return Err(TopicRefused::NumbersUsed {
+                    max: TOPIC_NUMBERS_MAX,
+                });
             }
             None => {
                 let stored = StoredTopic {
                     name: name.to_owned(),
                     retention,
-                    dropped: 0,
+                    // Its numbers go on where those of deleted ones with its name ended: none names two records.
+                    dropped: self.last_of_deleted(name),
                 };
                 let number = self.restore(stored);
                 self.change(number);
@@ -176,12 +198,75 @@ impl TopicTable {
         Ok(number)
     }
 
+    /// See [`TopicStreams::purge`](super::TopicStreams::purge): how many records were dropped, and the first that is there.
+    pub(crate) fn purge(
+        &mut self,
+        number: TopicNumber,
+        through: Sequence,
+        with_queued: bool,
+    ) -> Result<(u64, Sequence), TopicChangeRefused> {
+        let unknown = TopicChangeRefused::Unknown { topic: number };
+        let head = self.head_mut(number).filter(|head| !head.is_deleted);
+        let head = head.ok_or(unknown)?;
+        let last = if with_queued { head.last } else { head.durable };
+        let through = through.get().min(last);
+        let count = through.saturating_sub(head.dropped);
+        head.dropped += count;
+        let first = Sequence::new(head.dropped + 1);
+        if count > 0 {
+            self.change(number);
+        }
+        Ok((count, first))
+    }
+
+    /// See [`TopicStreams::delete`](super::TopicStreams::delete).
+    pub(crate) fn delete(&mut self, numbers: &[TopicNumber]) -> Result<(), TopicChangeRefused> {
+        let is_known = |number: TopicNumber| {
+            // One whose name is lost stays, as it may be any.
+            let head = self.head(number);
+            head.is_some_and(|head| !head.is_deleted && !head.name.is_empty())
+        };
+        if let Some(topic) = numbers.iter().find(|number| !is_known(**number)) {
+            return Err(TopicChangeRefused::Unknown { topic: *topic });
+        }
+        for number in numbers {
+            let head = &mut self.heads[index(*number)];
+            if std::mem::replace(&mut head.is_deleted, true) {
+                // It was named twice.
+                continue;
+            }
+            head.dropped = head.last;
+            self.by_name.remove(&head.name);
+            self.deleted_len += 1;
+            self.change(*number);
+        }
+        Ok(())
+    }
+
+    /// The last record of the deleted topics that had this name.
+    fn last_of_deleted(&self, name: &str) -> u64 {
+        if self.deleted_len == 0 {
+            return 0;
+        }
+        let deleted = self
+            .heads
+            .iter()
+            .filter(|head| head.is_deleted && *head.name == *name);
+        deleted.map(|head| head.last).max().unwrap_or(0)
+    }
+
     /// Takes in a topic that is stored; it gets the next number.
     pub(crate) fn restore(&mut self, stored: StoredTopic) -> TopicNumber {
         let number = u32::try_from(self.heads.len()).expect("there are fewer topics than 32 bits count");
         let number = TopicNumber::new(number);
-        let name: Arc<str> = stored.name.into();
-        self.by_name.insert(Arc::clone(&name), number);
+        let deleted = stored.name.strip_prefix(DELETED_BEFORE);
+        let is_deleted = deleted.is_some();
+        let name: Arc<str> = deleted.unwrap_or(&stored.name).into();
+        if is_deleted {
+            self.deleted_len += 1;
+        } else {
+            self.by_name.insert(Arc::clone(&name), number);
+        }
         self.heads.push(TopicHead {
             name,
             retention: stored.retention,
@@ -194,6 +279,7 @@ impl TopicTable {
             front: None,
             bytes_sealed: 0,
             is_blocked: false,
+            is_deleted,
             queued: Vec::new(),
             is_changed: false,
         });
@@ -228,14 +314,14 @@ impl TopicTable {
         self.heads.get_mut(index(number))
     }
 
-    /// All topics, in the order of their numbers; the name of one is empty if it is lost.
+    /// All topics, in the order of their numbers, deleted ones too; the name of one is empty if it is lost.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TopicNumber, &TopicHead)> + '_ {
         (0..).map(TopicNumber::new).zip(&self.heads)
     }
 
     /// What there is of a topic, up to its last durable record; up to the last that is queued if `with_queued`.
     pub(crate) fn summary(&self, number: TopicNumber, with_queued: bool) -> Option<TopicSummary> {
-        let head = self.head(number)?;
+        let head = self.head(number).filter(|head| !head.is_deleted)?;
         let (last, bytes) = if with_queued {
             (head.last, head.bytes_appended)
         } else {
@@ -247,13 +333,17 @@ impl TopicTable {
             retention: head.retention,
             first: Sequence::new(head.dropped + 1),
             last: Sequence::new(last),
-            bytes: bytes.saturating_sub(head.bytes_dropped),
+            bytes: if last > head.dropped {
+                bytes.saturating_sub(head.bytes_dropped)
+            } else {
+                0
+            },
         })
     }
 
     /// The durable record that was appended with this id, as far as ids are remembered.
     pub(crate) fn appended_with(&self, number: TopicNumber, id: u128) -> Option<Sequence> {
-        let head = self.head(number)?;
+        let head = self.head(number).filter(|head| !head.is_deleted)?;
         let sequence = self.ids.sequence(number, id)?;
         (sequence <= head.durable).then(|| Sequence::new(sequence))
     }
@@ -286,7 +376,8 @@ impl TopicTable {
 
     /// Takes a record, with its frame, whose partition its writer owns.
     fn admit(&mut self, record: &TopicRecordSpan, frame: &[u8]) -> TopicAppend {
-        let Some(head) = self.heads.get_mut(index(record.topic)) else {
+        let head = self.heads.get_mut(index(record.topic));
+        let Some(head) = head.filter(|head| !head.is_deleted) else {
             return TopicAppend::UnknownTopic;
         };
         if let Some(id) = record.id
@@ -350,6 +441,11 @@ impl TopicTable {
         rows
     }
 
+    /// The topics of which the row is to be written.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = TopicNumber> + '_ {
+        self.changed.iter().copied()
+    }
+
     /// Whether rows of topics are to be written.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
@@ -370,7 +466,11 @@ impl TopicHead {
 
     pub(crate) fn stored(&self) -> StoredTopic {
         StoredTopic {
-            name: self.name.to_string(),
+            name: if self.is_deleted {
+                format!("{DELETED_BEFORE}{}", self.name)
+            } else {
+                self.name.to_string()
+            },
             retention: self.retention,
             dropped: self.dropped,
         }
@@ -378,13 +478,13 @@ impl TopicHead {
 
     /// Whether its first row is one that retention does not keep at `now`, or not known.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.durable > self.dropped
-            && !self.is_blocked
-            && self.front.is_none_or(|front| {
-                let len = self.durable.saturating_sub(front.end);
-                let bytes = self.bytes_durable.saturating_sub(front.bytes_end);
-                self.retention.drops(now, front.last, len, bytes)
-            })
+        let Some(front) = self.front.filter(|_| !self.is_blocked) else {
+            return !self.is_blocked && self.durable > self.dropped;
+        };
+        let len = self.durable.saturating_sub(front.end);
+        let bytes = self.bytes_durable.saturating_sub(front.bytes_end);
+        // What is purged goes whatever retention says.
+        front.end <= self.dropped || self.retention.drops(now, front.last, len, bytes)
     }
 }
 

@@ -311,3 +311,78 @@ fn a_topic_whose_name_is_lost_leaves_the_others_as_they_are_and_is_never_taken_f
         host.run();
     }
 }
+
+/// A store whose process ends without a word keeps of a purge and a deletion what was said to be durable.
+#[test]
+fn a_crash_leaves_a_purge_or_a_deletion_whole_or_undone() {
+    let all = TopicRetention::unbounded();
+    for is_durable in [false, true] {
+        let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+        let path = folder.path().join("a.redb");
+        let journal = open(&path, &host);
+        let purged = streams(&journal).declare("purged", all).unwrap();
+        let deleted = streams(&journal).declare("deleted", all).unwrap();
+        for topic in [purged, deleted] {
+            append((&journal, &host), topic, &numbered(10));
+        }
+        let purge = streams(&journal).purge(purged, Sequence::new(4)).unwrap();
+        let offset = streams(&journal).delete(&[deleted]).unwrap();
+        assert!(purge.offset <= offset && journal.high_watermark() < purge.offset);
+        if is_durable {
+            host.run();
+            assert!(journal.high_watermark() >= offset);
+        }
+        let image = fs::read(&path).unwrap();
+        let again = folder.path().join("b.redb");
+        fs::write(&again, image).unwrap();
+        let found = open(&again, &host);
+        let list = streams(&found).list();
+        let names: Vec<_> = list
+            .iter()
+            .map(|topic| (topic.name.as_str(), topic.first.get(), topic.last.get()))
+            .collect();
+        let expected = if is_durable {
+            vec![("purged", 5, 10)]
+        } else {
+            vec![("purged", 1, 10), ("deleted", 1, 10)]
+        };
+        assert_eq!(names, expected);
+        assert_eq!(read(&found, purged).len(), if is_durable { 6 } else { 10 });
+        assert_eq!(found.verify().unwrap().damaged, Vec::new());
+    }
+}
+
+/// More rows than one commit drops.
+#[test]
+fn rows_of_a_purge_that_a_crash_cuts_off_go_with_later_commits() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), HandHost::new());
+    let path = folder.path().join("a.redb");
+    let journal = open(&path, &host);
+    let unbounded = TopicRetention::unbounded();
+    let topic = streams(&journal).declare("one", unbounded).unwrap();
+    for _ in 0..600 {
+        append((&journal, &host), topic, &numbered(1));
+    }
+    streams(&journal).purge(topic, Sequence::new(599)).unwrap();
+    host.run();
+    let left = journal.stats().topic_bytes;
+    assert!(left > 0, "one commit does not drop 599 rows");
+    let image = fs::read(&path).unwrap();
+    let again = folder.path().join("b.redb");
+    fs::write(&again, image).unwrap();
+    let found = open(&again, &host);
+    assert_eq!(found.stats().topic_bytes, left);
+    assert_eq!(read(&found, topic).len(), 1);
+    let appended = append((&found, &host), topic, &numbered(1));
+    assert_eq!(appended, [TopicAppend::Appended(Sequence::new(601))]);
+    found.upkeep(START, millrun_core::Bell::new());
+    host.run();
+    let summary = streams(&found).summary(topic).unwrap();
+    assert_eq!(
+        (summary.first, summary.last),
+        (Sequence::new(600), Sequence::new(601))
+    );
+    assert_eq!(found.stats().topic_bytes, summary.bytes);
+    assert_eq!(read(&found, topic).len(), 2);
+    assert_eq!(found.verify().unwrap().damaged, Vec::new());
+}

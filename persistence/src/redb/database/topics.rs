@@ -13,14 +13,11 @@ use super::moment::StoreMoment;
 use super::tables::{TOPIC_IDS, TOPIC_RECORDS, TOPICS};
 use crate::error::JournalFailure;
 use crate::redb::topics::{FoundTopic, FoundTopics, TopicTrim, TopicTrimmed, TopicWrites, TopicsCommitted};
-use crate::topics::{FrontRow, TopicNumber};
+use crate::topics::{FrontRow, TOPIC_NUMBERS_MAX, TopicNumber};
 use crate::wire::topic_row::{self, RowHeader, StoredTopic};
 
 /// How many rows of records are dropped with one commit, at most; or twice as many as it adds.
 const DROPPED_LEN_MAX: usize = 256;
-
-/// Numbers of topics from this one on are not believed: keys have no checksum of their own.
-const NUMBERS_MAX: u32 = 1 << 20;
 
 /// A row of records as it was found.
 pub(in crate::redb) struct FoundRow {
@@ -87,7 +84,7 @@ fn drop_rows(
         is_blocked: false,
     };
     let mut gone = Vec::new();
-    for row in records.range((topic, trimmed.dropped + 1)..=(topic, u64::MAX))? {
+    for row in records.range(all_of(trim.topic))? {
         let (key, row) = row?;
         let (first, row) = (key.value().1, row.value());
         let Ok(header) = topic_row::read_header(row, trim.topic, first) else {
@@ -105,14 +102,17 @@ fn drop_rows(
             trim.bytes.saturating_sub(bytes_end),
         );
         trimmed.front = Some(front);
-        let is_kept = end > trim.last || !trim.stored.retention.drops(trim.now, front.last, len, bytes);
+        let drops =
+            end <= trim.stored.dropped || trim.stored.retention.drops(trim.now, front.last, len, bytes);
+        let is_kept = end > trim.last || !drops;
         if is_kept || *left == 0 {
             break;
         }
         *left -= 1;
         gone.push(first);
         trimmed.front = None;
-        (trimmed.dropped, trimmed.bytes_dropped) = (end, bytes_end);
+        // A purge may have dropped more than this row.
+        (trimmed.dropped, trimmed.bytes_dropped) = (trimmed.dropped.max(end), bytes_end);
     }
     for first in &gone {
         records.remove((topic, *first))?;
@@ -217,10 +217,10 @@ impl StoreMoment {
             let last_row = table
                 .last()?
                 .map(|(key, _)| key.value())
-                .filter(|last| *last < NUMBERS_MAX);
+                .filter(|last| *last < TOPIC_NUMBERS_MAX);
             let last_of_records = records.last()?.map(|(key, _)| key.value().0);
             // The row of the last topic may be lost.
-            let last_of_records = last_of_records.filter(|last| *last < NUMBERS_MAX);
+            let last_of_records = last_of_records.filter(|last| *last < TOPIC_NUMBERS_MAX);
             let len = last_row
                 .max(last_of_records)
                 .map_or(0, |last| last.saturating_add(1));

@@ -110,7 +110,9 @@ impl RedbTopics {
         if self.table.len() == 0 {
             return None;
         }
-        let looked_at = self.look_at_next();
+        let mut looked_at = self.look_at_next();
+        // What was purged goes as soon as that is said.
+        looked_at.extend(self.table.changed());
         let is_idle = self.table.queued_len == 0 && !self.table.has_changed();
         if is_idle && !self.has_due(&looked_at, age.now()) {
             return None;
@@ -204,16 +206,18 @@ impl RedbTopics {
                 .table
                 .head_mut(chunk.topic)
                 .expect("it was queued for a topic");
-            head.durable = chunk.end();
-            head.bytes_durable += chunk.frames().len() as u64;
-            if head.durable.saturating_sub(head.dropped) == u64::from(chunk.header.len) {
+            // Where rows are there and the first is not known, it stays unknown.
+            if head.front.is_none() && head.durable <= head.dropped {
                 head.front = Some(chunk.as_front());
             }
+            head.durable = chunk.end();
+            head.bytes_durable += chunk.frames().len() as u64;
             self.put_latest(chunk);
         }
         for trimmed in &committed.trimmed {
             let head = self.table.head_mut(trimmed.topic).expect("it was trimmed");
-            head.dropped = trimmed.dropped;
+            // A purge may have come in between.
+            head.dropped = head.dropped.max(trimmed.dropped);
             head.bytes_dropped = trimmed.bytes_dropped;
             // Where no first row is found of what is there, none can be dropped.
             let is_lost = trimmed.front.is_none() && head.durable > head.dropped;

@@ -1,17 +1,18 @@
 //! What is read of topics: from memory while that has it, and otherwise row by row.
 
 use bytes::Bytes;
-use millrun_core::{Sequence, Timestamp};
+use millrun_core::{Offset, Sequence, Timestamp};
 
 use super::{dropped, queued_chunks};
 use crate::config::Durability;
-use crate::error::{ReadError, TopicRefused};
+use crate::error::{ReadError, TopicChangeRefused, TopicRefused};
 use crate::redb::RedbJournal;
 use crate::redb::database::moment::StoreMoment;
 use crate::redb::database::topics::FoundRow;
 use crate::redb::state::JournalState;
 use crate::topics::{
-    LatestRecords, TopicChunk, TopicNumber, TopicPage, TopicRetention, TopicStreams, TopicSummary,
+    LatestRecords, PurgedRecords, TopicChunk, TopicNumber, TopicPage, TopicRetention, TopicStreams,
+    TopicSummary, without_purged,
 };
 use crate::wire::{topic_frame, topic_row};
 
@@ -58,8 +59,30 @@ impl TopicStreams for RedbJournal {
             return Ok(page);
         }
         let store = self.reader()?;
-        let last = self.summary(topic).map_or(after, |summary| summary.last);
-        page(&store.moment()?, topic, (after, last), bytes_max)
+        let summary = self.summary(topic);
+        let last = summary.as_ref().map_or(after, |summary| summary.last);
+        // What is purged counts as dropped before the store has it.
+        let dropped = summary.map_or(0, |summary| summary.first.get().saturating_sub(1));
+        page(&store.moment()?, topic, (after, last, dropped), bytes_max)
+    }
+
+    fn purge(&self, topic: TopicNumber, through: Sequence) -> Result<PurgedRecords, TopicChangeRefused> {
+        let with_queued = self.reads_unwritten();
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        let (count, first) = state.topics.table.purge(topic, through, with_queued)?;
+        let (offset, rings) = state.queue_change_of_topics();
+        drop(self.queued(state, offset, rings));
+        Ok(PurgedRecords { count, first, offset })
+    }
+
+    fn delete(&self, topics: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        state.topics.table.delete(topics)?;
+        let (offset, rings) = state.queue_change_of_topics();
+        drop(self.queued(state, offset, rings));
+        Ok(offset)
     }
 
     fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
@@ -93,7 +116,9 @@ impl TopicStreams for RedbJournal {
             }
         }
         let is_all = low > durable.get() && self.reads_unwritten();
-        Ok(if is_all { unwritten } else { Sequence::new(low - 1) })
+        let behind = if is_all { unwritten } else { Sequence::new(low - 1) };
+        // What is purged may not be written yet.
+        Ok(behind.max(Sequence::new(first.get().saturating_sub(1))))
     }
 }
 
@@ -128,6 +153,7 @@ impl JournalState {
         let head = topics
             .table
             .head(topic)
+            .filter(|head| !head.is_deleted)
             .ok_or(ReadError::UnknownTopic { topic })?;
         let dropped = dropped(head, after);
         let from = Sequence::new(after.get() + dropped);
@@ -147,7 +173,7 @@ impl JournalState {
         Ok(LatestRecords::Page(TopicPage {
             after,
             dropped,
-            chunks,
+            chunks: without_purged(chunks, head.dropped),
         }))
     }
 }
@@ -165,17 +191,16 @@ fn last_time(row: &[u8], topic: TopicNumber, first: u64) -> Option<(u32, Timesta
     Some((header.len, last?))
 }
 
-/// The records behind `after` as they stand in the store at some moment; `last` is the topic's last.
+/// The records behind `after` as they stand in the store at some moment; `last` is the topic's last, and those up to `dropped`
+/// are not there for readers.
 pub(in crate::redb) fn page(
     moment: &StoreMoment,
     topic: TopicNumber,
-    (after, last): (Sequence, Sequence),
+    (after, last, dropped): (Sequence, Sequence, u64),
     bytes_max: usize,
 ) -> Result<TopicPage, ReadError> {
-    let dropped = moment
-        .topic_dropped(topic)?
-        .unwrap_or(0)
-        .saturating_sub(after.get());
+    let all_dropped = moment.topic_dropped(topic)?.unwrap_or(0).max(dropped);
+    let dropped = all_dropped.saturating_sub(after.get());
     let mut wanted = after.get() + dropped + 1;
     let mut page = TopicPage {
         after,
@@ -216,6 +241,7 @@ pub(in crate::redb) fn page(
             Err(error) => return Err(error),
         }
     }
+    page.chunks = without_purged(page.chunks, all_dropped);
     Ok(page)
 }
 
