@@ -12,6 +12,7 @@ pub(crate) mod handed;
 pub use durable::declared::DurableTopicError;
 pub use durable::handle::{DurableTopicHandle, DurableTopicSummary};
 pub use durable::looking::{DurableTopicTimes, TopicLookError};
+pub use durable::managing::{PurgeBefore, TopicDeleted, TopicManageError, TopicPurged};
 pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord};
 pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;

@@ -7,12 +7,13 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use millrun::Timestamp;
 use millrun::host::Bell;
-use millrun_core::Sequence;
+use millrun_core::{Offset, Sequence};
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedFound, FinishedRun, FinishedSearch,
-    Glance, History, HistoryPage, Journal, JournalFailure, Lane, LatestRecords, Progress, ReadError, Reads,
-    RecoveryReport, Snapshot, SnapshotRefused, Stats, TopicNumber, TopicPage, TopicRefused, TopicRetention,
-    TopicStreams, TopicSummary, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
+    Glance, History, HistoryPage, Journal, JournalFailure, Lane, LatestRecords, Progress, PurgedRecords,
+    ReadError, Reads, RecoveryReport, Snapshot, SnapshotRefused, Stats, TopicChangeRefused, TopicNumber,
+    TopicPage, TopicRefused, TopicRetention, TopicStreams, TopicSummary, TurnHeader, TurnRefused,
+    UpkeepNumber, UpkeepUndone,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -221,6 +222,14 @@ impl TopicStreams for Tapped {
 
     fn at_time(&self, topic: TopicNumber, time: Timestamp) -> Result<Sequence, ReadError> {
         self.inner_topics().at_time(topic, time)
+    }
+
+    fn purge(&self, topic: TopicNumber, through: Sequence) -> Result<PurgedRecords, TopicChangeRefused> {
+        self.inner_topics().purge(topic, through)
+    }
+
+    fn delete(&self, topics: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        self.inner_topics().delete(topics)
     }
 }
 

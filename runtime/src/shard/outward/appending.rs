@@ -205,7 +205,10 @@ impl Shard {
             record_bytes_max(self.shared.config.journal.turn_bytes_max),
         );
         let is_small = bytes <= bytes_max;
-        let outcome = if is_small {
+        let is_deleted = self.shared.durable.is_deleted(record.topic);
+        let outcome = if is_deleted {
+            Err("the topic was deleted".to_owned())
+        } else if is_small {
             Ok(PublishOutcome::Taken)
         } else {
             Err(format!(
@@ -216,7 +219,7 @@ impl Shard {
         // A turn that cannot be recorded leaves the publish pending, and the run is told again.
         let input = Input::Published { operation, outcome };
         drop(self.apply(run, input, moment, Sender::Append(operation)));
-        if !is_small || self.sweeps.turns_len() == turn {
+        if !is_small || is_deleted || self.sweeps.turns_len() == turn {
             return;
         }
         let header_of_record = TopicRecordHeader {

@@ -2,7 +2,8 @@
 
 use std::any::{TypeId, type_name};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use millrun_persistence::{Journal, TopicNumber, TopicRetention};
 use millrun_workflow::DurableTopic;
@@ -101,8 +102,11 @@ pub(crate) struct KnownTopic {
 #[derive(Debug, Default)]
 pub(crate) struct DurableTopics {
     by_name: BTreeMap<&'static str, (KnownTopic, DeclaredTopic)>,
-    /// `None` if there are none.
-    news: Option<Arc<TopicNews>>,
+    /// Empty if there are none, until something is asked of topics that were not declared here.
+    news: OnceLock<Arc<TopicNews>>,
+    /// Those that were deleted here; the flag says that there are any.
+    has_deleted: AtomicBool,
+    deleted: Mutex<Vec<TopicNumber>>,
     pub(super) subscriptions: OpenSubscriptions,
     /// What runs wait for.
     pub(crate) waits: RecordWaits,
@@ -145,7 +149,9 @@ impl DurableTopics {
         }
         Ok(Self {
             by_name: known,
-            news: Some(TopicNews::of(journal)),
+            news: OnceLock::from(TopicNews::of(journal)),
+            has_deleted: AtomicBool::new(false),
+            deleted: Mutex::default(),
             subscriptions: OpenSubscriptions::default(),
             waits: RecordWaits::default(),
         })
@@ -188,7 +194,33 @@ impl DurableTopics {
 
     /// Where readers wait; there is none where no topic is durable.
     pub(crate) fn news(&self) -> Option<&Arc<TopicNews>> {
-        self.news.as_ref()
+        self.news.get()
+    }
+
+    /// Where callers wait for what is made durable of topics, also where none is declared.
+    pub(crate) fn news_of(&self, journal: &Arc<dyn Journal>) -> &Arc<TopicNews> {
+        self.news.get_or_init(|| TopicNews::of(journal))
+    }
+
+    /// This topic was deleted.
+    pub(super) fn delete(&self, number: TopicNumber) {
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.by_name.values().any(|(known, _)| known.number == number) && !deleted.contains(&number) {
+            deleted.push(number);
+        }
+        self.has_deleted.store(true, Ordering::Release);
+    }
+
+    /// Whether this topic was deleted by this runtime.
+    #[inline]
+    pub(crate) fn is_deleted(&self, number: TopicNumber) -> bool {
+        self.has_deleted.load(Ordering::Acquire) && self.is_among_deleted(number)
+    }
+
+    #[cold]
+    fn is_among_deleted(&self, number: TopicNumber) -> bool {
+        let deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        deleted.contains(&number)
     }
 
     /// Their names and numbers.

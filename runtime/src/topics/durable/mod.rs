@@ -13,6 +13,7 @@ mod commanding;
 pub(crate) mod declared;
 pub(crate) mod handle;
 pub(crate) mod looking;
+pub(crate) mod managing;
 pub(crate) mod news;
 pub(crate) mod publish;
 pub(crate) mod reader;

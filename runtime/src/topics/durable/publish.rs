@@ -105,8 +105,8 @@ pub enum DurablePublishError {
         /// The partition.
         partition: Partition,
     },
-    /// The journal does not know the topic any more.
-    #[error("the journal does not know the topic")]
+    /// The journal does not know the topic any more: it was [deleted](crate::Runtime::delete_durable_topic).
+    #[error("the topic was deleted: the journal does not know it")]
     UnknownTopic,
     /// The runtime has stopped. Whether the record was appended is not known.
     #[error("{}", .0.told())]

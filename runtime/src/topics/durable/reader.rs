@@ -74,6 +74,9 @@ pub enum ReadFromError {
         /// The last record of the topic.
         last: Sequence,
     },
+    /// The topic was [deleted](crate::Runtime::delete_durable_topic).
+    #[error("the topic was deleted")]
+    Deleted,
     /// What says where records stand cannot be read.
     #[error("it cannot be read where the reader begins")]
     Read(#[source] ReadError),
@@ -82,13 +85,13 @@ pub enum ReadFromError {
     Stopped(#[from] StopCause),
 }
 
-/// Why a reader of a durable topic has no record to give at this place. Unless the runtime has [stopped](Self::Stopped), the next
-/// call goes on: at the same place if it is [unreadable](Self::Unreadable) now, and behind it otherwise.
+/// Why a reader of a durable topic has no record to give at this place. Unless the runtime has [stopped](Self::Stopped) or the
+/// topic is [deleted](Self::Deleted), the next call goes on: at the same place if it is [unreadable](Self::Unreadable) now, and behind it otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicReadError {
-    /// Retention has dropped records before this reader had come to them.
-    #[error("retention has dropped {count} records before they were read")]
+    /// Retention or a [purge](crate::Runtime::purge_durable_topic) has dropped records before this reader had come to them.
+    #[error("retention or a purge has dropped {count} records before they were read")]
     Dropped {
         /// How many.
         count: u64,
@@ -109,6 +112,9 @@ pub enum TopicReadError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The topic was [deleted](crate::Runtime::delete_durable_topic): there is nothing further.
+    #[error("the topic was deleted")]
+    Deleted,
     /// The topic cannot be read now. No record is passed over: the next call tries again.
     #[error("the topic cannot be read now: {problem}")]
     Unreadable {
@@ -205,9 +211,10 @@ impl<T> TopicReader<T> {
         from: ReadFrom,
     ) -> Result<Self, ReadFromError> {
         let summary = |inner: &Inner| -> Result<TopicSummary, ReadFromError> {
-            let topic = known.number;
-            let unknown = || ReadFromError::Read(ReadError::UnknownTopic { topic });
-            inner.streams().summary(topic).ok_or_else(unknown)
+            inner
+                .streams()
+                .summary(known.number)
+                .ok_or(ReadFromError::Deleted)
         };
         let mut not_before = None;
         let after = match from {
@@ -216,7 +223,10 @@ impl<T> TopicReader<T> {
             ReadFrom::Time(time) => {
                 not_before = Some(time);
                 let answer = inner.lane_answer(inner.shared.reader.topic_at_time(known.number, time));
-                answer.await?.map_err(ReadFromError::Read)?
+                answer.await?.map_err(|error| match error {
+                    ReadError::UnknownTopic { .. } => ReadFromError::Deleted,
+                    error => ReadFromError::Read(error),
+                })?
             }
             ReadFrom::Last(len) => {
                 let summary = summary(&inner)?;
@@ -455,6 +465,7 @@ impl<T> TopicReader<T> {
                 self.after = self.after.max(until);
                 Err(TopicReadError::Damaged { count, cause })
             }
+            Err(ReadError::UnknownTopic { .. }) => Err(TopicReadError::Deleted),
             Err(error) => Err(TopicReadError::Unreadable {
                 problem: error.to_string(),
             }),
@@ -489,7 +500,8 @@ impl<T: DeserializeOwned> TopicReader<T> {
         })
     }
 
-    /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped), behind that error.
+    /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped) or the topic is
+    /// [deleted](TopicReadError::Deleted), behind that error.
     pub fn into_stream(self) -> impl Stream<Item = Result<DurableRecord<T>, TopicReadError>> + Send
     where
         T: Send,
@@ -497,7 +509,7 @@ impl<T: DeserializeOwned> TopicReader<T> {
         stream::unfold(Some(self), |reader| async {
             let mut reader = reader?;
             let next = reader.next().await;
-            let is_last = matches!(next, Err(TopicReadError::Stopped(_)));
+            let is_last = matches!(next, Err(TopicReadError::Stopped(_) | TopicReadError::Deleted));
             Some((next, (!is_last).then_some(reader)))
         })
     }

@@ -48,7 +48,7 @@ impl Inner {
         let all = streams.list();
         let kept = all.iter().filter_map(|kept| {
             let name = kept.name.strip_prefix(&before)?;
-            (kept.last > Sequence::ZERO).then_some((name, kept))
+            (kept.last >= kept.first).then_some((name, kept))
         });
         let mut kept: Vec<_> = kept.collect();
         kept.sort_by_key(|(name, _)| *name);

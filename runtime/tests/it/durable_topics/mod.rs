@@ -5,6 +5,7 @@ mod consumed;
 mod crashes;
 mod declaring;
 mod followed;
+mod managing;
 mod moving;
 mod publishing;
 mod reading;

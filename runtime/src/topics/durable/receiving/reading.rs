@@ -28,6 +28,8 @@ enum Found {
     Nothing,
     /// Records up to this one cannot be read.
     Damaged(Sequence),
+    /// It was deleted: there is nothing further.
+    Deleted,
     Failed(String),
 }
 
@@ -51,7 +53,7 @@ impl TopicPages {
         self.after
     }
 
-    /// Waits for the next records. `None` when the runtime is gone.
+    /// Waits for the next records. `None` when the runtime is gone, or the topic is deleted.
     ///
     /// # Cancel safety
     /// Nothing is passed over when the future is dropped.
@@ -68,7 +70,7 @@ impl TopicPages {
         }
     }
 
-    /// The next records, if there are any by now. `None` when the runtime is gone.
+    /// The next records, if there are any by now. `None` when the runtime is gone, or the topic is deleted.
     pub(super) async fn there(&mut self) -> Option<Vec<TopicChunk>> {
         loop {
             let shared = self.shared.upgrade()?;
@@ -82,6 +84,7 @@ impl TopicPages {
                     }
                 }
                 Found::Nothing => return Some(Vec::new()),
+                Found::Deleted => return None,
                 Found::Damaged(until) => {
                     tracing::warn!(topic = %self.topic, %until, "no run can receive records that cannot be read");
                     self.after = self.after.max(until);
@@ -121,6 +124,7 @@ impl TopicPages {
             Ok(page) if page.chunks.is_empty() && page.dropped == 0 => Found::Nothing,
             Ok(page) => Found::Page(page),
             Err(ReadError::TopicDamaged { until, .. }) => Found::Damaged(until),
+            Err(ReadError::UnknownTopic { .. }) => Found::Deleted,
             Err(error) => Found::Failed(error.to_string()),
         }
     }

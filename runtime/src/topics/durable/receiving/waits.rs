@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use millrun_core::{Host, RunId, Sequence, Timestamp, panic_message};
-use millrun_persistence::{TopicChunk, TopicNumber, TopicRecord};
+use millrun_persistence::{ReadError, TopicChunk, TopicNumber, TopicRecord};
 use millrun_workflow::{Payload, RawRecord, ReceiveScheduled};
 
 use super::delivering::deliver;
@@ -192,7 +192,7 @@ impl WaitsOfTopic {
         )
     }
 
-    /// Behind which record those stand that this wait may be met by; `None` when the runtime is gone.
+    /// Behind which record those stand that this wait may be met by; `None` when the runtime is gone, or the topic is deleted.
     async fn begin_of(&self, (behind, since): (Option<Sequence>, Option<Timestamp>)) -> Option<Sequence> {
         let Some(since) = since else {
             return Some(behind.unwrap_or(Sequence::ZERO));
@@ -201,6 +201,7 @@ impl WaitsOfTopic {
             let shared = self.shared.upgrade()?;
             match shared.reader.topic_at_time(self.topic, since).await {
                 Some(Ok(found)) => return Some(behind.map_or(found, |behind| behind.min(found))),
+                Some(Err(ReadError::UnknownTopic { .. })) => return None,
                 Some(Err(_)) | None => {
                     drop(shared);
                     self.host.sleep_until(self.host.now() + PAUSE).await;

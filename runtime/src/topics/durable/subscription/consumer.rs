@@ -24,7 +24,7 @@ use crate::topics::durable::token::RecordToken;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionReadError {
-    /// Records are not given: retention had dropped them, or they are damaged or cannot be decoded. The subscription is done
+    /// Records are not given: retention or a purge had dropped them, or they are damaged or cannot be decoded. The subscription is done
     /// with them, and has counted them ([`SubscriptionStatus::missed`]).
     #[error("records are passed over")]
     Missed(#[source] TopicReadError),
@@ -186,6 +186,9 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
                 }
                 Err(TopicReadError::Stopped(cause)) => {
                     state.lost.get_or_insert(cause.into());
+                }
+                Err(TopicReadError::Deleted) => {
+                    state.lost.get_or_insert(SubscriptionLost::Deleted);
                 }
                 Err(error @ TopicReadError::Unreadable { .. }) => state.told.push_back(error),
                 Err(error) => {

@@ -84,7 +84,11 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
     };
     let kept = match append_record(&shared.inner, record).await {
         Ok((sequence, _)) => sequence,
+        Err(DurablePublishError::UnknownTopic) => return Err(SubscriptionLost::Deleted),
         Err(moved @ DurablePublishError::Moved { .. }) => {
+            if shared.inner.streams().summary(shared.kept_in).is_none() {
+                return Err(SubscriptionLost::Deleted);
+            }
             // Or it was appended when it was asked for before, and the answer was lost with a part.
             let is_kept = is_last(shared, last.next(), bytes).await;
             if !is_kept {

@@ -233,8 +233,11 @@ impl<'a, T> SubscribeRecords<'a, T> {
             shared.until_saved(version).await?;
             return Ok(DurableSubscription::new(shared));
         }
-        let streams = inner.shared.journal.topics();
-        let streams = streams.expect("the journal has declared the topic");
+        let streams = inner.streams();
+        // As long as this is opening, no topic is deleted here.
+        if streams.summary(self.topic.known.number).is_none() {
+            return Err(SubscriptionLost::Deleted.into());
+        }
         let last_only = TopicRetention {
             len_max: 1,
             ..TopicRetention::unbounded()
@@ -289,12 +292,11 @@ impl<'a, T> SubscribeRecords<'a, T> {
         };
         let streams = inner.shared.journal.topics();
         let summary = streams.and_then(|streams| streams.summary(kept_in));
-        let Some(last) = summary
-            .map(|summary| summary.last)
-            .filter(|last| *last > Sequence::ZERO)
-        else {
-            return Ok((Sequence::ZERO, None));
-        };
+        let last = summary.as_ref().map_or(Sequence::ZERO, |summary| summary.last);
+        if summary.is_none_or(|summary| last < summary.first) {
+            // Where one of its name was removed, numbers go on behind that one's.
+            return Ok((last, None));
+        }
         let mut reader: TopicReader<()> =
             TopicReader::behind(Arc::clone(inner), known, Sequence::new(last.get() - 1));
         let record = reader

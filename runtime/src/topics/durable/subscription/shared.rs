@@ -25,7 +25,7 @@ use crate::topics::durable::reader::{TopicReadError, TopicReader};
 #[derive(Debug, Default)]
 pub(crate) struct OpenSubscriptions {
     /// Held by who opens one, so that two do not open the same.
-    pub(super) opening: tokio::sync::Mutex<()>,
+    pub(in crate::topics::durable) opening: tokio::sync::Mutex<()>,
     open: Mutex<HashMap<String, Weak<SubscriptionShared>>>,
 }
 
@@ -46,6 +46,13 @@ impl OpenSubscriptions {
         all
     }
 
+    /// Those of which this holds are removed.
+    pub(in crate::topics::durable) fn lose_where(&self, is_lost: impl Fn(&SubscriptionShared) -> bool) {
+        for shared in self.all().iter().filter(|shared| is_lost(shared)) {
+            shared.lose(SubscriptionLost::Deleted);
+        }
+    }
+
     pub(super) fn insert(&self, kept_name: String, shared: &Arc<SubscriptionShared>) {
         let mut open = self.lock();
         open.retain(|_, shared| shared.strong_count() > 0);
@@ -63,6 +70,10 @@ pub enum SubscriptionLost {
         /// The partition.
         partition: Partition,
     },
+    /// Its topic was [deleted](crate::Runtime::delete_durable_topic), or the subscription was
+    /// [removed](crate::Runtime::remove_durable_subscription).
+    #[error("the subscription was removed, or its topic deleted")]
+    Deleted,
     /// What it is to keep was refused.
     #[error("what the subscription is to keep was refused: {problem}")]
     Refused {
@@ -188,6 +199,16 @@ impl SubscriptionShared {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SubscriptionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is a subscription of this topic.
+    pub(in crate::topics::durable) fn is_of(&self, topic: TopicNumber) -> bool {
+        self.topic.number == topic
+    }
+
+    /// Whether what it has come to is kept in this topic.
+    pub(in crate::topics::durable) fn is_kept_in(&self, topic: TopicNumber) -> bool {
+        self.kept_in == topic
     }
 
     /// Whether it goes on here, and anybody holds it.

@@ -131,7 +131,7 @@ impl DurableSubscriptionSummary {
         let kept = inner.streams().list().into_iter().filter_map(|kept| {
             let name = kept.name.strip_prefix(&before)?.to_owned();
             // What has kept nothing is being opened for the first time.
-            let is_wanted = after.is_none_or(|after| *name > *after) && kept.last > Sequence::ZERO;
+            let is_wanted = after.is_none_or(|after| *name > *after) && kept.last >= kept.first;
             is_wanted.then_some((name, kept))
         });
         let mut kept: Vec<_> = kept.collect();

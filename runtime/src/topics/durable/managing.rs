@@ -1,0 +1,285 @@
+//! What an operator does to durable topics: drops their records, deletes them, removes subscriptions.
+//!
+//! ```text
+//!   name ─► number in the journal ─► purge, delete ─► watermark ─► answer
+//!                                          └─► open subscriptions are told
+//! ```
+//!
+//! Invariants: what is answered is durable. A deletion takes the topic and what its subscriptions have kept in one commit.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use millrun_core::{Offset, Sequence};
+use millrun_persistence::{JournalFailure, TopicChangeRefused, TopicStreams, TopicSummary};
+
+use super::subscription::kept_before;
+use super::token::RecordToken;
+use crate::inner::Inner;
+use crate::{Runtime, StopCause};
+
+/// How the names of topics begin that are the runtime's own.
+const OWN: &str = "millrun.";
+
+/// Which records of a durable topic are purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeBefore {
+    /// All that are durable when the purge is made.
+    Now,
+    /// Those before the record with this number.
+    Number(u64),
+    /// Those before the record of this token.
+    Record(RecordToken),
+}
+
+/// What a purge has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicPurged {
+    /// How many records it has dropped.
+    pub count: u64,
+    /// The number of the first record that is there now, or will be.
+    pub first: u64,
+}
+
+/// What a deletion has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicDeleted {
+    /// How many records the topic had.
+    pub count: u64,
+    /// How many durable subscriptions went with it.
+    pub subscriptions: u64,
+}
+
+/// Why a durable topic was not purged or deleted, or a subscription not removed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicManageError {
+    /// The store has no durable topic of this name.
+    #[error("the store has no durable topic {name:?}")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The topic has no durable subscription of this name.
+    #[error("the topic {topic:?} has no durable subscription {name:?}")]
+    NoSubscription {
+        /// The name of the topic.
+        topic: String,
+        /// The name of the subscription.
+        name: String,
+    },
+    /// The token is of a record in another store.
+    #[error("the token is of a record in another store")]
+    OtherStore,
+    /// The token is of a record of another topic, or of a deleted one that had this name.
+    #[error("the token is of a record of another topic, or of a deleted one of this name")]
+    OtherTopic,
+    /// The journal neither purges nor deletes topics.
+    #[error("the journal of this runtime neither purges nor deletes topics")]
+    Unsupported,
+    /// The journal has failed. Whether anything was done is not known.
+    #[error("the journal has failed")]
+    Failed(#[source] JournalFailure),
+    /// The runtime has stopped. Whether anything was done is not known.
+    #[error("{}", .0.told())]
+    Stopped(#[from] StopCause),
+}
+
+impl Runtime {
+    /// Drops records of a durable topic, whatever its retention keeps; durable when this answers. It may be any topic of the
+    /// store, also one that the builder was not told of.
+    ///
+    /// Readers, subscriptions and runs that wait come to no record that is purged: readers and subscriptions are told how many
+    /// they have missed, as of what [retention](crate::topics::TopicRetention) drops. What a reader or a subscription has in
+    /// hand already is given all the same. Numbers of records go on, and ids of purged records are remembered as before.
+    /// Their space is given back as the store writes, and by [`StoreHandle::upkeep`](crate::store::StoreHandle::upkeep) at
+    /// once.
+    ///
+    /// ```
+    /// use millrun::topics::PurgeBefore;
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().durable_topic(PLACED).start().await?;
+    /// let placed = runtime.durable_topic(PLACED)?;
+    /// for number in 1..=5 {
+    ///     placed.publish(&number).await?;
+    /// }
+    /// let purged = runtime.purge_durable_topic("orders.placed", PurgeBefore::Number(4)).await?;
+    /// assert_eq!((purged.count, purged.first), (3, 4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the purge may or may not be durable. It can be made again.
+    pub async fn purge_durable_topic(
+        &self,
+        name: &str,
+        before: PurgeBefore,
+    ) -> Result<TopicPurged, TopicManageError> {
+        let inner = self.inner();
+        let (streams, topic) = inner.topic_to_manage(name)?;
+        let through = match before {
+            PurgeBefore::Now => topic.last,
+            PurgeBefore::Number(number) => Sequence::new(number.saturating_sub(1)),
+            PurgeBefore::Record(token) if token.store() != streams.store_number() => {
+                return Err(TopicManageError::OtherStore);
+            }
+            PurgeBefore::Record(token) if token.topic() != topic.number => {
+                return Err(TopicManageError::OtherTopic);
+            }
+            PurgeBefore::Record(token) => Sequence::new(token.sequence().get().saturating_sub(1)),
+        };
+        let purged = streams.purge(topic.number, through);
+        let purged = purged.map_err(|refused| inner.not_managed(refused, name))?;
+        inner.until_durable(purged.offset).await?;
+        Ok(TopicPurged {
+            count: purged.count,
+            first: purged.first.get(),
+        })
+    }
+
+    /// Deletes a durable topic: its records, what its subscriptions have kept, and its name, in one commit; durable when this
+    /// answers. It counts no more against [`topics_len_max`](crate::store::JournalConfig::topics_len_max). It may be any topic
+    /// of the store, also one that the builder was not told of: that is how a topic goes that no program declares any more.
+    ///
+    /// Of a topic that is in use here, publishers get [`UnknownTopic`](crate::topics::DurablePublishError::UnknownTopic), a run
+    /// that publishes is told that it is refused, readers get [`Deleted`](crate::topics::TopicReadError::Deleted) behind what they have in hand, and subscriptions and
+    /// triggers are lost as [`Deleted`](crate::topics::SubscriptionLost::Deleted). A run that waits for a record waits on, until it gives up or
+    /// a later opening declares the topic anew.
+    ///
+    /// The name is declared anew by the next runtime that is opened with it. Tokens of the deleted topic are refused there as
+    /// those of another topic, and records are numbered on behind it, so that no number names two records.
+    ///
+    /// # Errors
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the topic is deleted as a whole or not at all.
+    pub async fn delete_durable_topic(&self, name: &str) -> Result<TopicDeleted, TopicManageError> {
+        let inner = self.inner();
+        let (streams, topic) = inner.topic_to_manage(name)?;
+        let subscriptions = &inner.shared.durable.subscriptions;
+        // None is opened meanwhile, which would be left behind.
+        let opening = subscriptions.opening.lock().await;
+        let before = kept_before(name);
+        let all = streams.list();
+        let kept: Vec<_> = all.iter().filter(|kept| kept.name.starts_with(&before)).collect();
+        let mut numbers = vec![topic.number];
+        numbers.extend(kept.iter().map(|kept| kept.number));
+        let offset = streams.delete(&numbers);
+        let offset = offset.map_err(|refused| inner.not_managed(refused, name))?;
+        inner.shared.durable.delete(topic.number);
+        subscriptions.lose_where(|shared| shared.is_of(topic.number));
+        drop(opening);
+        inner.until_durable(offset).await?;
+        Ok(TopicDeleted {
+            count: topic.last.get() + 1 - topic.first.get(),
+            subscriptions: kept.iter().filter(|kept| has_record(kept)).count() as u64,
+        })
+    }
+
+    /// Removes a durable subscription: what it has kept, and its name; durable when this answers. It counts no more against
+    /// [`topics_len_max`](crate::store::JournalConfig::topics_len_max). If it is open here, its consumers and its trigger are
+    /// [lost](crate::topics::SubscriptionLost::Deleted). One of this name that is opened later is new, and begins where it says.
+    ///
+    /// # Errors
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the subscription may or may not be removed. It can be removed again.
+    pub async fn remove_durable_subscription(&self, topic: &str, name: &str) -> Result<(), TopicManageError> {
+        let inner = self.inner();
+        let (streams, _) = inner.topic_to_manage(topic)?;
+        let subscriptions = &inner.shared.durable.subscriptions;
+        let opening = subscriptions.opening.lock().await;
+        let kept_name = format!("{}{name}", kept_before(topic));
+        let mut all = streams.list().into_iter();
+        let kept = all.find(|kept| kept.name == kept_name);
+        let kept = kept.ok_or_else(|| TopicManageError::NoSubscription {
+            topic: topic.to_owned(),
+            name: name.to_owned(),
+        })?;
+        let offset = streams.delete(&[kept.number]);
+        let offset = offset.map_err(|refused| inner.not_managed(refused, topic))?;
+        subscriptions.lose_where(|shared| shared.is_kept_in(kept.number));
+        drop(opening);
+        inner.until_durable(offset).await
+    }
+}
+
+fn has_record(topic: &TopicSummary) -> bool {
+    topic.last >= topic.first
+}
+
+impl Inner {
+    /// A topic of the store that an operator may change.
+    fn topic_to_manage(&self, name: &str) -> Result<(&dyn TopicStreams, TopicSummary), TopicManageError> {
+        if let Some(cause) = self.settled_cause() {
+            return Err(cause.into());
+        }
+        let unknown = || TopicManageError::Unknown {
+            name: name.to_owned(),
+        };
+        let streams = self.shared.journal.topics().ok_or_else(unknown)?;
+        let mut named = streams.list().into_iter().filter(|topic| topic.name == name);
+        // What is the runtime's own goes with what it is for.
+        let topic = named
+            .next()
+            .filter(|_| !name.is_empty() && !name.starts_with(OWN));
+        Ok((streams, topic.ok_or_else(unknown)?))
+    }
+
+    fn not_managed(&self, refused: TopicChangeRefused, name: &str) -> TopicManageError {
+        match refused {
+            TopicChangeRefused::Unknown { .. } => TopicManageError::Unknown {
+                name: name.to_owned(),
+            },
+            TopicChangeRefused::Failed(failure) => self.failed(failure),
+            _ => TopicManageError::Unsupported,
+        }
+    }
+
+    fn failed(&self, failure: JournalFailure) -> TopicManageError {
+        match self.settled_cause() {
+            Some(cause) => cause.into(),
+            None if self.stop.is_closing() => StopCause::Shutdown.into(),
+            None => TopicManageError::Failed(failure),
+        }
+    }
+
+    /// Waits until what the journal has given this offset is durable.
+    async fn until_durable(&self, offset: Offset) -> Result<(), TopicManageError> {
+        let journal = &self.shared.journal;
+        let news = self.shared.durable.news_of(journal);
+        loop {
+            // Listed before it is looked, so that nothing comes between.
+            let mut waiting = news.wait();
+            if journal.high_watermark() >= offset {
+                return Ok(());
+            }
+            if let Some(failure) = journal.failure() {
+                return Err(self.failed(failure));
+            }
+            let mut stopped = Box::pin(self.stop.stopped());
+            let mut told = pin!(waiting.told());
+            let cause = poll_fn(|cx| match told.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => stopped.as_mut().poll(cx).map(Some),
+            });
+            if let Some(cause) = cause.await {
+                return Err(cause.into());
+            }
+        }
+    }
+}
