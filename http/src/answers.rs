@@ -9,7 +9,9 @@ use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, Timestamp};
 
-use crate::body::{EmptyBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload};
+use crate::body::{
+    EmptyBody, NameBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload,
+};
 use crate::bulk::{start_bulk, told_bulk};
 use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
@@ -22,7 +24,9 @@ use crate::router::{Served, value_of};
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events, run_output};
-use crate::topics::{ExposedTopic, record_tail, records_page, subscriptions_page, tail};
+use crate::topics::{
+    ExposedTopic, delete_topic, purge_topic, record_tail, records_page, subscriptions_page, tail,
+};
 use crate::trace::{trace_instance, trace_record, trace_run};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
@@ -162,6 +166,16 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::Subscriptions => {
             served.topics.refuse_volatile(value)?;
             subscriptions_page(runtime, value, query).await?
+        }
+        Action::PurgeTopic => purge_topic(runtime, value, parse(body)?).await?,
+        Action::DeleteTopic => {
+            let EmptyBody {} = parse(body)?;
+            delete_topic(runtime, value).await?
+        }
+        Action::RemoveSubscription => {
+            let NameBody { name } = parse(body)?;
+            runtime.remove_durable_subscription(value, &name).await?;
+            object([("removed", true.into())])
         }
         Action::Publish => publish(served, value, query, &head.headers, parse(body)?).await?,
         Action::Query => {

@@ -246,6 +246,21 @@ pub(crate) struct CopyBody {
     pub(crate) name: String,
 }
 
+/// Which records of a topic are purged.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PurgeBody {
+    pub(crate) before: Option<u64>,
+    pub(crate) token: Option<String>,
+}
+
+/// Names what is meant.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NameBody {
+    pub(crate) name: String,
+}
+
 /// Says nothing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

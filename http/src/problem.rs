@@ -248,6 +248,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "name the record by its token or its number: ids are remembered for the last 100,000 records",
     ),
     problem(
+        "no-subscription",
+        404,
+        "the topic has no durable subscription of this name",
+        "GET v1/topics/{topic}/subscriptions lists them",
+    ),
+    problem(
         "topic-full",
         503,
         "an inbox at the topic has no room",

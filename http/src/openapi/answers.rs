@@ -140,6 +140,9 @@ fn shape(action: Action) -> Shape {
                 ("is_repeat", flag()),
             ]),
         ),
+        Action::PurgeTopic => object([("purged", number()), ("first", number())]),
+        Action::DeleteTopic => object([("deleted", number()), ("subscriptions", number())]),
+        Action::RemoveSubscription => object([("removed", flag())]),
         Action::Query | Action::Update => object([("answer", named("Payload"))]),
         Action::Start | Action::StartByKey => object([
             ("id", text()),

@@ -2,6 +2,7 @@
 
 use millrun::operating::RunStatus;
 
+use super::parameters::record_token;
 use super::schema::{
     Shape, anything, flag, list, number, number_between, pattern, sent, text, text_of, word,
 };
@@ -34,6 +35,8 @@ pub(super) fn of(action: Action) -> Shape {
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
         Action::BulkStart => bulk(),
+        Action::PurgeTopic => sent([], [("before", number()), ("token", record_token())]),
+        Action::RemoveSubscription => sent([("name", text())], []),
         Action::StoreBackup | Action::StoreExport => sent([("name", pattern("^[A-Za-z0-9_-]{1,64}$"))], []),
         Action::Cancel | Action::Terminate | Action::Pause | Action::BulkStop => {
             sent([("reason", text())], [])

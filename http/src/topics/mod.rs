@@ -30,7 +30,9 @@ use serde::de::DeserializeOwned;
 use crate::problem::Problem;
 use crate::view::{Json, durable_topic, list, object};
 
-pub(crate) use durable::{CarriesRecords, RecordSaid, record_tail, records_page, subscriptions_page};
+pub(crate) use durable::{
+    CarriesRecords, RecordSaid, delete_topic, purge_topic, record_tail, records_page, subscriptions_page,
+};
 pub(crate) use tail::tail;
 
 pub use durable::RECORDS_BYTES_MAX;

@@ -261,6 +261,27 @@ async fn what_routes_answer_is_as_the_document_says() {
             asked.insert(operation.name);
         }
     }
+    for (operation, what, body) in [
+        ("purge_topic", "purge", json!({"before": 1})),
+        ("purge_topic", "purge", json!({"before": "x"})),
+        (
+            "remove_subscription",
+            "remove_subscription",
+            json!({"name": "billing"}),
+        ),
+        (
+            "remove_subscription",
+            "remove_subscription",
+            json!({"name": "billing"}),
+        ),
+        ("delete_topic", "delete", json!({})),
+        ("delete_topic", "delete", json!({})),
+    ] {
+        let path = format!("/v1/topics/orders.placed/{what}");
+        let answer = post(&app, &path, "application/json", body.to_string()).await;
+        check(&document, operation, &answer);
+        asked.insert(operation);
+    }
     let all: BTreeSet<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
     assert_eq!(asked, all, "each operation is looked at");
 }

@@ -558,3 +558,52 @@ async fn how_far_behind_each_subscription_is_stands_in_the_api_and_that_of_open_
         );
     }
 }
+
+#[tokio::test]
+async fn an_operator_purges_and_deletes_a_topic_and_removes_a_subscription() {
+    let (runtime, app) = volatile().await;
+    let topic = runtime.durable_topic(PLACED).unwrap();
+    let billing = topic.subscribe("billing").await.unwrap();
+    let shipping = topic.subscribe("shipping").await.unwrap();
+    let tokens = publish(&app, 1..=5).await;
+    for subscription in [&billing, &shipping] {
+        subscription.next().await.unwrap().ack().unwrap().await.unwrap();
+    }
+    let path = |what: &str| format!("/v1/topics/orders.placed/{what}");
+    for (body, told) in [
+        (json!({"before": 2}), json!({"purged": 1, "first": 2})),
+        (json!({"token": tokens[3]}), json!({"purged": 2, "first": 4})),
+        (json!({"before": 2}), json!({"purged": 0, "first": 4})),
+    ] {
+        let purged = post(&app, &path("purge"), None, body).await;
+        assert_eq!(purged.json(), told);
+    }
+    assert_eq!(values(&get(&app, PAGE).await.json()), [4, 5]);
+    let remove = path("remove_subscription");
+    let removed = post(&app, &remove, None, json!({"name": "billing"}));
+    assert_eq!(removed.await.json(), json!({"removed": true}));
+    for (what, body, code) in [
+        (
+            "remove_subscription",
+            json!({"name": "billing"}),
+            "no-subscription",
+        ),
+        ("purge", json!({"before": 1, "token": tokens[0]}), "invalid-body"),
+        ("purge", json!({"token": "x"}), "record-token"),
+        ("delete", json!({"name": "x"}), "invalid-body"),
+    ] {
+        let refused = post(&app, &path(what), None, body).await;
+        assert_eq!(refused.code(), code, "{what}");
+    }
+    let purged = post(&app, &path("purge"), None, json!({})).await;
+    assert_eq!(purged.json(), json!({"purged": 2, "first": 6}));
+    let deleted = post(&app, &path("delete"), None, json!({})).await;
+    assert_eq!(deleted.json(), json!({"deleted": 0, "subscriptions": 1}));
+    for what in ["purge", "delete"] {
+        let refused = post(&app, &path(what), None, json!({})).await;
+        assert_eq!(
+            (refused.status, refused.code()),
+            (StatusCode::NOT_FOUND, "no-topic".to_owned())
+        );
+    }
+}

@@ -137,6 +137,7 @@ impl From<ReadFromError> for Problem {
             ReadFromError::OtherTopic => Self::new("other-topic", told),
             ReadFromError::NotYet { .. } => Self::new("record-not-yet", told),
             ReadFromError::Read(source) => Self::new("read", format!("{told}: {source}")),
+            ReadFromError::Deleted => Self::new("no-topic", told),
             ReadFromError::Stopped(cause) => RunError::Stopped(cause).into(),
             _ => Self::new("unknown", told),
         }

@@ -11,12 +11,14 @@
 
 mod carried;
 mod from;
+mod managing;
 mod page;
 mod read;
 mod subscriptions;
 mod tail;
 
 pub(crate) use carried::{CarriesRecords, RecordSaid, TypedRecords};
+pub(crate) use managing::{delete_topic, purge_topic};
 pub(crate) use page::records_page;
 pub(crate) use subscriptions::subscriptions_page;
 pub(crate) use tail::record_tail;

@@ -74,6 +74,7 @@ pub(super) fn told(behind: Option<RecordToken>, read: EncodedRead) -> ToldRead {
             json: unreadable_record(token, &problem),
             bytes: 0,
         },
+        TopicReadError::Deleted => ToldRead::Over(Problem::new("no-topic", detail)),
         TopicReadError::Stopped(cause) => ToldRead::Over(RunError::Stopped(cause).into()),
         _ => ToldRead::Over(Problem::new("unknown", detail)),
     }
@@ -106,6 +107,7 @@ mod tests {
                 },
                 "damaged",
             ),
+            (TopicReadError::Deleted, "no-topic"),
             (TopicReadError::Stopped(StopCause::Shutdown), "stopped"),
         ] {
             let told = match told(Some(token), Err(error)) {
