@@ -172,7 +172,6 @@ fn pending(pending: &PendingDescription) -> Json {
     }
 }
 
-/// Where in the code an operation was issued.
 /// What a record has that a run waits for.
 pub(super) fn record_filter(filter: &RecordFilter) -> Json {
     let key = match &filter.key {
@@ -184,6 +183,7 @@ pub(super) fn record_filter(filter: &RecordFilter) -> Json {
     object([key, prefix, ("correlation", filter.correlation.as_deref().into())])
 }
 
+/// Where in the code an operation was issued.
 fn line((operation, at): &(OperationId, &'static Location<'static>)) -> Json {
     object([("operation", (*operation).into()), ("at", at.to_string().into())])
 }

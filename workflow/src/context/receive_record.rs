@@ -146,7 +146,9 @@ impl ReceiveScheduled {
     /// Whether this is a record that is waited for.
     #[must_use]
     pub fn is_met_by(&self, record: &RawRecord) -> bool {
-        self.filter.is_met_by(record) && self.behind.is_none_or(|behind| behind < record.sequence)
+        let is_late_enough = self.since.is_none_or(|since| since <= record.time);
+        let is_behind = self.behind.is_none_or(|behind| behind < record.sequence);
+        is_late_enough && is_behind && self.filter.is_met_by(record)
     }
 }
 

@@ -169,6 +169,25 @@ fn a_subscription_takes_what_its_filter_names_and_begins_where_it_says() {
 }
 
 #[test]
+fn a_record_from_before_the_time_that_the_run_names_is_not_taken() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+        let record = cx.receive_from(PAID).since(Timestamp::from_micros(7)).await?;
+        Ok::<_, WorkflowError>(vec![record.into_payload()])
+    });
+    let mut world = World::start(code, &0);
+    for (time, sequence) in [(6, 1), (0, 2)] {
+        let mut early = record(sequence, None, 1);
+        early.time = Timestamp::from_micros(time);
+        assert_eq!(world.apply(received(1, early)), Err(InputRefused::Stale));
+    }
+    let mut late = record(3, None, 30);
+    late.time = Timestamp::from_micros(7);
+    world.apply(received(1, late)).unwrap();
+    assert_eq!(world.result::<Vec<u64>>(), [30]);
+    world.check_replays();
+}
+
+#[test]
 fn what_was_taken_stays_taken_behind_a_checkpoint_and_in_a_new_run() {
     let code = || {
         Implementation::new(FLOW, async |cx: WorkflowContext, round: u64| {

@@ -159,6 +159,7 @@ impl WaitsOfTopic {
 
     fn list(self: Arc<Self>, wait: NewWait<'_>) {
         let selector = Selector::of(&wait.scheduled.filter);
+        let has_time = wait.scheduled.behind.is_none() && wait.scheduled.since.is_some();
         let from = match wait.scheduled.behind {
             Some(behind) => WaitFrom::Behind(behind),
             None => WaitFrom::Since(wait.scheduled.since.unwrap_or(wait.run_began)),
@@ -167,9 +168,14 @@ impl WaitsOfTopic {
         let begins_pass = {
             let mut state = self.lock();
             if state.recent.has_none_for(&selector, &wait) {
-                // All that comes from now on meets it, whatever the clock of its writer says.
-                let from = WaitFrom::Behind(state.recent.last());
-                let wait = RecordWait::new(wait.run(), wait.operation(), from);
+                // All that comes from now on meets it, whatever the clock of its writer says, unless the run names a time.
+                let wait = match has_time {
+                    true => wait,
+                    false => {
+                        let from = WaitFrom::Behind(state.recent.last());
+                        RecordWait::new(wait.run(), wait.operation(), from)
+                    }
+                };
                 state.listed.insert(&selector, wait);
                 false
             } else {

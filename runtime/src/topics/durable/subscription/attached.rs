@@ -161,8 +161,9 @@ impl<T> AttachedSubscription<T> {
     /// A turn that is dropped early, as by a panic or a kill of the actor, has taken what it has handed out and nothing else. A
     /// record that was handed out and not answered is given again when its lease ends.
     pub fn turn(&mut self) -> RecordTurn<'_, T> {
-        // Before it looks: what comes from here on rings again.
-        self.bell.is_rung.store(false, Ordering::Release);
+        // Before it looks: what comes from here on rings again. A swap, so that a ring that this answers is seen with what it
+        // was rung for.
+        self.bell.is_rung.swap(false, Ordering::AcqRel);
         RecordTurn {
             attached: self,
             left: PER_TURN,
