@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 
-use millrun::topics::DurableTrigger;
+use millrun::topics::{DurablePublishError, DurableTrigger};
 use millrun::workflow::Either;
 use millrun::{
     Activity, ActivityContext, ActivityError, DurableTopic, OutputStream, Query, Retry, Runtime,
@@ -27,7 +27,8 @@ const STUCK: Workflow<(), ()> = Workflow::named("sample-stuck");
 const PAID: Signal<Payment> = Signal::named("paid");
 const STATUS: Query<String, (), String> = Query::named("status");
 const SENT: Topic<String> = Topic::named("sample.sent");
-const ORDERED: DurableTopic<Order> = Topic::named("sample.ordered").durable();
+const ORDERED_NAME: &str = "sample.ordered";
+const ORDERED: DurableTopic<Order> = Topic::named(ORDERED_NAME).durable();
 const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
 /// What the activities of an order send while they work.
 const PROGRESS: OutputStream<String> = OutputStream::named("progress");
@@ -91,10 +92,11 @@ pub(super) async fn trigger(runtime: &Runtime) -> Result<DurableTrigger, Box<dyn
     Ok(trigger.await?)
 }
 
-/// Publishes an order every ten seconds, until it is dropped or the runtime has stopped.
+/// Publishes an order every ten seconds, until the topic of orders is deleted. A topic is its operator's: the program serves on
+/// without it, and declares it anew at its next start.
 ///
 /// # Errors
-/// When a publish or a start is refused.
+/// When a publish or a start is refused, or the runtime has stopped.
 pub(super) async fn start(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
     let ordered = runtime.durable_topic(ORDERED)?;
     runtime.start(STUCK, STUCK_ID, ()).await?;
@@ -110,7 +112,16 @@ pub(super) async fn start(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         };
         // Started again within these seconds, the program publishes it once.
         let id = format!("sample-order-{turn}");
-        ordered.publish(&order).key(&id).id(&id).await?;
+        match ordered.publish(&order).key(&id).id(&id).await {
+            Err(DurablePublishError::UnknownTopic) => {
+                tracing::warn!(
+                    topic = ORDERED_NAME,
+                    "no orders are published any more: the topic was deleted"
+                );
+                return Ok(());
+            }
+            published => published?,
+        };
         tokio::time::sleep(EVERY).await;
     }
 }
@@ -162,4 +173,17 @@ async fn reserve(cx: ActivityContext, order: Order) -> Result<String, ActivityEr
 
 async fn label(_cx: ActivityContext, place: String) -> Result<String, ActivityError> {
     Ok(format!("label-of-{place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program once ended when an operator deleted the topic.
+    #[tokio::test]
+    async fn orders_end_without_an_error_when_their_topic_is_deleted() {
+        let runtime = register(Runtime::volatile()).start().await.unwrap();
+        runtime.delete_durable_topic(ORDERED_NAME).await.unwrap();
+        start(&runtime).await.unwrap();
+    }
 }

@@ -18,7 +18,8 @@ impl Inner {
         let unknown = || TraceError::UnknownTopic {
             name: name.to_owned(),
         };
-        if let Some(known) = self.shared.durable.named(name) {
+        let declared = self.shared.durable.named(name);
+        if let Some(known) = declared.filter(|known| !self.shared.durable.is_deleted(known.number)) {
             return Ok(known);
         }
         let streams = self.shared.journal.topics().ok_or_else(unknown)?;
@@ -49,10 +50,11 @@ impl Inner {
     ) -> Result<TopicRecord, TraceError> {
         let topic_name = || name.to_owned();
         let before = Sequence::new(sequence.get().saturating_sub(1));
-        let read = self
-            .record_behind(topic, before)
-            .await?
-            .map_err(TraceError::Read)?;
+        let read = self.record_behind(topic, before).await?;
+        let read = read.map_err(|error| match error {
+            ReadError::UnknownTopic { .. } => TraceError::UnknownTopic { name: topic_name() },
+            error => TraceError::Read(error),
+        })?;
         if let Some(record) = read
             && record.sequence == sequence
         {

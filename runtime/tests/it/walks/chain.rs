@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrun::operating::{TraceBounds, TraceDirection, TraceError, TraceOf, TraceOutcome, TraceRelation};
 use millrun::store::Sequence;
-use millrun::topics::{ReadFrom, RecordToken, UndeliveredRecord};
+use millrun::topics::{ReadFrom, RecordToken};
 use millrun::workflow::Cause;
 use millrun::{RunError, RunId, Runtime};
 use millrun_core::{Partition, Timestamp};
@@ -221,6 +221,9 @@ async fn what_is_not_there_has_its_error() {
     assert!(matches!(page.effects[0].outcome, TraceOutcome::Unknown(_)));
     let undelivered = runtime.durable_topic(UNDELIVERED).unwrap();
     assert!(undelivered.read(ReadFrom::Beginning).await.is_ok());
-    let _typed: Option<UndeliveredRecord> = None;
+    // Of a topic that was deleted it is the same.
+    runtime.delete_durable_topic("placed").await.unwrap();
+    let gone = ask(record(PLACED, 1)).await;
+    assert!(matches!(gone, TraceError::UnknownTopic { .. }), "{gone:?}");
     runtime.shutdown().await.unwrap();
 }
