@@ -32,8 +32,11 @@ pub(crate) async fn run_output(
     let described = runtime.describe_run(run).await?;
     let handle = runtime.attach_described(&described);
     let mut reader = handle.stream(name, behind).await.map_err(not_opened)?;
+    // Asked before the look, so that nothing is sent behind it.
+    let is_sent_to = reader.is_sent_to();
     let first = reader.try_next_encoded();
-    if query.is_resumed && first.is_none() && described.status == InstanceStatus::Finished {
+    let has_ended = described.status == InstanceStatus::Finished && !is_sent_to;
+    if query.is_resumed && first.is_none() && has_ended {
         // By this a browser knows that it need not come again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -110,7 +113,13 @@ impl RunOutput {
         match item {
             StreamItem::Chunk(attempt, chunk) => {
                 let [operation, number] = told(attempt);
-                let json = object([operation, number, ("chunk", (&chunk).into())]);
+                let position = position.to_string();
+                let json = object([
+                    operation,
+                    number,
+                    ("position", position.as_str().into()),
+                    ("chunk", (&chunk).into()),
+                ]);
                 frames.message(&position, &json.to_text(&self.redaction));
                 self.left -= 1;
             }

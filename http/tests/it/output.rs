@@ -4,8 +4,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use millrun::{
-    Activity, ActivityContext, ActivityError, OutputStream, Retry, Runtime, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, OutputStream, Retry, Runtime, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_http::{Access, router};
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::support::{get, send};
 
 const TOKENS: OutputStream<String> = OutputStream::named("tokens");
 const WRITE: Activity<String, ()> = Activity::named("write");
+const GO: Signal<()> = Signal::named("go");
 const ANSWER: Workflow<String, ()> = Workflow::named("answer");
 
 /// Sends the words, and fails the first time.
@@ -94,6 +95,21 @@ async fn a_client_follows_an_activity_and_its_retry_and_goes_on_where_it_was() {
     assert_eq!(told(&gone[0]), ("gap".to_owned(), json!({"lost": null})));
     assert_eq!(gone[1..], all);
 
+    // Of a stream to which nothing was sent here, that is told once.
+    let empty = path.replace("tokens", "others");
+    let lost = rest(&app, &empty, Some("0000000000000007-2")).await;
+    let kinds: Vec<_> = lost.iter().map(told).collect();
+    assert_eq!(
+        kinds,
+        [
+            ("gap".to_owned(), json!({"lost": null})),
+            ("end".to_owned(), json!({}))
+        ]
+    );
+    let request = Request::get(&empty).header("last-event-id", lost[0].id.as_deref().unwrap());
+    let answer = send(&app, request.body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+
     let wrong = get(&app, &format!("{path}?after=2")).await;
     assert_eq!(wrong.code(), "invalid-query");
     let nobody = get(
@@ -103,4 +119,30 @@ async fn a_client_follows_an_activity_and_its_retry_and_goes_on_where_it_was() {
     .await;
     assert_eq!(nobody.code(), "not-found");
     runtime.shutdown().await.unwrap();
+}
+
+/// A run may end before an attempt of it, whose end is told all the same.
+#[tokio::test]
+async fn a_client_that_comes_again_is_told_the_end_of_an_attempt_that_outlives_its_run() {
+    const LEAVE: Workflow<(), ()> = Workflow::named("leave");
+    let write = |cx: ActivityContext, prompt: String| async move {
+        cx.stream(TOKENS)?.send(&prompt)?;
+        std::future::pending().await
+    };
+    let leave = |cx: WorkflowContext, (): ()| async move {
+        cx.race(cx.call(WRITE, "so".to_owned()), cx.receive(GO)).await;
+        Ok(())
+    };
+    let builder = Runtime::volatile().register(WRITE, write).register(LEAVE, leave);
+    let runtime = builder.start().await.unwrap();
+    let app = router(&runtime, Access::read_only());
+    let handle = runtime.start(LEAVE, "a", ()).await.unwrap();
+    let path = format!("/v1/runs/{}/streams/tokens", handle.run_id().unwrap());
+    let seen = rest(&app, &format!("{path}?limit=1"), None).await;
+    handle.signal(GO, ()).await.unwrap();
+    handle.result().await.unwrap();
+    let ended = rest(&app, &path, seen[1].id.as_deref()).await;
+    let expected = [("ended", json!("cancelled")), ("end", json!({}))];
+    let expected = expected.map(|(kind, data)| (kind.to_owned(), data));
+    assert_eq!(ended.iter().map(told).collect::<Vec<_>>(), expected);
 }

@@ -300,6 +300,15 @@ fn what_activities_send_while_they_work_is_followed_and_the_beginning_of_an_atte
         "{line}"
     );
     program.run("terminate o --reason enough").expect(0);
+    let chunk: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let behind = chunk["position"].as_str().unwrap();
+    let rest = program
+        .run(&format!(
+            "stream {run} progress --limit 1 --after {behind} --jsonl"
+        ))
+        .expect(0);
+    assert_ne!(rest.out, line, "it goes on behind the first chunk");
+    assert!(!rest.err.contains("gap"), "{rest:#?}");
     // The end of the run is that of all its streams.
     assert_eq!(program.run("stream o nothing").expect(0).out, "");
     let wrong = program.run(&format!("call output {run}")).expect(2).err;

@@ -23,11 +23,12 @@ pub(super) struct StreamCursor {
 }
 
 impl StreamCursor {
-    /// Begins behind a position, or else with the first item that there ever was.
+    /// Begins behind a position, or else with the first item that there ever was. A position before the first item of another
+    /// life, which a reader has that was given nothing or was told of a loss, is none: there is no other loss to tell.
     pub(super) fn new(life: u64, tail: &StreamTail, behind: Option<StreamPosition>) -> Self {
         let is_known = |position: &StreamPosition| position.life == life && position.number < tail.end();
         let (next, unknown_since) = match behind {
-            None => (1, None),
+            None | Some(StreamPosition { number: 0, .. }) => (1, None),
             Some(position) if is_known(&position) => (position.number + 1, None),
             Some(position) => (1, Some(position)),
         };
@@ -187,8 +188,10 @@ mod tests {
                     }
                     Act::Move => {
                         life += 1;
+                        // A reader that has not told of the loss before this one tells of both at once.
+                        has_moved |= given > 0;
                         cursor = StreamCursor::new(life, &tail, Some(cursor.position()));
-                        (held_until, given, has_moved) = (0, 0, true);
+                        (held_until, given) = (0, 0);
                     }
                 }
             }

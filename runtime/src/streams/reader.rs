@@ -246,13 +246,14 @@ impl<T> StreamReader<T> {
             let mut told = std::pin::pin!(stream.news.notified());
             // Listed before it is looked, so that nothing comes between.
             told.as_mut().enable();
-            if let Some(lost) = self.look() {
+            let (lost, is_sent_to) = self.look();
+            if let Some(lost) = lost {
                 return Ok(Some(StreamItem::Missed(lost)));
             }
             if self.cursor.has_in_hand() {
                 continue;
             }
-            if self.has_ended && !self.used.stream().is_sent_to() {
+            if self.has_ended && !is_sent_to {
                 return Ok(None);
             }
             let (inner, run, has_ended) = (&self.inner, self.run, self.has_ended);
@@ -295,12 +296,19 @@ impl<T> StreamReader<T> {
         self.cursor.take_in_hand()
     }
 
-    /// Takes in hand what there is, or tells what is gone before it. If there is nothing the next item is news.
-    fn look(&mut self) -> Option<Lost> {
+    /// Whether an attempt is sending to the stream. An attempt may go on for a while after the run has ended.
+    #[must_use]
+    pub fn is_sent_to(&self) -> bool {
+        self.used.stream().lock().is_sent_to()
+    }
+
+    /// Takes in hand what there is, or tells what is gone before it, and whether the stream is sent to at that moment: if it is
+    /// not, and the run has ended, nothing follows. If there is nothing the next item is news.
+    fn look(&mut self) -> (Option<Lost>, bool) {
         let mut tail = self.used.stream().lock();
         let lost = self.cursor.look(&tail.items);
         tail.is_awaited |= lost.is_none() && !self.cursor.has_in_hand();
-        lost
+        (lost, tail.is_sent_to())
     }
 }
 

@@ -69,6 +69,12 @@ pub(super) struct AwaitedTail {
     attempts_len: usize,
 }
 
+impl AwaitedTail {
+    pub(super) fn is_sent_to(&self) -> bool {
+        self.attempts_len > 0
+    }
+}
+
 /// A stream in use.
 #[derive(Debug)]
 pub(crate) struct StreamUse {
@@ -163,11 +169,6 @@ impl StreamTable {
 impl Stream {
     pub(super) fn lock(&self) -> MutexGuard<'_, AwaitedTail> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether an attempt may send something more.
-    pub(super) fn is_sent_to(&self) -> bool {
-        self.lock().attempts_len > 0
     }
 
     /// Tells readers that an attempt has begun, once. Whether it has not ended.
