@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use millrun::Runtime;
-use millrun::topics::{AttachedSubscription, DurableSubscription, DurableTopicHandle, ReadFrom};
+use millrun::topics::{
+    AttachedSubscription, DurableSubscription, DurableTopicHandle, ReadFrom, SubscriptionLost,
+    SubscriptionReadError,
+};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -16,6 +19,7 @@ struct Seen {
     /// How often each was handed out.
     handed_out: BTreeMap<u64, u32>,
     acknowledged: Vec<u64>,
+    lost: Vec<SubscriptionLost>,
 }
 
 struct Reader {
@@ -40,13 +44,21 @@ impl Actor for Reader {
 
     async fn handle(
         &self,
-        _: ActorRef<()>,
+        myself: ActorRef<()>,
         (): (),
         numbers: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         self.turns.acquire().await?.forget();
         for number in numbers.turn() {
-            let number = number?;
+            let number = match number {
+                Ok(number) => number,
+                Err(SubscriptionReadError::Lost(lost)) => {
+                    self.seen.lock().unwrap().lost.push(lost);
+                    myself.stop(None);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
             let value = *number.payload();
             let times = {
                 let mut seen = self.seen.lock().unwrap();
@@ -54,6 +66,8 @@ impl Actor for Reader {
                 *times += 1;
                 *times
             };
+            // What an actor before was not handed out was no delivery.
+            assert_eq!(number.deliveries(), times);
             // Each seventh fells the actor when it comes first.
             if value % 7 == 3 && times == 1 {
                 number.send_back(std::time::Duration::ZERO, "felled")?;
@@ -139,24 +153,44 @@ async fn an_actor_that_fails_again_and_again_is_done_with_each_record_once_in_th
 }
 
 #[tokio::test]
-async fn records_wait_with_the_subscription_while_the_actor_does_not_take_them() {
+async fn no_lease_begins_before_the_actor_takes_a_record() {
     let turns = Arc::new(Semaphore::new(0));
     let mut reading = Reading::start(&turns).await;
     reading.publish(200, 200).await;
-    let leased = |reading: &Reading| reading.subscription.status().leased;
-    while leased(&reading) < 64 {
+    while reading.subscription.status().in_hand == 0 {
         tokio::task::yield_now().await;
     }
     for _ in 0..100 {
         tokio::task::yield_now().await;
-        assert_eq!(leased(&reading), 64);
     }
+    assert_eq!(reading.subscription.status().leased, 0);
+    // Another consumer gets the first record.
+    let first = reading.subscription.next().await.unwrap();
+    assert_eq!(*first.payload(), 0);
+    first.ack().unwrap().await.unwrap();
     turns.add_permits(1_000);
-    reading.until_told(200).await;
+    reading.until_told(199).await;
 }
 
 #[tokio::test]
-async fn an_actor_is_told_when_its_subscription_is_lost_and_the_runtime_ends_with_it() {
+async fn an_actor_is_told_once_that_its_subscription_is_lost() {
+    let mut reading = Reading::start(&Arc::new(Semaphore::new(1_000))).await;
+    reading.publish(1, 1).await;
+    reading.until_told(1).await;
+    reading.runtime.delete_durable_topic("numbers").await.unwrap();
+    let is_there = |reading: &Reading| {
+        let parts = reading.runtime.parts();
+        parts.iter().any(|part| part.name == "actor reader")
+    };
+    while is_there(&reading) {
+        tokio::task::yield_now().await;
+    }
+    let lost = reading.seen.lock().unwrap().lost.clone();
+    assert!(matches!(lost[..], [SubscriptionLost::Deleted]), "{lost:?}");
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_an_attached_actor_and_all_that_it_holds() {
     let reading = Reading::start(&Arc::new(Semaphore::new(1_000))).await;
     let weak = Arc::downgrade(&reading.seen);
     reading.runtime.shutdown().await.unwrap();

@@ -10,6 +10,7 @@ use futures_util::stream::{self, Stream};
 use millrun_core::Host;
 use millrun_workflow::Payload;
 use serde::de::DeserializeOwned;
+use tokio::sync::futures::Notified;
 
 use super::deliveries::LeasedRecord;
 use super::delivery::RecordDelivery;
@@ -37,6 +38,17 @@ pub enum SubscriptionReadError {
     /// The subscription does not go on here.
     #[error(transparent)]
     Lost(#[from] SubscriptionLost),
+}
+
+/// What a consumer finds that only waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// A record, or word of missed ones.
+    Ready,
+    /// Word that the topic cannot be read now.
+    Unreadable,
+    /// Word that the subscription is lost; nothing comes behind it.
+    Lost,
 }
 
 /// A consumer of a durable subscription; made by [`DurableTopicHandle::subscribe`](crate::topics::DurableTopicHandle::subscribe).
@@ -76,98 +88,61 @@ impl<T> DurableSubscription<T> {
         &self.shared.inner.shared.host
     }
 
-    /// Waits until this version is kept, and gives the one that is.
-    pub(in crate::topics::durable) async fn kept(&self, version: u64) -> Result<u64, SubscriptionLost> {
-        self.shared.until_saved(version).await?;
-        Ok(self.shared.lock().saved)
-    }
-}
-
-impl<T: DeserializeOwned> DurableSubscription<T> {
-    /// Waits for the next record that may be given: one that has come back, or the next of the topic.
-    ///
-    /// # Errors
-    /// What there is in place of a record, see [`SubscriptionReadError`].
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&self) -> Result<RecordDelivery<T>, SubscriptionReadError> {
+    /// Waits until [`try_next`](Self::try_next) would give something.
+    pub(super) async fn until_ready(&self) -> Readiness {
         loop {
-            // It is told of what changes from here on, before it looks.
-            let mut changed = pin!(self.shared.changed.notified());
-            let now = self.shared.inner.shared.host.now();
-            let (leased, due, has_room, is_changed) = {
+            let changed = self.shared.changed.notified();
+            let now = self.host().now();
+            {
                 let mut state = self.shared.lock();
-                if let Some(told) = state.told.pop_front() {
-                    return Err(match told {
-                        TopicReadError::Unreadable { problem } => {
-                            SubscriptionReadError::Unreadable { problem }
-                        }
-                        missed => SubscriptionReadError::Missed(missed),
-                    });
+                if let Some(told) = state.told.front() {
+                    return match told {
+                        TopicReadError::Unreadable { .. } => Readiness::Unreadable,
+                        _ => Readiness::Ready,
+                    };
                 }
-                if let Some(lost) = &state.lost {
-                    return Err(lost.clone().into());
+                if state.lost.is_some() {
+                    return Readiness::Lost;
                 }
-                let leased = state.in_hand.give(now);
-                state.is_waited_for |= leased.is_none();
-                let is_changed =
-                    state.in_hand.version() != state.saved || state.in_hand.next_spent().is_some();
-                (
-                    leased,
-                    state.in_hand.next_due(),
-                    state.in_hand.has_room(),
-                    is_changed,
-                )
-            };
-            // Leases that have ended leave something to be kept.
-            if is_changed {
-                self.shared.to_save.notify_one();
+                if state.in_hand.is_ready(now) {
+                    return Readiness::Ready;
+                }
+                state.is_waited_for = true;
             }
-            if let Some(leased) = leased {
-                match self.decode(&leased) {
-                    Ok(record) => return Ok(RecordDelivery::new(record, self.shared.clone(), leased)),
-                    Err(error) => self.pass_over(&leased, error),
-                }
-                continue;
-            }
-            let sleep = due.map(|due| self.shared.inner.shared.host.sleep_until(due));
-            let mut sleep = sleep;
-            let mut stopped = Box::pin(self.shared.inner.stop.stopped());
-            let mut read = pin!(async {
-                match has_room {
-                    true => self.take_in().await,
-                    false => std::future::pending().await,
-                }
-            });
-            let stopped = poll_fn(|cx| {
-                if changed.as_mut().poll(cx).is_ready() || read.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(None);
-                }
-                if let Some(sleep) = &mut sleep
-                    && sleep.as_mut().poll(cx).is_ready()
-                {
-                    return Poll::Ready(None);
-                }
-                stopped.as_mut().poll(cx).map(Some)
-            });
-            if let Some(cause) = stopped.await {
-                return Err(SubscriptionLost::from(cause).into());
+            if let Err(lost) = self.until_changed(changed).await {
+                self.shared.lock().lost.get_or_insert(lost);
             }
         }
     }
 
-    /// The same as a stream, which ends when the subscription is [lost](SubscriptionReadError::Lost), behind that error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, SubscriptionReadError>> + Send
-    where
-        T: Send,
-    {
-        stream::unfold(Some(self), |consumer| async {
-            let consumer = consumer?;
-            let next = consumer.next().await;
-            let is_last = matches!(next, Err(SubscriptionReadError::Lost(_)));
-            Some((next, (!is_last).then_some(consumer)))
-        })
+    /// Waits until there may be something to give: an answer to a delivery, the end of a lease or a pause, or records that it
+    /// takes in hand.
+    async fn until_changed(&self, changed: Notified<'_>) -> Result<(), SubscriptionLost> {
+        let (due, has_room) = {
+            let state = self.shared.lock();
+            (state.in_hand.next_due(), state.in_hand.has_room())
+        };
+        let mut changed = pin!(changed);
+        let mut sleep = due.map(|due| self.host().sleep_until(due));
+        let mut stopped = Box::pin(self.shared.inner.stop.stopped());
+        let mut read = pin!(async {
+            match has_room {
+                true => self.take_in().await,
+                false => std::future::pending().await,
+            }
+        });
+        let stopped = poll_fn(|cx| {
+            if changed.as_mut().poll(cx).is_ready() || read.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            if let Some(sleep) = &mut sleep
+                && sleep.as_mut().poll(cx).is_ready()
+            {
+                return Poll::Ready(None);
+            }
+            stopped.as_mut().poll(cx).map(Some)
+        });
+        stopped.await.map_or(Ok(()), |cause| Err(cause.into()))
     }
 
     /// Takes records in hand: waits for one, and takes as many as there are and have room.
@@ -211,6 +186,80 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
         }
         drop(state);
         self.shared.changed.notify_waiters();
+    }
+
+    /// Waits until this version is kept, and gives the one that is.
+    pub(in crate::topics::durable) async fn kept(&self, version: u64) -> Result<u64, SubscriptionLost> {
+        self.shared.until_saved(version).await?;
+        Ok(self.shared.lock().saved)
+    }
+}
+
+impl<T: DeserializeOwned> DurableSubscription<T> {
+    /// Waits for the next record that may be given: one that has come back, or the next of the topic.
+    ///
+    /// # Errors
+    /// What there is in place of a record, see [`SubscriptionReadError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&self) -> Result<RecordDelivery<T>, SubscriptionReadError> {
+        loop {
+            // It is told of what changes from here on, before it looks.
+            let changed = self.shared.changed.notified();
+            if let Some(next) = self.try_next() {
+                return next;
+            }
+            self.until_changed(changed).await?;
+        }
+    }
+
+    /// What can be given now, without waiting.
+    pub(super) fn try_next(&self) -> Option<Result<RecordDelivery<T>, SubscriptionReadError>> {
+        loop {
+            let now = self.host().now();
+            let (leased, is_changed) = {
+                let mut state = self.shared.lock();
+                if let Some(told) = state.told.pop_front() {
+                    return Some(Err(match told {
+                        TopicReadError::Unreadable { problem } => {
+                            SubscriptionReadError::Unreadable { problem }
+                        }
+                        missed => SubscriptionReadError::Missed(missed),
+                    }));
+                }
+                if let Some(lost) = &state.lost {
+                    return Some(Err(lost.clone().into()));
+                }
+                let leased = state.in_hand.give(now);
+                state.is_waited_for |= leased.is_none();
+                let is_changed =
+                    state.in_hand.version() != state.saved || state.in_hand.next_spent().is_some();
+                (leased, is_changed)
+            };
+            // Leases that have ended leave something to be kept.
+            if is_changed {
+                self.shared.to_save.notify_one();
+            }
+            let leased = leased?;
+            match self.decode(&leased) {
+                Ok(record) => return Some(Ok(RecordDelivery::new(record, self.shared.clone(), leased))),
+                Err(error) => self.pass_over(&leased, error),
+            }
+        }
+    }
+
+    /// The same as a stream, which ends when the subscription is [lost](SubscriptionReadError::Lost), behind that error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, SubscriptionReadError>> + Send
+    where
+        T: Send,
+    {
+        stream::unfold(Some(self), |consumer| async {
+            let consumer = consumer?;
+            let next = consumer.next().await;
+            let is_last = matches!(next, Err(SubscriptionReadError::Lost(_)));
+            Some((next, (!is_last).then_some(consumer)))
+        })
     }
 
     fn decode(&self, leased: &LeasedRecord) -> Result<DurableRecord<T>, TopicReadError> {

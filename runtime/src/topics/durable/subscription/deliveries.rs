@@ -227,6 +227,12 @@ impl RecordsInHand {
         }
     }
 
+    /// Whether there is a record to give.
+    pub(crate) fn is_ready(&mut self, now: Timestamp) -> bool {
+        self.wake(now);
+        !self.ready.is_empty()
+    }
+
     /// Gives the next record, until its lease ends.
     pub(crate) fn give(&mut self, now: Timestamp) -> Option<LeasedRecord> {
         self.wake(now);
