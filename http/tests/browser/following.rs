@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::Scene;
 use crate::accessible::serious;
 
-/// Opens what stands closed behind these words.
+/// Opens the first list of links whose label begins with `words`.
 fn open(scene: &Scene, words: &str) {
     let open = "const found = [...document.querySelectorAll('.trace summary')].find(one => one.getAttribute('aria-label').startsWith(arguments[0]));
         found.focus(); found.click();";

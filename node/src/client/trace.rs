@@ -90,7 +90,7 @@ impl Root {
         }
     }
 
-    /// What stands at the other end of a link.
+    /// The run, operation, instance or record at the other end of a link, as the API names it.
     fn at(end: &Raw) -> Option<Self> {
         let (operation, value, query) = match &*end.text_of("kind") {
             "run" => ("trace_run", "run", None),

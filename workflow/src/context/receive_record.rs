@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use millrun_core::{Cause, Sequence, Timestamp};
 use serde::de::DeserializeOwned;
 
-use super::operation::{Operation, Stopped, Unadmitted, admit_payload};
+use super::operation::{Operation, Stage, Stopped, Unadmitted, admit_payload};
 use crate::context::Shared;
 use crate::context::scope::Scope;
 use crate::context::shared::Table;
@@ -65,31 +65,35 @@ impl<T> ReceiveRecord<T> {
         )
     }
 
-    /// Only a record with this key, of 1 to 255 bytes. No effect once polled.
-    pub fn key(mut self, key: impl Into<Box<str>>) -> Self {
-        self.wanted.filter.key = Some(KeyFilter::Is(key.into()));
+    /// Changes what is waited for, unless the wait stands in the history already.
+    fn want(mut self, change: impl FnOnce(&mut WantedRecords)) -> Self {
+        if matches!(self.operation.stage, Stage::New) {
+            change(&mut self.wanted);
+        }
         self
+    }
+
+    /// Only a record with this key, of 1 to 255 bytes. No effect once polled.
+    pub fn key(self, key: impl Into<Box<str>>) -> Self {
+        self.want(|wanted| wanted.filter.key = Some(KeyFilter::Is(key.into())))
     }
 
     /// Only a record of which the key begins with this, of 1 to 255 bytes; in place of a whole [`key`](Self::key). No
     /// effect once polled.
-    pub fn key_prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
-        self.wanted.filter.key = Some(KeyFilter::StartsWith(prefix.into()));
-        self
+    pub fn key_prefix(self, prefix: impl Into<Box<str>>) -> Self {
+        self.want(|wanted| wanted.filter.key = Some(KeyFilter::StartsWith(prefix.into())))
     }
 
     /// Only a record with this correlation, of 1 to 255 bytes: what its publisher calls the whole that it belongs to.
     /// No effect once polled.
-    pub fn correlation(mut self, correlation: impl Into<Box<str>>) -> Self {
-        self.wanted.filter.correlation = Some(correlation.into());
-        self
+    pub fn correlation(self, correlation: impl Into<Box<str>>) -> Self {
+        self.want(|wanted| wanted.filter.correlation = Some(correlation.into()))
     }
 
     /// The first time that the run waits for these records: one that was appended at this time or later, by the clock
     /// of its writer, in place of the time at which the run began. No effect once polled.
-    pub fn since(mut self, time: Timestamp) -> Self {
-        self.wanted.since = Some(time);
-        self
+    pub fn since(self, time: Timestamp) -> Self {
+        self.want(|wanted| wanted.since = Some(time))
     }
 
     /// The first time that the run waits for these records: the first that the topic still has. No effect once polled.

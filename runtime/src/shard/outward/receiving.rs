@@ -113,11 +113,12 @@ mod tests {
         let paid = runtime.durable_topic(PAID).unwrap();
         let another = paid.publish(&0).key("another").await.unwrap();
         let run = runtime.start(TAKE, "a", ()).await.unwrap();
-        while run.describe().await.unwrap().pending.is_empty() {
+        let durable = &runtime.inner().shared.durable;
+        let topic = durable.number("paid").unwrap();
+        while durable.waits.listed_len(topic) == 0 {
             tokio::task::yield_now().await;
         }
         let run_id = run.run_id().unwrap();
-        let durable = &runtime.inner().shared.durable;
         let scheduled = ReceiveScheduled {
             operation: OperationId::new(1),
             topic: "paid".into(),
@@ -128,9 +129,8 @@ mod tests {
             behind: None,
             since: None,
         };
-        durable
-            .waits
-            .cancel(durable.number("paid").unwrap(), run_id, &scheduled);
+        durable.waits.cancel(topic, run_id, &scheduled);
+        assert_eq!(durable.waits.listed_len(topic), 0);
         let told = tell_of_another(&runtime, run_id, another.sequence().get()).await;
         assert!(matches!(told, Err(RunError::Refused(_))), "{told:?}");
         paid.publish(&7).key("mine").await.unwrap();

@@ -109,36 +109,9 @@ impl<S: AsRef<str>> StoredHeader<S> {
     }
 }
 
-/// What filters look at, in the bytes of a record.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FilteredTexts<'a> {
-    pub(crate) key: Option<&'a str>,
-    pub(crate) correlation: Option<&'a str>,
-}
-
-impl<'a> FilteredTexts<'a> {
-    /// Without reading the rest; nothing where the bytes are no record.
-    pub(crate) fn of(body: &'a [u8]) -> Self {
-        let [VERSION, which, left @ ..] = body else {
-            return Self::default();
-        };
-        let mut left = left;
-        let mut text = |bit| {
-            let (len, rest) = left.split_first_chunk().filter(|_| which & bit != 0)?;
-            let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
-            left = rest;
-            std::str::from_utf8(text).ok()
-        };
-        Self {
-            key: text(KEY),
-            correlation: text(CORRELATION),
-        }
-    }
-}
-
-impl StoredHeader {
-    /// Reads what is said of a record, and gives its payload, which shares the memory of `body`.
-    pub(crate) fn decode(body: &Bytes) -> Result<(Self, Bytes), StoredRecordError> {
+impl<'a> StoredHeader<&'a str> {
+    /// Reads what is said of a record where its bytes stand, and gives those of its payload.
+    pub(crate) fn read(body: &'a [u8]) -> Result<(Self, &'a [u8]), StoredRecordError> {
         let mut left = UnreadHeader(body);
         let version = left.array::<1>().map_err(|_| StoredRecordError::Empty)?[0];
         if version != VERSION {
@@ -154,7 +127,6 @@ impl StoredHeader {
         let cause = has(CAUSE).then(|| left.cause()).transpose()?;
         let trace = has(TRACE).then(|| left.trace()).transpose()?;
         let record = has(RECORD).then(|| left.record()).transpose()?;
-        let payload = body.slice(body.len() - left.0.len()..);
         let header = Self {
             key,
             correlation,
@@ -163,6 +135,23 @@ impl StoredHeader {
             trace,
             record,
         };
+        Ok((header, left.0))
+    }
+}
+
+impl StoredHeader {
+    /// Reads what is said of a record, and gives its payload, which shares the memory of `body`.
+    pub(crate) fn decode(body: &Bytes) -> Result<(Self, Bytes), StoredRecordError> {
+        let (header, payload) = StoredHeader::read(body)?;
+        let payload = body.slice(body.len() - payload.len()..);
+        let header = Self {
+            key: header.key.map(Into::into),
+            correlation: header.correlation.map(Into::into),
+            content_type: header.content_type.map(Into::into),
+            cause: header.cause,
+            trace: header.trace,
+            record: header.record,
+        };
         Ok((header, payload))
     }
 }
@@ -170,22 +159,21 @@ impl StoredHeader {
 /// What has not been read yet.
 struct UnreadHeader<'a>(&'a [u8]);
 
-impl UnreadHeader<'_> {
+impl<'a> UnreadHeader<'a> {
     fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], StoredRecordError> {
         let (array, left) = self.0.split_first_chunk().ok_or(StoredRecordError::Short)?;
         self.0 = left;
         Ok(*array)
     }
 
-    fn text(&mut self) -> Result<Box<str>, StoredRecordError> {
+    fn text(&mut self) -> Result<&'a str, StoredRecordError> {
         let bytes = usize::from(u16::from_le_bytes(self.array()?));
         if bytes > RECORD_TEXT_BYTES_MAX {
             return Err(StoredRecordError::TextTooLong { bytes });
         }
         let (text, left) = self.0.split_at_checked(bytes).ok_or(StoredRecordError::Short)?;
         self.0 = left;
-        let text = std::str::from_utf8(text).map_err(|_| StoredRecordError::Text)?;
-        Ok(text.into())
+        std::str::from_utf8(text).map_err(|_| StoredRecordError::Text)
     }
 
     fn cause(&mut self) -> Result<Cause, StoredRecordError> {
@@ -273,8 +261,6 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(header in header(), payload in vec(any::<u8>(), 0..40)) {
             let bytes = bytes_of(&header, &payload);
-            let texts = FilteredTexts::of(&bytes);
-            prop_assert_eq!((texts.key, texts.correlation), (header.key.as_deref(), header.correlation.as_deref()));
             prop_assert_eq!(StoredHeader::decode(&bytes), Ok((header, payload.into())));
         }
 

@@ -52,7 +52,8 @@ async fn script(builder: RuntimeBuilder, place: Place) {
     runtime.shutdown().await.unwrap();
 }
 
-/// Two lives that end after so many steps each, and a last one. Whether the reader was cut off within the records.
+/// Runs the script three times over one store: twice it is cut off after `steps` steps of the world, the last time it ends. Whether
+/// the reader was cut off within the records.
 fn play(seed: u64, steps: u64) -> bool {
     let (store, place) = (Store::new(), Place::default());
     for life in 0..2 {

@@ -153,7 +153,7 @@ async fn a_run_takes_by_the_beginning_of_a_key_and_by_a_correlation_each_from_it
 
 #[tokio::test]
 async fn a_record_by_whose_filter_no_run_waits_wakes_none() {
-    let builder = Runtime::volatile().durable_topic(NUMBERS).register(SHIP, ship);
+    let builder = taking(Runtime::volatile()).register(SHIP, ship);
     let builder = builder.configure(|config| config.hot_len_max = 0);
     let runtime = builder.start().await.unwrap();
     let run = runtime
@@ -173,13 +173,19 @@ async fn a_record_by_whose_filter_no_run_waits_wakes_none() {
         why.contains("with a key that begins with eu. and the correlation b-1"),
         "{why}"
     );
+    let last = ("last".to_owned(), 1);
+    let last = runtime.start(TAKE, "last", last).await.unwrap();
+    waits(&last).await;
     let loads = runtime.stats().loads;
     for number in 0..100 {
         publish(&runtime, "eu.1", number).await;
     }
     let topic = runtime.durable_topic(NUMBERS).unwrap();
     topic.publish(&9).key("us.1").correlation("b-1").await.unwrap();
-    assert_eq!(runtime.stats().loads, loads);
+    // The live reader passes the records in their order: when this one has come to its run, those before have woken nobody.
+    publish(&runtime, "last", 0).await;
+    assert_eq!(last.result().await.unwrap(), [0]);
+    assert_eq!(runtime.stats().loads, loads + 1);
     for number in [100, 200] {
         topic
             .publish(&number)
@@ -253,6 +259,32 @@ async fn a_wait_that_loses_a_race_takes_nothing_and_one_that_is_asked_to_cancel_
     cancelled.cancel("enough").await.unwrap();
     let ended = cancelled.result().await.unwrap_err();
     assert!(matches!(ended, ResultError::Cancelled(_)), "{ended:?}");
+}
+
+/// Each round waits again from where the round before has ended.
+#[tokio::test]
+async fn a_run_that_waits_again_and_again_beside_a_timer_takes_each_record_once_in_order() {
+    const POLL: Workflow<usize, Vec<u64>> = Workflow::named("poll");
+    async fn poll(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
+        let mut taken = Vec::new();
+        while taken.len() < len {
+            let wait = cx.receive_from(NUMBERS).key_prefix("eu.");
+            if let Either::Left(record) = cx.race(wait, cx.sleep(Duration::from_micros(300))).await {
+                taken.push(record?.into_payload());
+            }
+        }
+        Ok(taken)
+    }
+    let builder = Runtime::volatile().durable_topic(NUMBERS).register(POLL, poll);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(POLL, "p", 30).await.unwrap();
+    for number in 0..90 {
+        let region = if number % 3 == 0 { "eu" } else { "us" };
+        publish(&runtime, &format!("{region}.{number}"), number).await;
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+    let expected: Vec<_> = (0..90).step_by(3).collect();
+    assert_eq!(run.result().await.unwrap(), expected);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@
 //! behind its place is compared with it: by the live reader, or by a pass that ends where the live reader is. A record that does not meet a
 //! wait costs a run nothing. What is here is lost with the process, and listed again from the histories.
 
+mod compared;
 mod delivering;
 mod reading;
 mod recent;

@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topics::durable::stored::FilteredTexts;
+    use crate::topics::durable::stored::StoredHeader;
 
     fn wait(from: WaitFrom) -> RecordWait {
         let run = RunId::new(Partition::of(b"a"), Timestamp::EPOCH, 1);
@@ -123,7 +123,8 @@ mod tests {
             for (index, (key, correlation, time)) in records.into_iter().enumerate() {
                 let (sequence, time) = (Sequence::new(4 + index as u64), Timestamp::from_micros(time));
                 let (key, correlation) = (KEYS[key], CORRELATIONS[correlation]);
-                recent.note(&FilteredRecord::new(FilteredTexts { key, correlation }), sequence, time);
+                let header = StoredHeader { key, correlation, ..StoredHeader::default() };
+                recent.note(&FilteredRecord::of(&header), sequence, time);
                 noted.push(RawRecord {
                     sequence,
                     time,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use millrun_workflow::{KeyFilter, RecordFilter};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::topics::durable::stored::FilteredTexts;
+use crate::topics::durable::stored::StoredHeader;
 
 /// The hash of what records have that a wait is for. Filters with one hash are told apart where the run takes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,31 +114,34 @@ impl LookedAt {
 /// What of a record filters look at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilteredRecord<'a> {
-    texts: FilteredTexts<'a>,
-    key: Option<SelectorHash>,
+    key: Option<&'a str>,
+    correlation: Option<&'a str>,
+    key_hash: Option<SelectorHash>,
 }
 
 impl<'a> FilteredRecord<'a> {
-    pub(super) fn new(texts: FilteredTexts<'a>) -> Self {
-        let key = texts.key.map(SelectorHash::of_key);
-        Self { texts, key }
+    pub(super) fn of(header: &StoredHeader<&'a str>) -> Self {
+        Self {
+            key: header.key,
+            correlation: header.correlation,
+            key_hash: header.key.map(SelectorHash::of_key),
+        }
     }
 
     /// By which it is known which records there have been lately.
     pub(super) fn broad(&self) -> impl Iterator<Item = SelectorHash> {
-        let correlation = self.texts.correlation;
-        let correlation = correlation.map(|text| SelectorHash::ANY.and(text));
-        self.key.into_iter().chain(correlation)
+        let correlation = self.correlation.map(|text| SelectorHash::ANY.and(text));
+        self.key_hash.into_iter().chain(correlation)
     }
 
     fn hash(&self, looks: Looks) -> Option<SelectorHash> {
         let hash = match looks.key {
             LooksAtKey::No => SelectorHash::ANY,
-            LooksAtKey::Whole => self.key?,
-            LooksAtKey::Prefix(len) => SelectorHash::of_prefix(self.texts.key?.as_bytes().get(..len)?),
+            LooksAtKey::Whole => self.key_hash?,
+            LooksAtKey::Prefix(len) => SelectorHash::of_prefix(self.key?.as_bytes().get(..len)?),
         };
         match looks.at_correlation {
-            true => Some(hash.and(self.texts.correlation?)),
+            true => Some(hash.and(self.correlation?)),
             false => Some(hash),
         }
     }
@@ -171,11 +174,12 @@ mod tests {
                 cause: None,
                 value: Payload::encode(&()).unwrap(),
             };
-            let texts = FilteredTexts {
+            let header = StoredHeader {
                 key: record.key.as_deref(),
                 correlation: record.correlation.as_deref(),
+                ..StoredHeader::default()
             };
-            let (filtered, mut looked_at) = (FilteredRecord::new(texts), LookedAt::default());
+            let (filtered, mut looked_at) = (FilteredRecord::of(&header), LookedAt::default());
             let filters: Vec<RecordFilter> = filters
                 .into_iter()
                 .map(|(key, is_whole, correlation)| {

@@ -103,6 +103,11 @@ impl WaitIndex {
         self.len == 0
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Lists a wait; one of the same operation makes room for it.
     pub(super) fn insert(&mut self, selector: &Selector, wait: RecordWait) {
         self.looked_at.note(selector);
@@ -164,10 +169,12 @@ impl WaitIndex {
         other.len = 0;
     }
 
-    /// Forgets a wait of this operation.
-    pub(super) fn remove(&mut self, hash: SelectorHash, run: RunId, operation: OperationId) {
+    /// Forgets the wait of this operation. Whether it was here.
+    pub(super) fn remove(&mut self, hash: SelectorHash, run: RunId, operation: OperationId) -> bool {
+        let before = self.len;
         let gone = RecordWait::new(run, operation, WaitFrom::Behind(Sequence::ZERO));
         self.retain_of(hash, |wait| !wait.is_of(&gone));
+        self.len < before
     }
 
     /// Takes the waits that this record meets.
@@ -254,7 +261,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topics::durable::stored::FilteredTexts;
+    use crate::topics::durable::stored::StoredHeader;
 
     fn run(number: u8) -> RunId {
         RunId::new(Partition::of(&[number]), Timestamp::EPOCH, u64::from(number))
@@ -301,10 +308,10 @@ mod tests {
         waited == 0 || (waited == 3 && (key == 1 || key == 2)) || (waited == key && key != 3)
     }
 
-    fn texts(key: u8) -> FilteredTexts<'static> {
-        FilteredTexts {
+    fn header(key: u8) -> StoredHeader<&'static str> {
+        StoredHeader {
             key: (key > 0).then(|| KEYS[usize::from(key)]),
-            correlation: None,
+            ..StoredHeader::default()
         }
     }
 
@@ -326,15 +333,17 @@ mod tests {
                         list.push((key, wait));
                     }
                     Act::Remove(key, of, operation) => {
-                        index.remove(selector(key).hash(), run(of), OperationId::new(operation));
+                        let was_here = index.remove(selector(key).hash(), run(of), OperationId::new(operation));
+                        let before = list.len();
                         list.retain(|(listed, wait)| {
                             (*listed, wait.run(), wait.operation()) != (key, run(of), OperationId::new(operation))
                         });
+                        prop_assert_eq!(was_here, list.len() < before);
                     }
                     Act::Record(key, sequence, time) => {
                         let place = (Sequence::new(sequence), Timestamp::from_micros(time));
                         let mut met = Vec::new();
-                        index.take_met(&FilteredRecord::new(texts(key)), place, &mut met);
+                        index.take_met(&FilteredRecord::of(&header(key)), place, &mut met);
                         let is_met = |(of, wait): &(u8, RecordWait)| {
                             let is_far_enough = match wait.from() {
                                 WaitFrom::Behind(behind) => sequence > behind.get(),

@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use millrun_core::{Host, RunId, Sequence, Timestamp, panic_message};
 use millrun_persistence::{ReadError, TopicChunk, TopicNumber, TopicRecord};
 use millrun_workflow::{Payload, RawRecord, ReceiveScheduled};
+use tokio::sync::Notify;
 
+use super::compared::ComparedWaits;
 use super::delivering::deliver;
 use super::reading::TopicPages;
 use super::recent::RecentRecords;
@@ -25,7 +27,7 @@ use crate::mail::ShardDoors;
 use crate::ownership::partition_set::PartitionSet;
 use crate::shared::ShardShared;
 use crate::topics::durable::news::TopicNews;
-use crate::topics::durable::stored::{FilteredTexts, StoredHeader};
+use crate::topics::durable::stored::StoredHeader;
 
 /// How many records of a topic are on their way to runs at once.
 const AT_ONCE_MAX: usize = 1_024;
@@ -53,6 +55,8 @@ struct WaitsOfTopic {
     host: Arc<dyn Host>,
     news: Arc<TopicNews>,
     doors: ShardDoors,
+    /// Rings for the task that looks for late waits, where it has nothing to look for.
+    late_bell: Notify,
     state: Mutex<WaitingState>,
 }
 
@@ -62,16 +66,43 @@ struct WaitingState {
     recent: RecentRecords,
     /// Compared with all records up to there.
     listed: WaitIndex,
+    /// Of those that were listed and are cancelled.
+    compared: ComparedWaits,
     /// Compared with none.
     late: WaitIndex,
     /// Those that the present pass looks for.
     passing: WaitIndex,
-    has_pass: bool,
+    /// Whether there is a task that looks for late waits.
+    has_late_task: bool,
+}
+
+/// What a task finds that looks for late waits.
+enum NextPass {
+    /// The places from which on the records of the late waits may stand.
+    From(Option<Sequence>, Option<Timestamp>),
+    /// No wait is late.
+    None,
+    /// No wait is late, and the task is not counted on any more.
+    End,
 }
 
 impl WaitingState {
     fn indexes(&mut self) -> [&mut WaitIndex; 3] {
         [&mut self.listed, &mut self.late, &mut self.passing]
+    }
+
+    /// Takes the late waits for the next pass.
+    fn next_pass(&mut self, may_end: bool) -> NextPass {
+        self.passing.append(&mut self.late);
+        if !self.passing.is_empty() {
+            let (behind, since) = self.passing.lowest();
+            return NextPass::From(behind, since);
+        }
+        if !may_end {
+            return NextPass::None;
+        }
+        self.has_late_task = false;
+        NextPass::End
     }
 }
 
@@ -116,10 +147,21 @@ impl RecordWaits {
         if let Some(known) = known {
             let hash = Selector::of(&scheduled.filter).hash();
             let mut state = known.lock();
-            for index in state.indexes() {
-                index.remove(hash, run, scheduled.operation);
+            let was_listed = state.listed.remove(hash, run, scheduled.operation);
+            if was_listed {
+                let through = state.recent.last();
+                state.compared.note(run, scheduled, through);
             }
+            state.late.remove(hash, run, scheduled.operation);
+            state.passing.remove(hash, run, scheduled.operation);
         }
+    }
+
+    /// How many waits are compared with each new record.
+    #[cfg(test)]
+    pub(crate) fn listed_len(&self, topic: TopicNumber) -> usize {
+        let known = self.topics().get(&topic).map(Arc::clone);
+        known.map_or(0, |known| known.lock().listed.len())
     }
 
     /// The runs of these partitions have another owner.
@@ -143,12 +185,14 @@ impl WaitsOfTopic {
             host: Arc::clone(&shared.host),
             news: Arc::clone(news),
             doors: doors.clone(),
+            late_bell: Notify::new(),
             state: Mutex::new(WaitingState {
                 recent: RecentRecords::behind(last, shared.host.now()),
                 listed: WaitIndex::default(),
+                compared: ComparedWaits::default(),
                 late: WaitIndex::default(),
                 passing: WaitIndex::default(),
-                has_pass: false,
+                has_late_task: false,
             }),
         }
     }
@@ -157,35 +201,47 @@ impl WaitsOfTopic {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn list(self: Arc<Self>, wait: NewWait<'_>) {
-        let selector = Selector::of(&wait.scheduled.filter);
-        let has_time = wait.scheduled.behind.is_none() && wait.scheduled.since.is_some();
-        let from = match wait.scheduled.behind {
+    fn list(
+        self: Arc<Self>,
+        NewWait {
+            run,
+            scheduled,
+            run_began,
+        }: NewWait<'_>,
+    ) {
+        let selector = Selector::of(&scheduled.filter);
+        let has_time = scheduled.behind.is_none() && scheduled.since.is_some();
+        let from = match scheduled.behind {
             Some(behind) => WaitFrom::Behind(behind),
-            None => WaitFrom::Since(wait.scheduled.since.unwrap_or(wait.run_began)),
+            None => WaitFrom::Since(scheduled.since.unwrap_or(run_began)),
         };
-        let wait = RecordWait::new(wait.run, wait.scheduled.operation, from);
-        let begins_pass = {
+        let wait = |from| RecordWait::new(run, scheduled.operation, from);
+        let is_first_late = {
             let mut state = self.lock();
-            if state.recent.has_none_for(&selector, &wait) {
+            let last = state.recent.last();
+            let from = match state.compared.through(run, scheduled) {
+                // The time that the run names is looked at all the same.
+                Some(through) if has_time && through < last => from,
+                Some(through) => WaitFrom::Behind(through),
+                None => from,
+            };
+            if state.recent.has_none_for(&selector, &wait(from)) {
                 // All that comes from now on meets it, whatever the clock of its writer says, unless the run names a time.
-                let wait = match has_time {
-                    true => wait,
-                    false => {
-                        let from = WaitFrom::Behind(state.recent.last());
-                        RecordWait::new(wait.run(), wait.operation(), from)
-                    }
+                let from = match scheduled.since.filter(|_| has_time) {
+                    Some(since) => WaitFrom::Since(since),
+                    None => WaitFrom::Behind(last),
                 };
-                state.listed.insert(&selector, wait);
+                state.listed.insert(&selector, wait(from));
                 false
             } else {
-                state.late.insert(&selector, wait);
-                !std::mem::replace(&mut state.has_pass, true)
+                state.late.insert(&selector, wait(from));
+                self.late_bell.notify_one();
+                !std::mem::replace(&mut state.has_late_task, true)
             }
         };
-        if begins_pass {
+        if is_first_late {
             let host = Arc::clone(&self.host);
-            drop(host.spawn("millrun-receive-late", Box::pin(passes(self))));
+            drop(host.spawn("millrun-receive-late", Box::pin(late(self))));
         }
     }
 
@@ -232,12 +288,17 @@ impl Deliveries {
         .await
     }
 
-    /// Compares the records of a page with the waits that `index` gives, and has those that are met told.
+    /// Until all have arrived.
+    async fn finish(&mut self) {
+        while self.0.next().await.is_some() {}
+    }
+
+    /// Compares the records of a page with the waits from which `take_met` takes, and tells the runs of those that it has taken.
     async fn compare(
         &mut self,
         waits: &WaitsOfTopic,
         chunks: Vec<TopicChunk>,
-        mut index: impl FnMut(&mut WaitingState, &FilteredRecord<'_>, &TopicRecord) -> Vec<RecordWait>,
+        mut take_met: impl FnMut(&mut WaitingState, &FilteredRecord<'_>, &TopicRecord) -> Vec<RecordWait>,
     ) {
         for chunk in chunks {
             let mut records = chunk.records();
@@ -248,15 +309,23 @@ impl Deliveries {
                     let mut state = waits.lock();
                     for record in records.by_ref().take(COMPARED_MAX) {
                         compared += 1;
-                        let filtered = FilteredRecord::new(FilteredTexts::of(&record.body));
-                        let found = index(&mut state, &filtered, &record);
+                        let (header, payload) = match StoredHeader::read(&record.body) {
+                            Ok(read) => read,
+                            // The waits stay, for the records behind it.
+                            Err(problem) => {
+                                tracing::warn!(topic = %waits.topic, sequence = %record.sequence, %problem, "no run can receive a record that cannot be decoded");
+                                continue;
+                            }
+                        };
+                        let filtered = FilteredRecord::of(&header);
+                        let found = take_met(&mut state, &filtered, &record);
                         if !found.is_empty() {
-                            met.push((found, record));
+                            met.push((found, raw_record(&record, &header, payload)));
                         }
                     }
                 }
                 for (found, record) in met {
-                    self.tell(waits, found, &record).await;
+                    self.tell(waits, found, Arc::new(record)).await;
                 }
                 if compared < COMPARED_MAX {
                     break;
@@ -265,11 +334,7 @@ impl Deliveries {
         }
     }
 
-    async fn tell(&mut self, waits: &WaitsOfTopic, met: Vec<RecordWait>, record: &TopicRecord) {
-        let Some(record) = raw_record(record).map(Arc::new) else {
-            tracing::warn!(topic = %waits.topic, sequence = %record.sequence, "no run can receive a record that cannot be decoded");
-            return;
-        };
+    async fn tell(&mut self, waits: &WaitsOfTopic, met: Vec<RecordWait>, record: Arc<RawRecord>) {
         for wait in met {
             while self.0.len() >= AT_ONCE_MAX {
                 self.0.next().await;
@@ -282,30 +347,24 @@ impl Deliveries {
 }
 
 /// A record as a run has it.
-fn raw_record(record: &TopicRecord) -> Option<RawRecord> {
-    let (header, payload) = StoredHeader::decode(&record.body).ok()?;
-    Some(RawRecord {
+fn raw_record(record: &TopicRecord, header: &StoredHeader<&str>, payload: &[u8]) -> RawRecord {
+    RawRecord {
         sequence: record.sequence,
         time: record.time,
-        key: header.key,
-        correlation: header.correlation,
+        key: header.key.map(Into::into),
+        correlation: header.correlation.map(Into::into),
         cause: header.cause,
-        value: Payload::from_bytes(payload),
-    })
+        value: Payload::from_bytes(record.body.slice_ref(payload)),
+    }
 }
 
 /// Compares each new record with the waits, as long as the runtime is there.
 async fn live(waits: Arc<WaitsOfTopic>) {
-    loop {
-        let reading = AssertUnwindSafe(read_live(&waits)).catch_unwind().await;
-        let Err(panic) = reading else { return };
-        tracing::error!(topic = %waits.topic, panic = panic_message(panic), "looking for records of a topic has failed, and begins again");
-        waits.host.sleep_until(waits.host.now() + PAUSE).await;
-    }
+    let mut deliveries = Deliveries::default();
+    until_done(&waits, &mut deliveries, read_live).await;
 }
 
-async fn read_live(waits: &WaitsOfTopic) {
-    let mut deliveries = Deliveries::default();
+async fn read_live(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
     let last = waits.lock().recent.last();
     let mut pages = waits.pages(last);
     while let Some(chunks) = deliveries.beside(pages.next()).await {
@@ -324,44 +383,54 @@ async fn read_live(waits: &WaitsOfTopic) {
         compared.await;
         waits.lock().recent.skip_to(pages.after());
     }
+    deliveries.finish().await;
 }
 
 /// Looks through what is there for waits that are late, until none is left.
-async fn passes(waits: Arc<WaitsOfTopic>) {
+async fn late(waits: Arc<WaitsOfTopic>) {
+    let mut deliveries = Deliveries::default();
+    until_done(&waits, &mut deliveries, passes).await;
+}
+
+/// Does the work again that has panicked, behind a pause. Records on their way stay so.
+async fn until_done(
+    waits: &WaitsOfTopic,
+    deliveries: &mut Deliveries,
+    work: impl AsyncFn(&WaitsOfTopic, &mut Deliveries),
+) {
+    while let Err(panic) = AssertUnwindSafe(work(waits, deliveries)).catch_unwind().await {
+        tracing::error!(topic = %waits.topic, panic = panic_message(panic), "looking for records of a topic has failed, and begins again");
+        waits.host.sleep_until(waits.host.now() + PAUSE).await;
+    }
+}
+
+async fn passes(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
     loop {
-        let passing = AssertUnwindSafe(pass(&waits)).catch_unwind().await;
-        match passing {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(panic) => {
-                tracing::error!(topic = %waits.topic, panic = panic_message(panic), "looking for records of a topic has failed, and begins again");
-                waits.host.sleep_until(waits.host.now() + PAUSE).await;
+        let next = waits.lock().next_pass(deliveries.0.is_empty());
+        match next {
+            NextPass::From(behind, since) => {
+                // A run that cannot record what it is told holds up no other: its delivery goes on beside the next passes.
+                let Some(()) = pass(waits, deliveries, (behind, since)).await else {
+                    return deliveries.finish().await;
+                };
             }
+            NextPass::None => {
+                let (bell, arrived) = (pin!(waits.late_bell.notified()), deliveries.0.next());
+                select(bell, arrived).await;
+            }
+            NextPass::End => return,
         }
     }
 }
 
-/// One pass. Whether there may be another.
-async fn pass(waits: &WaitsOfTopic) -> bool {
-    let lowest = {
-        let mut state = waits.lock();
-        let WaitingState {
-            late,
-            passing,
-            has_pass,
-            ..
-        } = &mut *state;
-        passing.append(late);
-        if passing.is_empty() {
-            *has_pass = false;
-            return false;
-        }
-        passing.lowest()
-    };
-    let Some(begin) = waits.begin_of(lowest).await else {
-        return false;
-    };
-    let (mut pages, mut deliveries) = (waits.pages(begin), Deliveries::default());
+/// Compares the waits of a pass with what is there. `None` when the runtime is gone, or the topic is deleted.
+async fn pass(
+    waits: &WaitsOfTopic,
+    deliveries: &mut Deliveries,
+    lowest: (Option<Sequence>, Option<Timestamp>),
+) -> Option<()> {
+    let begin = deliveries.beside(waits.begin_of(lowest)).await?;
+    let mut pages = waits.pages(begin);
     loop {
         {
             let mut state = waits.lock();
@@ -374,12 +443,10 @@ async fn pass(waits: &WaitsOfTopic) -> bool {
             if passing.is_empty() || pages.after() >= recent.last() {
                 // From here on the live reader looks for them.
                 listed.append_behind(passing, pages.after());
-                break;
+                return Some(());
             }
         }
-        let Some(chunks) = deliveries.beside(pages.there()).await else {
-            return false;
-        };
+        let chunks = deliveries.beside(pages.there()).await?;
         let compared = deliveries.compare(waits, chunks, |state, filtered, record| {
             let mut met = Vec::new();
             state
@@ -389,6 +456,4 @@ async fn pass(waits: &WaitsOfTopic) -> bool {
         });
         compared.await;
     }
-    while deliveries.0.next().await.is_some() {}
-    true
 }
