@@ -15,6 +15,14 @@ impl SelectorHash {
     /// Of all records.
     pub(super) const ANY: Self = Self(0);
 
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     fn of_key(key: &str) -> Self {
         Self(xxh3_64(key.as_bytes()).max(1))
     }

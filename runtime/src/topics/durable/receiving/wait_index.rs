@@ -1,12 +1,18 @@
 //! Waits for records of one topic, by what they are for.
+//!
+//! ```text
+//!   hash of a filter ─► places ─► firsts: one wait for each hash, side by side
+//!        └─────────────► others, of the few hashes that several waits have, by run and operation
+//! ```
+//!
+//! A million waits by keys of their own take 36 bytes each and a slot of the table.
 
-use std::hash::BuildHasherDefault;
+use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use hashbrown::HashTable;
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_workflow::OperationId;
-use rustc_hash::FxHasher;
+use rustc_hash::FxHashMap;
 
 use super::selector::{FilteredRecord, LookedAt, Selector, SelectorHash};
 use crate::ownership::partition_set::PartitionSet;
@@ -20,38 +26,47 @@ pub(super) enum WaitFrom {
     Since(Timestamp),
 }
 
+/// Marks a time in the word that tells from where on a record meets a wait.
+const SINCE: u64 = 1 << 63;
+
+/// Halves of words, so that a million of these have no holes.
+fn halves(word: u64) -> [u32; 2] {
+    let bytes = word.to_be_bytes();
+    let [a, b, c, d, e, f, g, h] = bytes;
+    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
+}
+
+fn word([high, low]: [u32; 2]) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
 /// An operation of a run that waits for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordWait {
-    /// The bits of the run, in halves, so that a million of these have no holes.
-    run: [u64; 2],
-    from: u64,
+    run: [[u32; 2]; 2],
     operation: u32,
-    is_since: bool,
+    /// A sequence, or a time with its mark; neither comes near to 63 bits.
+    from: [u32; 2],
 }
 
 impl RecordWait {
     pub(super) fn new(run: RunId, operation: OperationId, from: WaitFrom) -> Self {
-        let bits = run.bits().to_be_bytes();
-        let half = |at: usize| {
-            let half = bits[at..].first_chunk().expect("16 bytes have two halves");
-            u64::from_be_bytes(*half)
-        };
-        let (from, is_since) = match from {
-            WaitFrom::Behind(sequence) => (sequence.get(), false),
-            WaitFrom::Since(time) => (time.as_micros(), true),
+        let [high, low] = [64, 0].map(|shift| (run.bits() >> shift) & u128::from(u64::MAX));
+        let half = |bits| halves(u64::try_from(bits).expect("it was masked"));
+        let from = match from {
+            WaitFrom::Behind(sequence) => sequence.get().min(SINCE - 1),
+            WaitFrom::Since(time) => time.as_micros().min(SINCE - 1) | SINCE,
         };
         Self {
-            run: [half(0), half(8)],
-            from,
+            run: [half(high), half(low)],
             operation: operation.get(),
-            is_since,
+            from: halves(from),
         }
     }
 
     pub(super) fn run(&self) -> RunId {
-        let bits = u128::from(self.run[0]) << 64 | u128::from(self.run[1]);
-        RunId::from_bits(bits).expect("it was made of a run")
+        let [high, low] = self.run.map(|half| u128::from(word(half)));
+        RunId::from_bits(high << 64 | low).expect("it was made of a run")
     }
 
     pub(super) fn operation(&self) -> OperationId {
@@ -59,9 +74,10 @@ impl RecordWait {
     }
 
     pub(super) fn from(&self) -> WaitFrom {
-        match self.is_since {
-            true => WaitFrom::Since(Timestamp::from_micros(self.from)),
-            false => WaitFrom::Behind(Sequence::new(self.from)),
+        let from = word(self.from);
+        match from & SINCE {
+            0 => WaitFrom::Behind(Sequence::new(from)),
+            _ => WaitFrom::Since(Timestamp::from_micros(from & !SINCE)),
         }
     }
 
@@ -80,22 +96,25 @@ impl RecordWait {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
-    by_hash: HashMap<SelectorHash, AlikeWaits, BuildHasherDefault<FxHasher>>,
+    /// Where in `firsts` the wait with a hash is.
+    places: HashTable<u32>,
+    firsts: Vec<FirstWait>,
+    others: FxHashMap<SelectorHash, BTreeMap<(RunId, OperationId), WaitFrom>>,
     len: usize,
     /// All that the filters of these waits look at; more, when waits have gone.
     looked_at: LookedAt,
 }
 
-/// Waits by one filter: for most, one run.
 #[derive(Debug)]
-struct AlikeWaits {
-    first: RecordWait,
-    /// The others.
-    #[expect(
-        clippy::box_collection,
-        reason = "a million filters have none, and pay for a pointer"
-    )]
-    more: Option<Box<Vec<RecordWait>>>,
+struct FirstWait {
+    hash: [u32; 2],
+    wait: RecordWait,
+}
+
+impl FirstWait {
+    fn hash(&self) -> SelectorHash {
+        SelectorHash::from_bits(word(self.hash))
+    }
 }
 
 impl WaitIndex {
@@ -115,44 +134,44 @@ impl WaitIndex {
     }
 
     fn insert_by(&mut self, hash: SelectorHash, wait: RecordWait) {
-        match self.by_hash.entry(hash) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(AlikeWaits {
-                    first: wait,
-                    more: None,
-                });
-                self.len += 1;
+        if let Some(place) = self.place_of(hash) {
+            let first = &mut self.firsts[place].wait;
+            if first.is_of(&wait) {
+                *first = wait;
+                return;
             }
-            Entry::Occupied(mut waits) => {
-                let waits = waits.get_mut();
-                let others = waits.more.iter_mut().flat_map(|more| more.iter_mut());
-                let mut all = std::iter::once(&mut waits.first).chain(others);
-                match all.find(|listed| listed.is_of(&wait)) {
-                    Some(listed) => *listed = wait,
-                    None => {
-                        waits.more.get_or_insert_default().push(wait);
-                        self.len += 1;
-                    }
-                }
-            }
+            let others = self.others.entry(hash).or_default();
+            let replaced = others.insert((wait.run(), wait.operation()), wait.from());
+            self.len += usize::from(replaced.is_none());
+            return;
         }
+        let place = u32::try_from(self.firsts.len()).expect("memory ends before 32 bits of waits");
+        self.firsts.push(FirstWait {
+            hash: halves(hash.bits()),
+            wait,
+        });
+        let firsts = &self.firsts;
+        self.places
+            .insert_unique(hash.bits(), place, |place| hash_at(firsts, *place));
+        self.len += 1;
+    }
+
+    fn place_of(&self, hash: SelectorHash) -> Option<usize> {
+        let is_there = |place: &u32| hash_at(&self.firsts, *place) == hash.bits();
+        self.places
+            .find(hash.bits(), is_there)
+            .map(|place| *place as usize)
     }
 
     /// Lists all waits of another, each for records behind this one, whatever their times are.
     pub(super) fn append_behind(&mut self, other: &mut Self, behind: Sequence) {
-        self.looked_at.append(&mut other.looked_at);
-        for (hash, waits) in std::mem::take(&mut other.by_hash) {
-            let more = waits.more.map_or_else(Vec::new, |more| *more);
-            for wait in std::iter::once(waits.first).chain(more) {
-                let from = match wait.from() {
-                    WaitFrom::Behind(place) => place.max(behind),
-                    WaitFrom::Since(_) => behind,
-                };
-                let wait = RecordWait::new(wait.run(), wait.operation(), WaitFrom::Behind(from));
-                self.insert_by(hash, wait);
-            }
-        }
-        other.len = 0;
+        self.append_each(other, |wait| {
+            let from = match wait.from() {
+                WaitFrom::Behind(place) => place.max(behind),
+                WaitFrom::Since(_) => behind,
+            };
+            RecordWait::new(wait.run(), wait.operation(), WaitFrom::Behind(from))
+        });
     }
 
     /// Lists all waits of another.
@@ -160,21 +179,41 @@ impl WaitIndex {
         if self.is_empty() {
             return std::mem::swap(self, other);
         }
+        self.append_each(other, |wait| wait);
+    }
+
+    fn append_each(&mut self, other: &mut Self, change: impl Fn(RecordWait) -> RecordWait) {
+        let mut other = std::mem::take(other);
         self.looked_at.append(&mut other.looked_at);
-        for (hash, waits) in std::mem::take(&mut other.by_hash) {
-            self.insert_by(hash, waits.first);
-            let more = waits.more.map_or_else(Vec::new, |more| *more);
-            more.into_iter().for_each(|wait| self.insert_by(hash, wait));
+        for first in &other.firsts {
+            self.insert_by(first.hash(), change(first.wait));
         }
-        other.len = 0;
+        for (hash, others) in other.others {
+            for ((run, operation), from) in others {
+                self.insert_by(hash, change(RecordWait::new(run, operation, from)));
+            }
+        }
     }
 
     /// Forgets the wait of this operation. Whether it was here.
     pub(super) fn remove(&mut self, hash: SelectorHash, run: RunId, operation: OperationId) -> bool {
-        let before = self.len;
+        let Some(place) = self.place_of(hash) else {
+            return false;
+        };
         let gone = RecordWait::new(run, operation, WaitFrom::Behind(Sequence::ZERO));
-        self.retain_of(hash, |wait| !wait.is_of(&gone));
-        self.len < before
+        if self.firsts[place].wait.is_of(&gone) {
+            self.remove_first(hash, place);
+            return true;
+        }
+        let Some(others) = self.others.get_mut(&hash) else {
+            return false;
+        };
+        let was_here = others.remove(&(run, operation)).is_some();
+        self.len -= usize::from(was_here);
+        if others.is_empty() {
+            self.others.remove(&hash);
+        }
+        was_here
     }
 
     /// Takes the waits that this record meets.
@@ -201,7 +240,7 @@ impl WaitIndex {
 
     /// Forgets the waits of runs in these partitions.
     pub(super) fn lose(&mut self, lost: &PartitionSet) {
-        let hashes: Vec<SelectorHash> = self.by_hash.keys().copied().collect();
+        let hashes: Vec<SelectorHash> = self.firsts.iter().map(FirstWait::hash).collect();
         for hash in hashes {
             self.retain_of(hash, |wait| !lost.contains(wait.run().partition()));
         }
@@ -210,48 +249,71 @@ impl WaitIndex {
     /// The places from which on their records may stand: the lowest of each kind.
     pub(super) fn lowest(&self) -> (Option<Sequence>, Option<Timestamp>) {
         let (mut behind, mut since) = (None::<Sequence>, None::<Timestamp>);
-        for waits in self.by_hash.values() {
-            for wait in std::iter::once(&waits.first).chain(waits.more.iter().flat_map(|more| more.iter())) {
-                match wait.from() {
-                    WaitFrom::Behind(of) => behind = Some(behind.map_or(of, |low| low.min(of))),
-                    WaitFrom::Since(of) => since = Some(since.map_or(of, |low| low.min(of))),
-                }
+        let firsts = self.firsts.iter().map(|first| first.wait.from());
+        for from in firsts.chain(self.others.values().flat_map(BTreeMap::values).copied()) {
+            match from {
+                WaitFrom::Behind(of) => behind = Some(behind.map_or(of, |low| low.min(of))),
+                WaitFrom::Since(of) => since = Some(since.map_or(of, |low| low.min(of))),
             }
         }
         (behind, since)
     }
 
-    /// Keeps the waits by this filter of which that is said, in their order.
+    /// Keeps the waits by this filter of which that is said.
     fn retain_of(&mut self, hash: SelectorHash, mut is_kept: impl FnMut(&RecordWait) -> bool) {
-        let Entry::Occupied(mut entry) = self.by_hash.entry(hash) else {
+        let Some(place) = self.place_of(hash) else {
             return;
         };
-        let waits = entry.get_mut();
-        let keeps_first = is_kept(&waits.first);
-        self.len -= usize::from(!keeps_first);
-        if let Some(more) = &mut waits.more {
-            let before = more.len();
-            more.retain(|wait| is_kept(wait));
-            self.len -= before - more.len();
-            if !keeps_first && !more.is_empty() {
-                waits.first = more.remove(0);
-                if more.is_empty() {
-                    waits.more = None;
-                }
-                return;
-            }
-            if more.is_empty() {
-                waits.more = None;
+        if let Some(others) = self.others.get_mut(&hash) {
+            let before = others.len();
+            others.retain(|(run, operation), from| is_kept(&RecordWait::new(*run, *operation, *from)));
+            self.len -= before - others.len();
+            if others.is_empty() {
+                self.others.remove(&hash);
             }
         }
-        if !keeps_first {
-            entry.remove();
-        }
-        // What a million waits have taken is given back when they are gone.
-        if self.by_hash.capacity() > 1_024 && self.by_hash.len() < self.by_hash.capacity() / 8 {
-            self.by_hash.shrink_to(2 * self.by_hash.len());
+        if !is_kept(&self.firsts[place].wait) {
+            self.remove_first(hash, place);
         }
     }
+
+    /// Removes the first wait with this hash, which stands at this place. Another with the hash becomes the first one.
+    fn remove_first(&mut self, hash: SelectorHash, place: usize) {
+        self.len -= 1;
+        if let Some(others) = self.others.get_mut(&hash)
+            && let Some(((run, operation), from)) = others.pop_first()
+        {
+            self.firsts[place].wait = RecordWait::new(run, operation, from);
+            if others.is_empty() {
+                self.others.remove(&hash);
+            }
+            return;
+        }
+        let is_here = |of: &u32| *of as usize == place;
+        if let Ok(entry) = self.places.find_entry(hash.bits(), is_here) {
+            entry.remove();
+        }
+        self.firsts.swap_remove(place);
+        if let Some(moved) = self.firsts.get(place) {
+            let was_at = self.firsts.len();
+            let of_moved = self
+                .places
+                .find_mut(moved.hash().bits(), |of| *of as usize == was_at);
+            *of_moved.expect("each first wait has its place in the table") =
+                u32::try_from(place).expect("places have 32 bits");
+        }
+        // What a million waits have taken is given back when they are gone.
+        let len = self.firsts.len();
+        if self.firsts.capacity() > 1_024 && len < self.firsts.capacity() / 8 {
+            self.firsts.shrink_to(2 * len);
+            let firsts = &self.firsts;
+            self.places.shrink_to(2 * len, |place| hash_at(firsts, *place));
+        }
+    }
+}
+
+fn hash_at(firsts: &[FirstWait], place: u32) -> u64 {
+    firsts[place as usize].hash().bits()
 }
 
 #[cfg(test)]
@@ -353,7 +415,7 @@ mod tests {
                         };
                         let mut expected: Vec<_> = list.iter().filter(|one| is_met(one)).map(|(_, wait)| *wait).collect();
                         list.retain(|one| !is_met(one));
-                        let order = |wait: &RecordWait| (wait.run, wait.operation, wait.from, wait.is_since);
+                        let order = |wait: &RecordWait| (wait.run, wait.operation, wait.from);
                         met.sort_by_key(order);
                         expected.sort_by_key(order);
                         prop_assert_eq!(met, expected);
@@ -385,6 +447,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(index.len, list.len());
+                prop_assert_eq!(index.places.len(), index.firsts.len());
+                prop_assert!(index.others.values().all(|others| !others.is_empty()));
                 let behind = list.iter().filter_map(|(_, wait)| match wait.from() {
                     WaitFrom::Behind(behind) => Some(behind),
                     WaitFrom::Since(_) => None,
