@@ -18,7 +18,7 @@ use super::subscription::{
     DurableSubscription, SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionStatus,
     UndeliveredRecord,
 };
-use super::triggered::{TriggerOutcome, TriggerTally, Triggered, work};
+use super::triggered::{AT_ONCE_MAX, TriggerOutcome, TriggerTally, Triggered, UNKEPT_STARTS_MAX, work};
 use crate::Runtime;
 use crate::topics::trigger::with_provenance;
 
@@ -174,7 +174,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         E: 'static,
         F: Fn(&DurableRecord<T>) -> (String, I) + Send + Sync + 'static,
     {
-        self.open(make, move |runtime, asked: Triggered<I>| {
+        self.open(UNKEPT_STARTS_MAX, make, move |runtime, asked: Triggered<I>| {
             Box::pin(async move {
                 let request = asked.request();
                 let start = runtime.start(workflow, &asked.id, asked.value);
@@ -227,7 +227,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         E: 'static,
         F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
     {
-        self.open(make, move |runtime, asked: Triggered<V>| {
+        self.open(AT_ONCE_MAX, make, move |runtime, asked: Triggered<V>| {
             Box::pin(async move {
                 let run = match runtime.attach(workflow, &asked.id) {
                     Ok(run) => run,
@@ -267,7 +267,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             let (id, input, value) = make(record);
             (id, (input, value))
         };
-        self.open(make, move |runtime, asked: Triggered<(I, V)>| {
+        self.open(AT_ONCE_MAX, make, move |runtime, asked: Triggered<(I, V)>| {
             Box::pin(async move {
                 let request = asked.request();
                 let (input, value) = asked.value;
@@ -283,6 +283,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
 
     pub(super) async fn open<V, F, D>(
         self,
+        unkept_max: usize,
         make: F,
         deliver: D,
     ) -> Result<DurableTrigger, SubscriptionOpenError>
@@ -300,7 +301,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         };
         let work = work(
             Runtime::of(Arc::clone(&inner)),
-            self.name.to_owned(),
+            (self.name.to_owned(), unkept_max),
             subscription,
             Arc::clone(&tally),
             make,

@@ -7,8 +7,9 @@
 //!        └── sent back, or given up ┘ the record is at fault
 //! ```
 //!
-//! A record counts against [`AT_ONCE_MAX`] until its acknowledgement is kept, so that a crash brings back no more
-//! than that many whose effect is there already: fewer than the requests that an instance remembers, by which it knows them.
+//! A crash brings back the records whose effect is there and whose acknowledgement is not kept. A signal and a command are known by
+//! the requests that an instance remembers, so there are fewer of those records than of these requests. A start is known by
+//! the id of its instance: more may be on their way to be kept, and starts do not wait for the acknowledgements' commits.
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
@@ -36,6 +37,8 @@ use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 /// of others.
 pub(super) const AT_ONCE_MAX: usize = 960;
 const _: () = assert!(AT_ONCE_MAX < SIGNAL_REQUESTS_LEN_MAX && AT_ONCE_MAX < ANSWERS_LEN_MAX);
+/// How many records there are at most that are handled, or whose acknowledgements are not kept, where each starts an instance.
+pub(super) const UNKEPT_STARTS_MAX: usize = 4 * AT_ONCE_MAX;
 /// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
 pub(super) const DELIVERIES_MAX: u32 = 10;
 /// The first pause before a record is tried again, and the longest.
@@ -198,7 +201,7 @@ enum TriggerNews<T> {
 
 pub(super) async fn work<T, V, F, D>(
     runtime: Runtime,
-    name: String,
+    (name, unkept_max): (String, usize),
     subscription: DurableSubscription<T>,
     tally: Arc<TriggerTally>,
     make: F,
@@ -211,7 +214,7 @@ pub(super) async fn work<T, V, F, D>(
 {
     let name: Arc<str> = name.into();
     let mut trying = FuturesUnordered::new();
-    // The versions of answers that are not kept, in order; they count as long as those that are tried.
+    // The versions of answers that are not kept, in order.
     let mut answered: VecDeque<u64> = VecDeque::new();
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let (host, subscription) = (&runtime.inner().shared.host, &subscription);
@@ -235,7 +238,7 @@ pub(super) async fn work<T, V, F, D>(
             {
                 return Poll::Ready(TriggerNews::Kept(kept));
             }
-            match trying.len() + answered.len() < AT_ONCE_MAX {
+            match trying.len() < AT_ONCE_MAX && trying.len() + answered.len() < unkept_max {
                 true => next.as_mut().poll(cx).map(TriggerNews::Next),
                 false => Poll::Pending,
             }
