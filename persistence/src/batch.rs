@@ -122,8 +122,10 @@ impl Batch {
         }
     }
 
-    /// The same batch with all checksums.
-    pub(crate) fn sealed(&self) -> Cow<'_, Self> {
+    /// The same batch with all checksums: a journal without a disk makes batches that have none, and one that stores
+    /// [frames](TurnView::frames) sets them as it takes such a batch.
+    #[must_use]
+    pub fn sealed(&self) -> Cow<'_, Self> {
         if self.is_sealed {
             return Cow::Borrowed(self);
         }

@@ -212,6 +212,13 @@ pub enum FailureKind {
     FileTruncated,
     /// The journal was closed by its owner.
     Closed,
+    /// Another process has opened the store that this one had open: nothing of this one is taken any more. See that only one
+    /// has it open.
+    Fenced,
+    /// The store is not where this process has left it: what was acknowledged last is missing, as when a database has
+    /// failed over to a replica that was behind. Bring back the server that has it, or accept the loss by opening the store
+    /// again: everything in it is whole as of an earlier moment.
+    RolledBack,
     /// The writer ended by a panic or was stopped from outside: a bug, please report it.
     WriterLost,
 }

@@ -57,6 +57,7 @@ pub mod appender;
 pub mod contract;
 #[cfg(feature = "floor")]
 pub mod floor;
+pub mod frames;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 

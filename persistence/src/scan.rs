@@ -189,7 +189,12 @@ pub(crate) fn view<'a>(frame: &Frame<'a>) -> RecordView<'a> {
 }
 
 /// The frame must be the next of its run behind the record `before`, or trim the run.
-fn check_order(run: RunId, frame: &Frame<'_>, before: u64, position: u64) -> Result<(), ReadError> {
+pub(crate) fn check_order(
+    run: RunId,
+    frame: &Frame<'_>,
+    before: u64,
+    position: u64,
+) -> Result<(), ReadError> {
     let expected = Sequence::new(before + 1);
     let is_next = frame.sequence == expected && (before == 0) == frame.has(v1::OPENS);
     if frame.run != run || !(is_next || frame.has(v1::TRIMS)) {

@@ -46,6 +46,18 @@ pub enum WasRead {
     Finished(Option<FinishedRun>),
 }
 
+impl ToRead {
+    /// Does this read alone, of at most `left` bytes; `None` if it has more: for a journal that can share only some of the
+    /// reads of a [`read_together`](Reads::read_together).
+    pub fn read_alone<R: Reads + ?Sized>(
+        &self,
+        journal: &R,
+        left: usize,
+    ) -> Option<Result<WasRead, ReadError>> {
+        read(journal, self, left)
+    }
+}
+
 impl WasRead {
     /// How many bytes of records or of a snapshot it holds: those that count to the bound of a call.
     #[must_use]

@@ -93,6 +93,13 @@ impl<'a> TurnView<'a> {
         self.frames.len()
     }
 
+    /// The turn as the journals of this crate store it, for one that stores the same bytes elsewhere: see
+    /// [`frames`](crate::frames). With checksums only if its batch is [sealed](super::Batch::sealed).
+    #[must_use]
+    pub fn frames(&self) -> &'a [u8] {
+        self.frames
+    }
+
     /// The records, in order; at least one.
     #[must_use]
     pub fn records(&self) -> TurnRecords<'a> {
