@@ -5,7 +5,15 @@ use std::fs;
 use std::path::Path;
 
 /// The crates whose types are compared with each other.
-const LIBRARIES: [&str; 6] = ["core", "broker", "workflow", "persistence", "runtime", "http"];
+const LIBRARIES: [&str; 7] = [
+    "core",
+    "broker",
+    "workflow",
+    "persistence",
+    "postgres",
+    "runtime",
+    "http",
+];
 
 /// Names that several types may have, and why. A further one needs a reason here; a name that is no longer that of
 /// several must go.

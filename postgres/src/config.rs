@@ -1,0 +1,66 @@
+//! Bounds of a journal on PostgreSQL.
+
+use std::time::Duration;
+
+use millrun_persistence::{JournalConfig, StoreError};
+
+/// Bounds of a [`PostgresJournal`](crate::PostgresJournal), checked when it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PostgresConfig {
+    /// The bounds that every journal has.
+    pub journal: JournalConfig,
+    /// Connections that read, each with a thread of its own. Reads beyond that wait for one another. Default 2.
+    pub readers: usize,
+    /// How long a flush waits for a server that does not answer, is restarted, or is full, until the journal fails with
+    /// [`FailureKind::Io`](millrun_persistence::FailureKind::Io). Reads wait as long. Default 600 s; zero: not at all.
+    pub server_wait_max: Duration,
+    /// How long one statement may take until its connection counts as lost, and another is opened. A flush that waits for
+    /// a synchronous standby takes as long as that is away. Default 30 s.
+    pub answer_wait_max: Duration,
+    /// How long an opening waits for a former process to let go of the store: the server may notice late that it has
+    /// gone. Default 10 s; zero: not at all.
+    pub open_wait_max: Duration,
+}
+
+impl Default for PostgresConfig {
+    fn default() -> Self {
+        Self {
+            journal: JournalConfig::default(),
+            readers: 2,
+            server_wait_max: Duration::from_secs(600),
+            answer_wait_max: Duration::from_secs(30),
+            open_wait_max: Duration::from_secs(10),
+        }
+    }
+}
+
+impl From<JournalConfig> for PostgresConfig {
+    fn from(journal: JournalConfig) -> Self {
+        Self {
+            journal,
+            ..Self::default()
+        }
+    }
+}
+
+impl PostgresConfig {
+    /// The most connections that read.
+    pub(crate) const READERS_MAX: usize = 64;
+
+    /// Checks the bounds against each other.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.journal.check()?;
+        let invalid = |field, problem: &str| {
+            let problem = problem.to_owned();
+            Err(StoreError::Config { field, problem })
+        };
+        if !(1..=Self::READERS_MAX).contains(&self.readers) {
+            return invalid("readers", "must be from 1 to 64");
+        }
+        if self.answer_wait_max < Duration::from_millis(100) {
+            return invalid("answer_wait_max", "must be 100 ms or longer");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,658 @@
+//! The journal: both halves of the port.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
+use millrun_persistence::{
+    Batch, Claim, ClaimRefused, Claimant, EachRead, EnqueueError, Enqueued, FailureKind, FinishedFound,
+    FinishedRun, FinishedSearch, History, HistoryPage, Journal, JournalConfig, JournalFailure, Lane,
+    OwnerTable, Progress, ReadError, Reads, RecoveryReport, RefusedTurn, Ringing, Snapshot, SnapshotRefused,
+    Stats, ToRead, TurnRefused, UpkeepNumber, UpkeepUndone, WasRead, frames,
+};
+
+use crate::address::Address;
+use crate::config::PostgresConfig;
+use crate::error::PostgresOpenError;
+use crate::heads::LiveHeads;
+use crate::outcome::FlushFate;
+use crate::pg::{self, OpenStore, StoreFacts};
+use crate::queued::{QueuedEntry, QueuedTurn};
+use crate::reading::{self, ReaderSeat, ServerQuestion, walk};
+use crate::retained::FinishedFront;
+use crate::server::{Server, StoredFinished, StoredTurns, WriterSession};
+use crate::shared::{PostgresShared, WrittenCounts};
+use crate::writing::FlushWriter;
+
+/// Turns that are read of a history at a time, in bytes.
+const READ_BYTES: u64 = 4 << 20;
+
+/// So many histories wait for the caller of a recovery.
+const RECOVERED_LEN_MAX: usize = 64;
+
+/// A [`Journal`] in a schema of a PostgreSQL database. Dropping it closes it.
+pub struct PostgresJournal {
+    shown: String,
+    config: JournalConfig,
+    shared: Arc<PostgresShared>,
+    questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for PostgresJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresJournal")
+            .field("address", &self.shown)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresJournal {
+    /// Opens the store in the schema that the URL names, `postgres://user:password@host:port/database?schema=name`, or
+    /// makes a new one there. The parameters of the URL are listed in the README.
+    ///
+    /// It waits for the server, on the calling thread: in a task use `spawn_blocking`.
+    ///
+    /// ```no_run
+    /// use millrun_postgres::{PostgresConfig, PostgresJournal};
+    ///
+    /// let journal = PostgresJournal::open("postgres://app@localhost/orders?schema=millrun", PostgresConfig::default())?;
+    /// # Ok::<(), millrun_postgres::PostgresOpenError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`PostgresOpenError`]: each says what to do.
+    pub fn open(url: &str, config: PostgresConfig) -> Result<Self, PostgresOpenError> {
+        config.check().map_err(PostgresOpenError::Config)?;
+        let address = Address::parse(url)?;
+        let numbers = (random()?, random()?);
+        let (sender, opened) = bounded(1);
+        let (of_writer, begin) = bounded::<FlushWriter>(1);
+        let (opened_address, opened_config) = (address.clone(), config.clone());
+        // A connection is driven by the thread that has it, and no thread of the caller's runtime may do that.
+        let writer = spawn("postgres writer", move || {
+            drop(sender.send(pg::open(&opened_address, &opened_config, numbers)));
+            if let Ok(writer) = begin.recv() {
+                let mut end = WriterEnd(Some(writer));
+                end.run();
+            }
+        })?;
+        let lost = || PostgresOpenError::Server {
+            address: address.shown().to_owned(),
+            problem: "the opening has panicked: a bug, please report it".to_owned(),
+        };
+        let OpenStore {
+            server,
+            writer: session,
+            facts,
+        } = opened.recv().map_err(|_| lost())??;
+        let mut journal = Self::start(&config, Box::new(server), session, facts, |writer| {
+            drop(of_writer.send(writer));
+        })?;
+        journal.threads.push(writer);
+        address.shown().clone_into(&mut journal.shown);
+        Ok(journal)
+    }
+
+    /// Starts the threads of a store that was opened; `begin` has the writer run.
+    fn start(
+        config: &PostgresConfig,
+        server: Box<dyn CloneServer>,
+        session: Box<dyn WriterSession>,
+        facts: StoreFacts,
+        begin: impl FnOnce(FlushWriter),
+    ) -> Result<Self, PostgresOpenError> {
+        let mut heads = LiveHeads::new(facts.epoch, config.journal.turn_bytes_max);
+        for (run, head) in facts.live {
+            heads.restore(run, head);
+        }
+        facts.damaged.into_iter().for_each(|run| heads.quarantine(run));
+        let (first, next, len, bytes) = facts.finished;
+        let counts = WrittenCounts {
+            finished_runs: len,
+            finished_bytes: bytes,
+            ..WrittenCounts::default()
+        };
+        let shared = PostgresShared::new(heads, counts);
+        let (questions, asked) = unbounded::<ServerQuestion>();
+        let (claims, claimed) = unbounded();
+        let seat = |server: &dyn CloneServer| ReaderSeat {
+            shared: Arc::clone(&shared),
+            server: server.another(),
+            session: None,
+            server_wait_max: config.server_wait_max,
+        };
+        let mut threads = Vec::with_capacity(config.readers + 2);
+        for number in 0..config.readers {
+            let (seat, asked) = (seat(&*server), asked.clone());
+            threads.push(spawn(&format!("postgres reader {number}"), move || {
+                seat.run(&asked)
+            })?);
+        }
+        let claims_seat = seat(&*server);
+        threads.push(spawn("postgres claims", move || {
+            claims_seat.answer_claims(&claimed)
+        })?);
+        let questions = Arc::new(Mutex::new(Some(questions)));
+        begin(FlushWriter {
+            shared: Arc::clone(&shared),
+            server: server.another(),
+            session: Some(session),
+            fate: FlushFate::new(facts.term, facts.marker),
+            retained: FinishedFront::new(config.journal.retention, first, next, len, bytes),
+            counts,
+            retention: config.journal.retention,
+            claims,
+            questions: Arc::clone(&questions),
+            server_wait_max: config.server_wait_max,
+            times: (facts.now, Timestamp::EPOCH),
+        });
+        Ok(Self {
+            shown: String::new(),
+            config: config.journal.clone(),
+            shared,
+            questions,
+            threads,
+        })
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut ReaderSeat) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        self.shared.readable()?;
+        let questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        reading::ask(questions, question)
+    }
+
+    /// Gives a claim its epochs, which are stored before it is answered.
+    fn begin_claim(
+        &self,
+        claim: Claim,
+        take: impl FnOnce(&mut OwnerTable, &Claim) -> Result<(Vec<(Partition, Epoch)>, Ringing), ClaimRefused>,
+    ) {
+        let mut state = match self.shared.open_state() {
+            Ok(state) => state,
+            Err(failure) => return drop(claim.refuse(failure.into())),
+        };
+        match take(&mut state.heads.owners, &claim) {
+            Ok((given, told)) => {
+                state.give(&given);
+                state.wait(claim, given);
+                drop(state);
+                self.shared.wake();
+                drop(told);
+            }
+            Err(error) => {
+                drop(state);
+                drop(claim.refuse(error));
+            }
+        }
+    }
+
+    /// A damaged run takes nothing any more.
+    fn noting_damage<T>(&self, run: RunId, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        if matches!(read, Err(ReadError::Damaged { .. })) {
+            self.shared.quarantine(run);
+        }
+        read
+    }
+}
+
+/// A server of which every thread has its own handle.
+trait CloneServer: Server {
+    fn another(&self) -> Box<dyn Server>;
+}
+
+impl<S: Server + Clone + 'static> CloneServer for S {
+    fn another(&self) -> Box<dyn Server> {
+        Box::new(self.clone())
+    }
+}
+
+/// Tells of the end of the writer, also when it has panicked; its connection is closed by then.
+struct WriterEnd(Option<FlushWriter>);
+
+impl WriterEnd {
+    fn run(&mut self) {
+        let Some(writer) = &mut self.0 else { return };
+        let failure = writer.run();
+        if failure.kind() != FailureKind::Closed {
+            tracing::error!(%failure, "the journal has stopped");
+        }
+        writer.shared.lock().failure.get_or_insert(failure);
+    }
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        let Some(writer) = self.0.take() else { return };
+        let (shared, questions) = (Arc::clone(&writer.shared), Arc::clone(&writer.questions));
+        drop(writer);
+        let lost = JournalFailure::new(FailureKind::WriterLost, "the writer has panicked");
+        let failure = shared.lock().failure.get_or_insert(lost).clone();
+        if failure.kind() == FailureKind::Closed {
+            // After a close nothing is read, and the readers let go of their connections.
+            questions.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        shared.end(failure);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+fn random() -> Result<i64, PostgresOpenError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| PostgresOpenError::Spawn(error.into()))?;
+    Ok(i64::from_le_bytes(bytes))
+}
+
+impl Drop for PostgresJournal {
+    fn drop(&mut self) {
+        self.begin_close();
+        // Readers end when nobody can ask any more.
+        self.questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        for thread in self.threads.drain(..) {
+            // A thread that has panicked has told so.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Journal for PostgresJournal {
+    fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        let batch = batch.sealed();
+        let mut state = self.shared.open_state()?;
+        let has_room = state.queued_bytes + batch.bytes() <= self.config.batch_bytes_max
+            && state.queued_len + batch.turns() <= self.config.batch_len_max;
+        if state.queued_len > 0 && !has_room {
+            state.was_full = true;
+            return Err(EnqueueError::Full);
+        }
+        let mut refused: Vec<RefusedTurn> = Vec::new();
+        let queued = state.queued_len;
+        for group in batch.groups() {
+            let rests_on_refused = group.is_tied()
+                && group.turns().next().is_some_and(|(first, _)| {
+                    let last = refused.last().filter(|last| last.turn + 1 == first);
+                    last.is_some_and(|last| last.error != TurnRefused::AlreadyAppended)
+                });
+            let judged = match rests_on_refused {
+                true => Err(vec![TurnRefused::ReadAgain; group.turns().len()]),
+                false => state.heads.judge(&group),
+            };
+            match judged {
+                Ok(()) => {
+                    for (_, turn) in group.turns() {
+                        let run_bytes = state.heads.admit(&turn);
+                        state.push(QueuedEntry::Turn(QueuedTurn::new(&turn, run_bytes)));
+                        state.queued_len += 1;
+                    }
+                    state.queued_bytes += group.bytes();
+                }
+                Err(errors) => {
+                    let turns = group.turns().zip(errors);
+                    refused.extend(turns.map(|((turn, _), error)| RefusedTurn { turn, error }));
+                }
+            }
+        }
+        let is_taken = state.queued_len > queued;
+        if is_taken {
+            state.enqueued = state.enqueued.next();
+        }
+        let offset = state.enqueued;
+        drop(state);
+        if is_taken {
+            self.shared.wake();
+        }
+        Ok(Enqueued {
+            offset,
+            refused,
+            topic_appends: Vec::new(),
+        })
+    }
+
+    fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
+        self.shared.lock().heads.read_again(run, epoch)
+    }
+
+    fn high_watermark(&self) -> Offset {
+        self.shared.lock().durable
+    }
+
+    /// The next flush tells whether this process still has the store. One that is queued already is as good: it was not
+    /// sent before the question.
+    fn confirm(&self, queued: Offset) -> Offset {
+        let Ok(mut state) = self.shared.open_state() else {
+            // Nothing is acknowledged any more.
+            return queued.next();
+        };
+        if !state.is_queued() {
+            state.push(QueuedEntry::Check);
+            state.enqueued = state.enqueued.next();
+        }
+        let offset = state.enqueued.max(queued);
+        drop(state);
+        self.shared.wake();
+        offset
+    }
+
+    fn failure(&self) -> Option<JournalFailure> {
+        self.shared.lock().failure.clone()
+    }
+
+    fn watch(&self, bell: Bell) {
+        self.shared.lock().watchers.push(bell);
+    }
+
+    fn claim(&self, claim: Claim) {
+        self.begin_claim(claim, OwnerTable::claim);
+    }
+
+    fn take_from(&self, claim: Claim) {
+        self.begin_claim(claim, |owners, claim| Ok(owners.take(claim)));
+    }
+
+    fn release(&self, claimant: &Claimant, partitions: &[Partition]) {
+        self.shared.lock().heads.owners.release(claimant, partitions);
+    }
+
+    fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
+        let mut state = self.shared.open_state()?;
+        let mut partitions = partitions.to_vec();
+        partitions.sort_unstable();
+        let (epoch, told) = state.heads.owners.take_over(&partitions);
+        let given: Vec<_> = partitions
+            .into_iter()
+            .map(|partition| (partition, epoch))
+            .collect();
+        state.give(&given);
+        drop(state);
+        self.shared.wake();
+        drop(told);
+        Ok(epoch)
+    }
+
+    fn is_quarantined(&self, run: RunId) -> bool {
+        self.shared.lock().heads.is_quarantined(run)
+    }
+
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        let mut state = self.shared.open_state()?;
+        let head = state.heads.head(snapshot.run).ok_or(SnapshotRefused::NotLive)?;
+        let head = Sequence::new(head.last);
+        let (bytes, max) = (snapshot.bytes.len(), self.config.snapshot_bytes_max);
+        if snapshot.sequence > head {
+            return Err(SnapshotRefused::Ahead { head });
+        } else if bytes > max {
+            return Err(SnapshotRefused::TooLarge { bytes, max });
+        } else if state.queued_snapshot_bytes + bytes > max {
+            state.was_full = true;
+            return Err(SnapshotRefused::Full);
+        }
+        state.queued_snapshot_bytes += bytes;
+        state.push(QueuedEntry::Snapshot(snapshot));
+        drop(state);
+        self.shared.wake();
+        Ok(())
+    }
+
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
+        self.shared.open_state()?.push(QueuedEntry::NoSnapshot(run));
+        self.shared.wake();
+        Ok(())
+    }
+
+    fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber {
+        let mut state = self.shared.lock();
+        let number = state.upkeeps.ask(now, done);
+        let failure = match (&state.failure, state.is_closing) {
+            (Some(failure), _) => Some(failure.clone()),
+            (None, true) => Some(JournalFailure::closed()),
+            (None, false) => None,
+        };
+        let told = failure.map(|failure| state.upkeeps.fail(&failure));
+        drop(state);
+        drop(told);
+        self.shared.wake();
+        number
+    }
+
+    fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
+        self.shared.lock().upkeeps.outcome(number)
+    }
+
+    fn stats(&self) -> Stats {
+        let state = self.shared.lock();
+        let counts = state.counts;
+        let mut stats = Stats::default();
+        stats.live_runs = state.heads.len() as u64;
+        stats.finished_runs = counts.finished_runs;
+        stats.dropped_runs = counts.dropped_runs;
+        stats.live_bytes = state.heads.bytes() + counts.finished_bytes;
+        stats.log_bytes = stats.live_bytes;
+        stats.queued_bytes = state.queued_bytes as u64;
+        stats.index_bytes = state.heads.memory_bytes();
+        stats.commits = counts.commits;
+        stats.turns = counts.turns;
+        stats.bytes = counts.bytes;
+        stats.last_commit = counts.last_commit;
+        stats
+    }
+
+    fn begin_close(&self) {
+        self.shared.lock().is_closing = true;
+        self.shared.wake();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.lock().is_closed
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.begin_close();
+        match self.shared.wait_closed() {
+            Some(failure) if failure.kind() != FailureKind::Closed => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Reads for PostgresJournal {
+    fn history(&self, run: RunId) -> Result<History, ReadError> {
+        let max = self.config.history_bytes_max;
+        let read = self.ask(move |seat| seat.history(run, max));
+        self.noting_damage(run, read)
+    }
+
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let read = self.ask(move |seat| seat.page(run, after, bytes_max));
+        self.noting_damage(run, read)
+    }
+
+    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
+        self.ask(move |seat| seat.ask(|session| session.snapshot(run)))
+    }
+
+    /// Finished runs are asked for in one statement, which one start of a workflow each would need otherwise.
+    fn read_together(&self, wanted: &[ToRead], bytes_max: usize, each: EachRead<'_>) {
+        let ids = wanted.iter().filter_map(|wanted| match wanted {
+            ToRead::Finished(id) => Some(id.clone()),
+            _ => None,
+        });
+        let ids: Vec<_> = ids.collect();
+        let mut finished = match ids.len() {
+            0 => Ok(Vec::new()),
+            _ => self.ask(move |seat| seat.finished(&ids)),
+        }
+        .map(Vec::into_iter);
+        let mut left = bytes_max;
+        for (index, wanted) in wanted.iter().enumerate() {
+            let was_read = match (wanted, &mut finished) {
+                (ToRead::Finished(_), Ok(finished)) => {
+                    let found = finished.next().unwrap_or(Ok(None));
+                    Some(found.map(WasRead::Finished))
+                }
+                (ToRead::Finished(_), Err(error)) => Some(Err(error.clone())),
+                (wanted, _) => wanted.read_alone(self, left),
+            };
+            if let Some(was_read) = was_read {
+                left = left.saturating_sub(was_read.as_ref().map_or(0, WasRead::bytes));
+                each(index, was_read);
+            }
+        }
+    }
+
+    fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        let ids = [id.clone()];
+        let found = self.ask(move |seat| seat.finished(&ids))?;
+        found.into_iter().next().unwrap_or(Ok(None))
+    }
+
+    fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
+        self.ask(move |seat| seat.ask(|session| session.list_finished(after, limit)))
+    }
+
+    fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
+        let search = search.clone();
+        let page = self.ask(move |seat| seat.ask(|session| session.find_finished(&search, len_max)))?;
+        let mut found = FinishedFound::default();
+        (found.runs, found.next) = (page.runs, page.next);
+        Ok(found)
+    }
+
+    /// The lanes are called on this thread.
+    fn recover(
+        &self,
+        lanes: &mut [Lane<'_>],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RecoveryReport, ReadError> {
+        let (sender, runs) = bounded(RECOVERED_LEN_MAX);
+        let partitions: Vec<_> = (0..Partition::COUNT).collect();
+        self.shared.readable()?;
+        let questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let closed = || ReadError::Failed(JournalFailure::closed());
+        let question: ServerQuestion = Box::new(move |seat| {
+            let read = seat.live_runs(&partitions, &mut |run, turns| {
+                // Nobody may wait any more.
+                drop(sender.send(Ok((run, turns))));
+            });
+            if let Err(error) = read {
+                drop(sender.send(Err(error)));
+            }
+        });
+        let questions = questions.ok_or_else(closed)?;
+        questions.send(question).map_err(|_| closed())?;
+        let mut report = RecoveryReport::default();
+        report.finished_runs = self.shared.lock().counts.finished_runs;
+        for read in runs {
+            let (run, turns) = read?;
+            let lane = usize::from(run.partition().index()) % lanes.len();
+            match walk(run, &turns, &mut |record| lanes[lane](record)) {
+                Ok((records, bytes)) => {
+                    report.live_runs += 1;
+                    report.records += records;
+                    report.bytes += bytes;
+                }
+                Err(error) => {
+                    self.shared.quarantine(run);
+                    report.damaged.push(error);
+                }
+            }
+        }
+        progress(Progress {
+            bytes_done: report.bytes,
+            bytes_total: report.bytes,
+            records: report.records,
+        });
+        Ok(report)
+    }
+}
+
+impl ReaderSeat {
+    fn history(&mut self, run: RunId, max: u64) -> Result<History, ReadError> {
+        let (mut turns, mut after, mut bytes) = (Vec::new(), 0, 0);
+        loop {
+            let (last, more) = self.turns(run, after, READ_BYTES)?;
+            for turn in more {
+                after = turn.last;
+                bytes += turn.frames.len() as u64;
+                turns.push(turn.frames);
+            }
+            if bytes > max {
+                let bytes = self.ask(|session| session.run_bytes(run))?;
+                return Err(ReadError::TooLong { run, bytes, max });
+            }
+            if after >= last {
+                return frames::history(run, &turns);
+            }
+        }
+    }
+
+    fn page(&mut self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let (mut turns, mut behind, mut bytes) = (Vec::new(), after.get(), 0);
+        loop {
+            let wanted = (bytes_max as u64).saturating_sub(bytes).min(READ_BYTES);
+            let (last, more) = self.turns(run, behind, wanted)?;
+            for turn in more {
+                behind = turn.last;
+                bytes += turn.frames.len() as u64;
+                turns.push(turn.frames);
+            }
+            if behind >= last || bytes > bytes_max as u64 {
+                return frames::page(run, &turns, after, bytes_max, Sequence::new(last));
+            }
+        }
+    }
+
+    /// The last record of a run, and some of its turns behind one.
+    fn turns(
+        &mut self,
+        run: RunId,
+        after: u64,
+        bytes_max: u64,
+    ) -> Result<(u64, Vec<crate::server::StoredTurn>), ReadError> {
+        match self.ask(|session| session.turns(run, after, bytes_max))? {
+            StoredTurns::Known { last, turns } => match turns.is_empty() && after < last {
+                true => Err(ReadError::Damaged {
+                    run: Some(run),
+                    position: 0,
+                    cause: format!("the turn with the record behind {after} is missing"),
+                }),
+                false => Ok((last, turns)),
+            },
+            StoredTurns::Expired => Err(ReadError::Expired { run }),
+            StoredTurns::Unknown => Err(ReadError::UnknownRun { run }),
+        }
+    }
+
+    fn finished(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> Result<Vec<Result<Option<FinishedRun>, ReadError>>, ReadError> {
+        let ids: Vec<_> = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let found = self.ask(|session| session.finished(&ids))?;
+        let found = found.into_iter().map(|found| match found {
+            StoredFinished::Retained(finished) => Ok(Some(finished)),
+            StoredFinished::Expired(run) => Err(ReadError::Expired { run }),
+            StoredFinished::Unknown => Ok(None),
+        });
+        Ok(found.collect())
+    }
+}

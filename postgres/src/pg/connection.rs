@@ -1,0 +1,279 @@
+//! One connection: it is driven while its thread waits for an answer, and not between.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use futures_util::{StreamExt, pin_mut};
+use millrun_core::Timestamp;
+use millrun_persistence::Durability;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+
+use super::{BackendName, PgServer};
+use crate::server::ServerTrouble;
+
+/// A connection and the statements that were prepared on it.
+pub(super) struct Connection {
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+    schema: String,
+    answer_wait_max: Duration,
+    // Dropped last: it drives the connection.
+    runtime: Runtime,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("{}", told(.0))]
+    Refused(#[from] tokio_postgres::Error),
+    #[error("there was no answer within {} ms", .0.as_millis())]
+    Late(Duration),
+}
+
+/// Values of a statement.
+pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// What a server says of itself.
+#[derive(Clone, Debug)]
+pub(super) struct ServerFacts {
+    pub(super) version: i32,
+    pub(super) version_text: String,
+    pub(super) is_standby: bool,
+    pub(super) is_read_only: bool,
+    pub(super) syncs: bool,
+    pub(super) backend: BackendName,
+    /// Another session answered than the one that was asked before.
+    pub(super) is_pooled: bool,
+    pub(super) now: Timestamp,
+}
+
+impl Connection {
+    /// Connects, without a look at what answers.
+    pub(super) fn open(server: &PgServer) -> Result<Self, ConnectError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime without threads needs a few descriptors only");
+        let client = runtime.block_on(async {
+            let connected = server.address.connect.connect(server.tls.clone());
+            // The bound of the configuration is for the network alone, not for what a server says then.
+            let connected = timeout(server.answer_wait_max, connected).await;
+            let (client, connection) =
+                connected.map_err(|_| ConnectError::Late(server.answer_wait_max))??;
+            tokio::spawn(async move {
+                // Whoever waits for an answer is told of the end.
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to the database has ended");
+                }
+            });
+            Ok::<_, ConnectError>(client)
+        })?;
+        Ok(Self {
+            client,
+            statements: HashMap::new(),
+            schema: server.address.schema.clone(),
+            answer_wait_max: server.answer_wait_max,
+            runtime,
+        })
+    }
+
+    /// Settings of a session, which do not depend on those of the user and the database.
+    pub(super) fn set_up(
+        &mut self,
+        durability: Durability,
+        writes: bool,
+    ) -> Result<ServerFacts, ServerTrouble> {
+        // What a standby has applied can be asked for by the configuration, and is more than on.
+        let commit = match durability {
+            Durability::Durable => {
+                "SELECT set_config('synchronous_commit', \
+                 CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false);"
+            }
+            _ => "SET synchronous_commit = off;",
+        };
+        // The plans of the writer are made once, and must hold when the tables have grown.
+        let plans = match writes {
+            true => {
+                "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_mergejoin = off; \
+                     SET enable_hashjoin = off;"
+            }
+            false => "",
+        };
+        let nonce = format!("{:p}-{}", self, std::process::id());
+        self.batch(&format!(
+            "SET client_min_messages = warning; SET statement_timeout = 0; SET lock_timeout = 0; \
+             SET idle_in_transaction_session_timeout = 0; SET default_transaction_isolation = 'read committed'; \
+             SET default_transaction_deferrable = off; SET jit = off; SET search_path = pg_catalog; {commit} {plans} \
+             SELECT set_config('millrun.session', '{nonce}', false);"
+        ))?;
+        let row = self.one(
+            "SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), \
+             current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', pg_backend_pid(), \
+             (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
+             coalesce(current_setting('millrun.session', true), ''), \
+             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+            &[],
+        )?;
+        let session: String = get(&row, 7)?;
+        Ok(ServerFacts {
+            version: get(&row, 0)?,
+            version_text: get(&row, 1)?,
+            is_standby: get(&row, 2)?,
+            is_read_only: get(&row, 3)?,
+            syncs: get(&row, 4)?,
+            backend: BackendName {
+                pid: get(&row, 5)?,
+                started: get(&row, 6)?,
+            },
+            is_pooled: session != nonce,
+            now: super::values::time(get(&row, 8)?),
+        })
+    }
+
+    /// Statements without values, in one transaction.
+    pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
+        let client = &self.client;
+        let done = async { client.batch_execute(sql).await };
+        wait(&self.runtime, self.answer_wait_max, done)
+    }
+
+    fn statement(&mut self, sql: &'static str) -> Result<Statement, ServerTrouble> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let text = sql.replace("{s}", &self.schema);
+        let client = &self.client;
+        let prepared = async { client.prepare(&text).await };
+        let statement = wait(&self.runtime, self.answer_wait_max, prepared)?;
+        self.statements.insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    pub(super) fn rows(&mut self, sql: &'static str, values: Values<'_>) -> Result<Vec<Row>, ServerTrouble> {
+        let statement = self.statement(sql)?;
+        let client = &self.client;
+        let rows = async { client.query(&statement, values).await };
+        wait(&self.runtime, self.answer_wait_max, rows)
+    }
+
+    pub(super) fn first(
+        &mut self,
+        sql: &'static str,
+        values: Values<'_>,
+    ) -> Result<Option<Row>, ServerTrouble> {
+        Ok(self.rows(sql, values)?.into_iter().next())
+    }
+
+    pub(super) fn one(&mut self, sql: &'static str, values: Values<'_>) -> Result<Row, ServerTrouble> {
+        let row = self.first(sql, values)?;
+        row.ok_or_else(|| ServerTrouble::Failed("a row of the store is missing".to_owned()))
+    }
+
+    /// Hands out each row as it comes. The answer may take long; only its next row is waited for so long.
+    pub(super) fn each(
+        &mut self,
+        sql: &'static str,
+        values: Values<'_>,
+        each: &mut dyn FnMut(Row) -> Result<(), ServerTrouble>,
+    ) -> Result<(), ServerTrouble> {
+        let statement = self.statement(sql)?;
+        let (client, wait_max) = (&self.client, self.answer_wait_max);
+        self.runtime.block_on(async {
+            let values = values.iter().copied();
+            let rows = client.query_raw(&statement, values).await.map_err(trouble)?;
+            pin_mut!(rows);
+            loop {
+                match timeout(wait_max, rows.next()).await {
+                    Ok(Some(row)) => each(row.map_err(trouble)?)?,
+                    Ok(None) => return Ok(()),
+                    Err(_) => return Err(late(wait_max)),
+                }
+            }
+        })
+    }
+}
+
+/// A value of a row.
+pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    at: usize,
+) -> Result<T, ServerTrouble> {
+    row.try_get(at)
+        .map_err(|error| ServerTrouble::Failed(told(&error)))
+}
+
+fn wait<T>(
+    runtime: &Runtime,
+    wait_max: Duration,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, ServerTrouble> {
+    match runtime.block_on(async { timeout(wait_max, answer).await }) {
+        Ok(answer) => answer.map_err(trouble),
+        Err(_) => Err(late(wait_max)),
+    }
+}
+
+fn late(wait_max: Duration) -> ServerTrouble {
+    ServerTrouble::Lost(format!("there was no answer within {} ms", wait_max.as_millis()))
+}
+
+/// What an error says, without values of rows: those may be anybody's.
+pub(super) fn told(error: &tokio_postgres::Error) -> String {
+    if let Some(error) = error.as_db_error() {
+        return format!("{} ({})", error.message(), error.code().code());
+    }
+    let source = std::error::Error::source(error);
+    match source {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// What an error of a statement means.
+pub(super) fn trouble(error: tokio_postgres::Error) -> ServerTrouble {
+    let said = told(&error);
+    let Some(code) = error.code().map(|code| code.code().to_owned()) else {
+        let is_lost = error.is_closed()
+            || std::error::Error::source(&error).is_some_and(|source| source.is::<io::Error>())
+                && !said.starts_with("error encoding");
+        return match is_lost {
+            true => ServerTrouble::Lost(said),
+            false => ServerTrouble::Failed(said),
+        };
+    };
+    trouble_of(&code, said)
+}
+
+/// What a code of a server means: <https://www.postgresql.org/docs/15/errcodes-appendix.html>.
+fn trouble_of(code: &str, said: String) -> ServerTrouble {
+    match code {
+        "23505" => ServerTrouble::Duplicate(said),
+        // The server ends or begins, or is a standby by now; a pooler has lost the prepared statement.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "26000" => ServerTrouble::Lost(said),
+        code if code.starts_with("08") => ServerTrouble::Lost(said),
+        // Nothing was done: the statement was cancelled, is in the way of another, or finds no room.
+        "40001" | "40P01" | "57014" | "55P03" => ServerTrouble::Refused(said),
+        code if code.starts_with("53") => ServerTrouble::Refused(said),
+        _ => ServerTrouble::Failed(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_say_whether_anything_was_done_and_may_be_tried_again() {
+        let lost = |code| matches!(trouble_of(code, String::new()), ServerTrouble::Lost(_));
+        let refused = |code| matches!(trouble_of(code, String::new()), ServerTrouble::Refused(_));
+        let duplicate = |code| matches!(trouble_of(code, String::new()), ServerTrouble::Duplicate(_));
+        assert!(["08006", "57P01", "57P03", "25006"].into_iter().all(lost));
+        assert!(["40P01", "53100", "53300", "57014"].into_iter().all(refused));
+        assert!(duplicate("23505"));
+        for code in ["23502", "42501", "42P01", "22021", "XX001"] {
+            assert!(!lost(code) && !refused(code) && !duplicate(code), "{code}");
+        }
+    }
+}

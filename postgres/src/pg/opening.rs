@@ -1,0 +1,318 @@
+//! The opening of a store: what answers there, whether the schema is a store, and what stands in it.
+//!
+//! ```text
+//!   connect ─► version, standby, rights ─► tables (made, or checked) ─► lock ─► term ─► facts
+//! ```
+//!
+//! Nothing is changed in a schema that is not a store of this format.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use millrun_core::{Epoch, RunId, Timestamp};
+use millrun_persistence::{Durability, frames};
+use tokio_postgres::Row;
+
+use super::PgServer;
+use super::connection::{ConnectError, Connection, get};
+use super::tables::{self, FORMAT, NODE};
+use super::tls::TlsMaker;
+use super::values::{RunValue, number};
+use super::writer::PgWriter;
+use crate::address::{Address, TlsDemand};
+use crate::config::PostgresConfig;
+use crate::error::PostgresOpenError;
+use crate::heads::LiveHead;
+use crate::server::{ServerTrouble, WriterSession};
+
+const VERSION_MIN: i32 = 150_000;
+/// The pause between two tries for the lock of a store that another session has.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What stands in a store that was opened.
+pub(crate) struct StoreFacts {
+    pub(crate) term: i64,
+    pub(crate) marker: i64,
+    /// Below all epochs that this opening gives, and above all that were given before.
+    pub(crate) epoch: Epoch,
+    /// The first finished run that is retained, the next number, how many are retained, and their bytes.
+    pub(crate) finished: (u64, u64, u64, u64),
+    /// The time of the server.
+    pub(crate) now: Timestamp,
+    pub(crate) live: Vec<(RunId, LiveHead)>,
+    /// Live runs of which the last turn is damaged or missing.
+    pub(crate) damaged: Vec<RunId>,
+}
+
+/// A store that was opened.
+pub(crate) struct OpenStore {
+    pub(crate) server: Arc<PgServer>,
+    pub(crate) writer: Box<dyn WriterSession>,
+    pub(crate) facts: StoreFacts,
+}
+
+/// What opens a store.
+struct StoreDoor<'a> {
+    address: &'a Address,
+    config: &'a PostgresConfig,
+}
+
+/// Opens the store at an address, or makes a new one, and takes it for this process.
+///
+/// `holder` is the number by which this opening is known, and `number` that of a store that is made.
+pub(crate) fn open(
+    address: &Address,
+    config: &PostgresConfig,
+    (holder, number): (i64, i64),
+) -> Result<OpenStore, PostgresOpenError> {
+    let door = StoreDoor { address, config };
+    let tls = TlsMaker::new(&address.tls).map_err(|problem| PostgresOpenError::Tls {
+        address: address.shown().to_owned(),
+        problem,
+    })?;
+    let server = Arc::new(PgServer {
+        address: address.clone(),
+        tls,
+        durability: config.journal.durability,
+        answer_wait_max: config.answer_wait_max,
+        holder,
+        session: Mutex::new(None),
+    });
+    let mut connection = Connection::open(&server).map_err(|error| door.unreachable(&error))?;
+    let facts = connection
+        .set_up(server.durability, true)
+        .map_err(|error| door.refused(error))?;
+    door.check(&facts)?;
+    door.make_tables(&mut connection, number)?;
+    door.lock(&mut connection)?;
+    server.set_session(facts.backend.clone());
+    let found = door.facts(&mut connection, holder, facts.now)?;
+    let writer = Box::new(PgWriter::of(&server, connection, facts.backend));
+    Ok(OpenStore {
+        server,
+        writer,
+        facts: found,
+    })
+}
+
+impl StoreDoor<'_> {
+    fn at(&self) -> String {
+        self.address.shown().to_owned()
+    }
+
+    /// What an error of a connection that was not made means.
+    fn unreachable(&self, error: &ConnectError) -> PostgresOpenError {
+        let (address, problem) = (self.at(), error.to_string());
+        let ConnectError::Refused(error) = error else {
+            return PostgresOpenError::NoServer { address, problem };
+        };
+        if let Some(code) = error.code() {
+            return match code.code() {
+                "28P01" | "28000" => PostgresOpenError::Login { address, problem },
+                "3D000" => PostgresOpenError::NoDatabase { address, problem },
+                "42501" => PostgresOpenError::Grants { address, problem },
+                code if code.starts_with("57P") || code.starts_with("53") => {
+                    PostgresOpenError::NoServer { address, problem }
+                }
+                _ => PostgresOpenError::Server { address, problem },
+            };
+        }
+        let said = error.to_string();
+        let wants_tls = self.address.tls != TlsDemand::Plain;
+        if wants_tls && (said.contains("TLS") || said.contains("tls")) {
+            return PostgresOpenError::Tls { address, problem };
+        }
+        if said.contains("session does not permit writes") || problem.contains("does not allow writes") {
+            return PostgresOpenError::Standby { address };
+        }
+        if problem.contains("password") || problem.contains("authentication") {
+            return PostgresOpenError::Login { address, problem };
+        }
+        PostgresOpenError::NoServer { address, problem }
+    }
+
+    /// What a statement means that was not done.
+    fn refused(&self, error: ServerTrouble) -> PostgresOpenError {
+        let (address, problem) = (self.at(), error.to_string());
+        match error {
+            ServerTrouble::Lost(_) => PostgresOpenError::NoServer { address, problem },
+            ServerTrouble::Failed(said) if said.ends_with("(42501)") => {
+                PostgresOpenError::Grants { address, problem }
+            }
+            _ => PostgresOpenError::Server { address, problem },
+        }
+    }
+
+    fn check(&self, facts: &super::connection::ServerFacts) -> Result<(), PostgresOpenError> {
+        let address = self.at();
+        let is_durable = self.config.journal.durability == Durability::Durable;
+        if facts.version < VERSION_MIN {
+            let found = facts.version_text.clone();
+            Err(PostgresOpenError::TooOld { address, found })
+        } else if facts.is_standby {
+            Err(PostgresOpenError::Standby { address })
+        } else if facts.is_read_only {
+            Err(PostgresOpenError::ReadOnly { address })
+        } else if facts.is_pooled {
+            Err(PostgresOpenError::Pooler { address })
+        } else if is_durable && !facts.syncs {
+            Err(PostgresOpenError::NoSync { address })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes the tables in a schema that has none, and checks the format of others.
+    fn make_tables(&self, connection: &mut Connection, number: i64) -> Result<(), PostgresOpenError> {
+        let schema = &self.address.schema;
+        let (has_schema, has_tables, is_store) = self.look_at_schema(connection)?;
+        if has_tables && !is_store {
+            return Err(PostgresOpenError::Foreign { address: self.at() });
+        }
+        if !is_store {
+            // One at a time: who comes second finds what the first one has made.
+            let lock = "SELECT pg_advisory_xact_lock(1835625580, 0);";
+            let create = match has_schema {
+                true => String::new(),
+                false => format!("CREATE SCHEMA {schema};"),
+            };
+            let tables = tables::CREATE
+                .replace("{s}", schema)
+                .replace("{number}", &number.to_string());
+            if let Err(error) = connection.batch(&format!("{lock}{create}{tables}")) {
+                let (_, _, is_store) = self.look_at_schema(connection)?;
+                if !is_store {
+                    return Err(self.refused(error));
+                }
+            }
+        }
+        let format = connection.first("SELECT millrun_format FROM {s}.store", &[]);
+        let format = format.map_err(|error| self.refused(error))?;
+        let Some(format) = format else {
+            return Err(self.corrupted("the table store is empty"));
+        };
+        let found: i32 = get(&format, 0).map_err(|error| self.refused(error))?;
+        match found {
+            FORMAT => Ok(()),
+            1.. if found > FORMAT => Err(PostgresOpenError::NewerFormat {
+                address: self.at(),
+                found,
+                supported: FORMAT,
+            }),
+            _ => Err(self.corrupted("its format is none")),
+        }
+    }
+
+    /// Whether there is the schema, whether anything stands in it, and whether that is a store.
+    fn look_at_schema(&self, connection: &mut Connection) -> Result<(bool, bool, bool), PostgresOpenError> {
+        let row = connection.one(
+            "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), \
+             EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1), \
+             EXISTS (SELECT FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
+                 JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE n.nspname = $1 AND c.relname = 'store' AND a.attname = 'millrun_format')",
+            &[&self.address.schema],
+        );
+        let row = row.map_err(|error| self.refused(error))?;
+        let found = (|| Ok((get(&row, 0)?, get(&row, 1)?, get(&row, 2)?)))();
+        found.map_err(|error| self.refused(error))
+    }
+
+    /// Keeps other processes out, as long as the connection lives.
+    fn lock(&self, connection: &mut Connection) -> Result<(), PostgresOpenError> {
+        let began = Instant::now();
+        let schema = &self.address.schema;
+        loop {
+            let row = connection.one(tables::LOCK, &[schema]);
+            let row = row.map_err(|error| self.refused(error))?;
+            if get(&row, 0).map_err(|error| self.refused(error))? {
+                return Ok(());
+            }
+            if began.elapsed() >= self.config.open_wait_max {
+                break;
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
+        let holder = connection.first(tables::LOCK_HOLDER, &[schema]);
+        let by = holder.ok().flatten().and_then(|row| {
+            let (pid, from, name): (i32, String, String) =
+                (get(&row, 0).ok()?, get(&row, 1).ok()?, get(&row, 2).ok()?);
+            Some(format!("session {pid} of the server, {name:?} from {from}"))
+        });
+        Err(PostgresOpenError::AlreadyOpen {
+            address: self.at(),
+            by: by.unwrap_or_else(|| "another session of the server".to_owned()),
+        })
+    }
+
+    fn corrupted(&self, cause: &str) -> PostgresOpenError {
+        PostgresOpenError::Corrupted {
+            address: self.at(),
+            cause: cause.to_owned(),
+        }
+    }
+
+    /// Takes the store, and reads what a journal must know of it.
+    fn facts(
+        &self,
+        connection: &mut Connection,
+        holder: i64,
+        now: Timestamp,
+    ) -> Result<StoreFacts, PostgresOpenError> {
+        let refused = |error| self.refused(error);
+        let missing = |what: &str| self.corrupted(&format!("the row of the {what} is missing"));
+        let taken = connection
+            .first(tables::TAKE, &[&NODE, &holder])
+            .map_err(refused)?;
+        let taken = taken.ok_or_else(|| missing("writer"))?;
+        let marker = connection.first(tables::MARKER, &[&NODE]).map_err(refused)?;
+        let marker = marker.ok_or_else(|| missing("marker"))?;
+        let opening = connection.first(tables::OPENING, &[]).map_err(refused)?;
+        let opening = opening.ok_or_else(|| missing("store"))?;
+        let (openings, first): (i64, i64) = (
+            get(&opening, 0).map_err(refused)?,
+            get(&opening, 1).map_err(refused)?,
+        );
+        let openings = u32::try_from(openings).map_err(|_| self.corrupted("it counts too many openings"))?;
+        let retained = connection.one(tables::RETAINED, &[&first]).map_err(refused)?;
+        let [len, bytes, next] = [0, 1, 2].map(|at| get::<i64>(&retained, at).map(number));
+        let finished = (
+            number(first),
+            next.map_err(refused)?,
+            len.map_err(refused)?,
+            bytes.map_err(refused)?,
+        );
+        let mut facts = StoreFacts {
+            term: get(&taken, 0).map_err(refused)?,
+            marker: get(&marker, 0).map_err(refused)?,
+            epoch: Epoch::of(openings, 0),
+            finished,
+            now,
+            live: Vec::new(),
+            damaged: Vec::new(),
+        };
+        let heads = connection.each(tables::HEADS, &[], &mut |row| take_head(&row, &mut facts));
+        heads.map_err(refused)?;
+        Ok(facts)
+    }
+}
+
+/// Takes in a live run.
+fn take_head(row: &Row, facts: &mut StoreFacts) -> Result<(), ServerTrouble> {
+    let RunValue(run) = get(row, 0)?;
+    let turn: (Option<i64>, Option<i64>, Option<&[u8]>) = (get(row, 1)?, get(row, 2)?, get(row, 3)?);
+    let bytes = number(get::<Option<i64>>(row, 4)?.unwrap_or(0));
+    let (Some(first), Some(last), Some(stored)) = turn else {
+        facts.damaged.push(run);
+        return Ok(());
+    };
+    if !frames::is_sound(run, stored) {
+        facts.damaged.push(run);
+    }
+    let before = number(first).saturating_sub(1);
+    let head = LiveHead::new(before, number(last), &Bytes::copy_from_slice(stored), bytes);
+    facts.live.push((run, head));
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! The connection that writes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::connection::{ConnectError, Connection, get};
+use super::tables;
+use super::values::{RunValue, long, micros, part, small, time};
+use super::{BackendName, PgServer};
+use crate::outcome::Move;
+use crate::retained::FrontRun;
+use crate::rows::FlushRows;
+use crate::server::{Flushed, ServerTrouble, WriterSession};
+
+/// How often the lock of the store is tried for after a lost connection, and the pause between.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) struct PgWriter {
+    server: Arc<PgServer>,
+    connection: Connection,
+    backend: BackendName,
+}
+
+impl PgWriter {
+    /// A session in the place of one that was lost.
+    pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
+        let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
+        let mut connection = Connection::open(server).map_err(lost)?;
+        let facts = connection.set_up(server.durability, true)?;
+        // Another server may answer than before; it may be the right one in a moment.
+        if facts.is_standby || facts.is_read_only {
+            return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
+        }
+        if !facts.syncs && server.durability == millrun_persistence::Durability::Durable {
+            return Err(ServerTrouble::Failed(
+                "the server runs with fsync=off now".to_owned(),
+            ));
+        }
+        Ok(Self::of(server, connection, facts.backend))
+    }
+
+    pub(super) fn of(server: &Arc<PgServer>, connection: Connection, backend: BackendName) -> Self {
+        Self {
+            server: Arc::clone(server),
+            connection,
+            backend,
+        }
+    }
+
+    /// Takes the lock of the store, which the server may still think a lost session has.
+    fn lock(&mut self) -> Result<bool, ServerTrouble> {
+        let schema = self.server.address.schema.clone();
+        for _ in 0..LOCK_TRIES {
+            let row = self.connection.one(tables::LOCK, &[&schema])?;
+            if get(&row, 0)? {
+                self.server.set_session(self.backend.clone());
+                return Ok(true);
+            }
+            if let Some(former) = self.server.session() {
+                let values: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&former.pid, &former.started];
+                self.connection.rows(tables::END_SESSION, &values)?;
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
+        Ok(false)
+    }
+}
+
+impl WriterSession for PgWriter {
+    fn flush(&mut self, moved: Move, rows: &FlushRows) -> Result<Flushed, ServerTrouble> {
+        let turns = &rows.turns;
+        let turn_parts: Vec<_> = turns.iter().map(|turn| part(turn.run)).collect();
+        let turn_runs: Vec<_> = turns.iter().map(|turn| RunValue(turn.run)).collect();
+        let turn_firsts: Vec<_> = turns.iter().map(|turn| long(turn.first)).collect();
+        let turn_lasts: Vec<_> = turns.iter().map(|turn| long(turn.last)).collect();
+        let turn_frames: Vec<&[u8]> = turns.iter().map(|turn| &turn.frames[..]).collect();
+
+        let trimmed_parts: Vec<_> = rows.trimmed.iter().map(|(run, _)| part(*run)).collect();
+        let trimmed_runs: Vec<_> = rows.trimmed.iter().map(|(run, _)| RunValue(*run)).collect();
+        let trimmed_before: Vec<_> = rows.trimmed.iter().map(|(_, before)| long(*before)).collect();
+
+        let opened_parts: Vec<_> = rows.opened.iter().map(|(run, _)| part(*run)).collect();
+        let opened_runs: Vec<_> = rows.opened.iter().map(|(run, _)| RunValue(*run)).collect();
+        let opened_ids: Vec<&[u8]> = rows.opened.iter().map(|(_, id)| id.as_bytes()).collect();
+
+        let closed_parts: Vec<_> = rows.closed.iter().map(|run| part(*run)).collect();
+        let closed_runs: Vec<_> = rows.closed.iter().copied().map(RunValue).collect();
+
+        let finished = &rows.finished;
+        let numbers: Vec<_> = finished.iter().map(|row| long(row.number)).collect();
+        let finished_parts: Vec<_> = finished.iter().map(|row| part(row.run)).collect();
+        let finished_runs: Vec<_> = finished.iter().map(|row| RunValue(row.run)).collect();
+        let finished_ids: Vec<Option<&[u8]>> = finished
+            .iter()
+            .map(|row| row.id.as_ref().map(|id| id.as_bytes()))
+            .collect();
+        let started: Vec<_> = finished.iter().map(|row| micros(row.run.started())).collect();
+        let closed_at: Vec<_> = finished.iter().map(|row| micros(row.closed_at)).collect();
+        let heads: Vec<_> = finished.iter().map(|row| long(row.head)).collect();
+        let kinds: Vec<_> = finished.iter().map(|row| i16::from(row.kind)).collect();
+        let bytes: Vec<_> = finished.iter().map(|row| long(row.bytes)).collect();
+
+        let (first, forgotten) = (long(rows.first), long(rows.forgotten));
+
+        let snapshots = &rows.snapshots;
+        let snapshot_parts: Vec<_> = snapshots.iter().map(|row| part(row.run)).collect();
+        let snapshot_runs: Vec<_> = snapshots.iter().map(|row| RunValue(row.run)).collect();
+        let snapshot_sequences: Vec<_> = snapshots.iter().map(|row| long(row.sequence)).collect();
+        let folded: Vec<Vec<u8>> = snapshots
+            .iter()
+            .map(|row| sealed(row.sequence, &row.folded))
+            .collect();
+        let gone_parts: Vec<_> = rows.no_snapshots.iter().map(|run| part(*run)).collect();
+        let gone_runs: Vec<_> = rows.no_snapshots.iter().copied().map(RunValue).collect();
+
+        let epoch_parts: Vec<_> = rows.epochs.iter().map(|(of, _)| small(of.index())).collect();
+        let epochs: Vec<_> = rows
+            .epochs
+            .iter()
+            .map(|(_, epoch)| epoch_bits(epoch.get()))
+            .collect();
+
+        let row = self.connection.one(
+            tables::FLUSH,
+            &[
+                &tables::NODE,
+                &moved.term,
+                &moved.from,
+                &moved.to,
+                &turn_parts,
+                &turn_runs,
+                &turn_firsts,
+                &turn_lasts,
+                &turn_frames,
+                &trimmed_parts,
+                &trimmed_runs,
+                &trimmed_before,
+                &opened_parts,
+                &opened_runs,
+                &opened_ids,
+                &closed_parts,
+                &closed_runs,
+                &numbers,
+                &finished_parts,
+                &finished_runs,
+                &finished_ids,
+                &started,
+                &closed_at,
+                &heads,
+                &kinds,
+                &bytes,
+                &first,
+                &forgotten,
+                &snapshot_parts,
+                &snapshot_runs,
+                &snapshot_sequences,
+                &folded,
+                &gone_parts,
+                &gone_runs,
+                &epoch_parts,
+                &epochs,
+            ],
+        )?;
+        Ok(Flushed {
+            has_term: get(&row, 0)?,
+            has_moved: get(&row, 1)?,
+            now: time(get(&row, 2)?),
+        })
+    }
+
+    fn raise_term(&mut self) -> Result<Option<i64>, ServerTrouble> {
+        let holder = self.server.holder;
+        let Some(row) = self.connection.first(tables::RAISE, &[&tables::NODE, &holder])? else {
+            return Ok(None);
+        };
+        let term = get(&row, 0)?;
+        // Who has the lock by now and has not raised the term is about to.
+        Ok(self.lock()?.then_some(term))
+    }
+
+    fn marker(&mut self) -> Result<Option<i64>, ServerTrouble> {
+        let row = self.connection.first(tables::MARKER, &[&tables::NODE])?;
+        row.map(|row| get(&row, 0)).transpose()
+    }
+
+    fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble> {
+        let (from, len_max) = (long(from), i64::try_from(len_max).unwrap_or(i64::MAX));
+        let rows = self.connection.rows(tables::EARLIEST, &[&from, &len_max])?;
+        let runs = rows.iter().map(|row| {
+            let run: RunValue = get(row, 1)?;
+            Ok(FrontRun {
+                number: super::values::number(get(row, 0)?),
+                run: run.0,
+                closed_at: time(get(row, 2)?),
+                bytes: super::values::number(get(row, 3)?),
+            })
+        });
+        runs.collect()
+    }
+}
+
+/// An epoch has all 64 bits, and is compared as a `bigint`: openings are counted from zero, so that the highest bit is
+/// clear for two thousand million of them.
+pub(super) fn epoch_bits(epoch: u64) -> i64 {
+    epoch.cast_signed()
+}
+
+/// A snapshot with the checksum by which damage is noticed.
+pub(super) fn sealed(sequence: u64, folded: &[u8]) -> Vec<u8> {
+    let mut sealed = checksum(sequence, folded).to_le_bytes().to_vec();
+    sealed.extend_from_slice(folded);
+    sealed
+}
+
+pub(super) fn checksum(sequence: u64, folded: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&sequence.to_le_bytes()), folded)
+}

@@ -1,0 +1,217 @@
+//! The finished runs that retention drops next: the earliest of those that are retained.
+//!
+//! ```text
+//!   number   dropped │ first ───── window ───── until │ ............ │ next
+//!                      in memory, at most WINDOW_LEN    on the server
+//! ```
+//!
+//! A pure machine of the writer. Numbers count the runs that have closed; they grow, and may have gaps. Invariant: the
+//! window holds all retained runs with numbers below `until`.
+
+use std::collections::VecDeque;
+
+use millrun_core::{RunId, Timestamp};
+use millrun_persistence::Retention;
+
+/// So many of the earliest finished runs are known in memory, 48 bytes each.
+pub(crate) const WINDOW_LEN: usize = 8_192;
+
+/// A finished run as retention sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrontRun {
+    pub(crate) number: u64,
+    pub(crate) run: RunId,
+    pub(crate) closed_at: Timestamp,
+    pub(crate) bytes: u64,
+}
+
+/// How many finished runs there are, and which are the earliest.
+#[derive(Debug)]
+pub(crate) struct FinishedFront {
+    retention: Retention,
+    window: VecDeque<FrontRun>,
+    /// All retained runs before this number are in the window.
+    until: u64,
+    /// The first number that is retained, or will be given.
+    first: u64,
+    /// The next number.
+    next: u64,
+    len: u64,
+    bytes: u64,
+}
+
+/// What is to be read before more can be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowEmpty {
+    /// The earliest retained runs from this number on.
+    pub(crate) from: u64,
+}
+
+impl FinishedFront {
+    /// Of a store in which `len` runs from the number `first` on are retained, of `bytes` in all.
+    pub(crate) fn new(retention: Retention, first: u64, next: u64, len: u64, bytes: u64) -> Self {
+        Self {
+            retention,
+            window: VecDeque::new(),
+            until: first,
+            first,
+            next,
+            len,
+            bytes,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first number that is retained.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Numbers below this are not remembered by name any more.
+    pub(crate) fn forgotten(&self) -> u64 {
+        let remembered = self.retention.expired_len_max as u64;
+        self.first.saturating_sub(remembered)
+    }
+
+    /// A run has closed; gives its number.
+    pub(crate) fn add(&mut self, run: RunId, closed_at: Timestamp, bytes: u64) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.len += 1;
+        self.bytes += bytes;
+        if self.until == number && self.window.len() < WINDOW_LEN {
+            self.window.push_back(FrontRun {
+                number,
+                run,
+                closed_at,
+                bytes,
+            });
+            self.until = self.next;
+        }
+        number
+    }
+
+    /// Takes in the earliest retained runs that were asked for: all of them if `is_all`.
+    pub(crate) fn fill(&mut self, runs: Vec<FrontRun>, is_all: bool) {
+        self.until = match runs.last() {
+            _ if is_all => self.next,
+            Some(last) => last.number + 1,
+            None => self.until,
+        };
+        self.window.extend(runs);
+    }
+
+    /// Takes out the earliest if retention does not keep it at `now`.
+    ///
+    /// # Errors
+    /// When the earliest is not in memory.
+    pub(crate) fn drop_next(&mut self, now: Timestamp) -> Result<Option<FrontRun>, WindowEmpty> {
+        let Some(earliest) = self.window.front().copied() else {
+            return if self.len == 0 || self.until >= self.next {
+                Ok(None)
+            } else {
+                Err(WindowEmpty { from: self.until })
+            };
+        };
+        if self
+            .retention
+            .retains(now, earliest.closed_at, self.len, self.bytes)
+        {
+            return Ok(None);
+        }
+        self.window.pop_front();
+        self.len = self.len.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(earliest.bytes);
+        self.first = earliest.number + 1;
+        Ok(Some(earliest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrun_core::Partition;
+
+    fn run(number: u64) -> RunId {
+        RunId::new(Partition::from_index(0).unwrap(), Timestamp::EPOCH, number)
+    }
+
+    /// All that is dropped, with a store that has every run.
+    fn dropped(runs: &mut FinishedFront, store: &[FrontRun], now: u64) -> Vec<u64> {
+        let mut dropped = Vec::new();
+        loop {
+            match runs.drop_next(Timestamp::from_micros(now)) {
+                Ok(Some(run)) => dropped.push(run.number),
+                Ok(None) => return dropped,
+                Err(WindowEmpty { from }) => {
+                    let later = store.iter().filter(|run| run.number >= from);
+                    let page: Vec<_> = later.copied().take(3).collect();
+                    let is_all = page.len() < 3;
+                    runs.fill(page, is_all);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_earliest_are_dropped_whether_they_are_in_memory_or_not() {
+        let mut retention = Retention::default();
+        retention.len_max = 10;
+        // Ten stand in the store when it is opened, and three more close than the window would hold.
+        let mut runs = FinishedFront::new(retention, 0, 10, 10, 1_000);
+        let mut store: Vec<_> = (0..10)
+            .map(|number| FrontRun {
+                number,
+                run: run(number),
+                closed_at: Timestamp::from_micros(number),
+                bytes: 100,
+            })
+            .collect();
+        assert!(dropped(&mut runs, &store, 10).is_empty());
+        for number in 10..40 {
+            let closed_at = Timestamp::from_micros(number);
+            assert_eq!(runs.add(run(number), closed_at, 100), number);
+            store.push(FrontRun {
+                number,
+                run: run(number),
+                closed_at,
+                bytes: 100,
+            });
+            let expected = number - 10;
+            assert_eq!(dropped(&mut runs, &store, number), [expected]);
+            assert_eq!(
+                (runs.len(), runs.bytes(), runs.first()),
+                (10, 1_000, expected + 1)
+            );
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_full_is_filled_again() {
+        let mut retention = Retention::default();
+        retention.age_max = std::time::Duration::from_micros(5);
+        let mut runs = FinishedFront::new(retention, 0, 0, 0, 0);
+        let mut store = Vec::new();
+        let count = WINDOW_LEN as u64 + 10;
+        for number in 0..count {
+            let closed_at = Timestamp::from_micros(number);
+            runs.add(run(number), closed_at, 1);
+            store.push(FrontRun {
+                number,
+                run: run(number),
+                closed_at,
+                bytes: 1,
+            });
+        }
+        let gone = dropped(&mut runs, &store, count + 100);
+        assert_eq!(gone, (0..count).collect::<Vec<_>>());
+        assert_eq!((runs.len(), runs.bytes(), runs.first()), (0, 0, count));
+    }
+}

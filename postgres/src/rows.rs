@@ -1,0 +1,330 @@
+//! The rows of one flush: what the queued entries come to when they are taken together.
+//!
+//! ```text
+//!   turn 1, turn 2, trim at 3, close ──► insert: 3, 4 · delete: before 3 · finished: one row · live: nothing to do
+//! ```
+//!
+//! The statement of a flush sees the tables as they were before it, in all its parts. So what one entry adds and a later one
+//! takes away must not appear in it at all: that is settled here. A pure machine.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrun_core::{Epoch, Partition, RunId, Timestamp};
+
+use crate::queued::{QueuedEntry, QueuedTurn};
+use crate::retained::{FinishedFront, WindowEmpty};
+
+/// At most so many finished runs are dropped with one flush.
+pub(crate) const DROPPED_LEN_MAX: usize = 4_096;
+
+/// Rows that are written, and rows that go.
+#[derive(Debug, Default)]
+pub(crate) struct FlushRows {
+    pub(crate) turns: Vec<TurnRow>,
+    /// Runs of which the turns before this sequence go.
+    pub(crate) trimmed: Vec<(RunId, u64)>,
+    pub(crate) opened: Vec<(RunId, Box<str>)>,
+    /// Runs that are live no more.
+    pub(crate) closed: Vec<RunId>,
+    pub(crate) finished: Vec<FinishedRow>,
+    pub(crate) snapshots: Vec<SnapshotRow>,
+    pub(crate) no_snapshots: Vec<RunId>,
+    pub(crate) epochs: Vec<(Partition, Epoch)>,
+    /// The first finished run that is retained.
+    pub(crate) first: u64,
+    /// Rows of finished runs before this one go.
+    pub(crate) forgotten: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct TurnRow {
+    pub(crate) run: RunId,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) frames: Bytes,
+}
+
+#[derive(Debug)]
+pub(crate) struct FinishedRow {
+    pub(crate) number: u64,
+    pub(crate) run: RunId,
+    /// `None`: the row of the live run says it.
+    pub(crate) id: Option<Box<str>>,
+    pub(crate) closed_at: Timestamp,
+    pub(crate) head: u64,
+    pub(crate) kind: u8,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct SnapshotRow {
+    pub(crate) run: RunId,
+    pub(crate) sequence: u64,
+    pub(crate) folded: Bytes,
+}
+
+/// What becomes of one run in a flush.
+#[derive(Debug, Default)]
+struct RunChange {
+    turns: Vec<QueuedTurn>,
+    /// Turns in the store before this sequence go.
+    trimmed_before: Option<u64>,
+    opens: Option<Box<str>>,
+    /// The last turn, if the run has closed with it: its time, sequence, kind, and the bytes of the run.
+    close: Option<(Timestamp, u64, u8, u64)>,
+    snapshot: Option<Option<(u64, Bytes)>>,
+}
+
+impl RunChange {
+    fn turn(&mut self, turn: QueuedTurn) {
+        if let Some(id) = &turn.opens {
+            self.opens = Some(id.clone());
+        }
+        if turn.trims {
+            self.turns.clear();
+            self.trimmed_before = Some(turn.first.get());
+        }
+        if turn.trims || turn.closes {
+            self.snapshot = Some(None);
+        }
+        if turn.closes {
+            self.close = Some((turn.time, turn.last.get(), turn.last_kind, turn.run_bytes));
+        }
+        self.turns.push(turn);
+    }
+}
+
+/// Entries on their way into a flush.
+#[derive(Debug, Default)]
+pub(crate) struct RowsBuilder {
+    runs: BTreeMap<RunId, RunChange>,
+    /// In the order of closing.
+    closed: Vec<RunId>,
+    epochs: BTreeMap<Partition, Epoch>,
+    /// The time of the last turn that closes a run.
+    pub(crate) last_close: Option<Timestamp>,
+}
+
+impl RowsBuilder {
+    pub(crate) fn take(&mut self, entry: QueuedEntry) {
+        match entry {
+            QueuedEntry::Turn(turn) => {
+                if turn.closes {
+                    self.closed.push(turn.run);
+                    self.last_close = Some(self.last_close.map_or(turn.time, |last| last.max(turn.time)));
+                }
+                self.runs.entry(turn.run).or_default().turn(turn);
+            }
+            QueuedEntry::Snapshot(snapshot) => {
+                let kept = (snapshot.sequence.get(), snapshot.bytes);
+                let change = self.runs.entry(snapshot.run).or_default();
+                if change.close.is_none() {
+                    change.snapshot = Some(Some(kept));
+                }
+            }
+            QueuedEntry::NoSnapshot(run) => self.runs.entry(run).or_default().snapshot = Some(None),
+            QueuedEntry::Epochs(given) => self.epochs.extend(given),
+            QueuedEntry::Check => {}
+        }
+    }
+
+    /// WrittenCounts the runs that close, and gives them their numbers. Called once, before runs are dropped.
+    pub(crate) fn finish_runs(&mut self, retained: &mut FinishedFront) -> Vec<FinishedRow> {
+        let closed = std::mem::take(&mut self.closed);
+        let rows = closed.into_iter().filter_map(|run| {
+            let change = self.runs.get(&run)?;
+            let (closed_at, head, kind, bytes) = change.close?;
+            Some(FinishedRow {
+                number: retained.add(run, closed_at, bytes),
+                run,
+                id: change.opens.clone(),
+                closed_at,
+                head,
+                kind,
+                bytes,
+            })
+        });
+        rows.collect()
+    }
+
+    /// Drops what retention does not keep at `now`, at most `len_max` runs: then whether that is all.
+    ///
+    /// # Errors
+    /// When the earliest runs are to be read first; it is called again then.
+    pub(crate) fn drop_runs(
+        &mut self,
+        retained: &mut FinishedFront,
+        now: Timestamp,
+        dropped: &mut Vec<RunId>,
+    ) -> Result<bool, WindowEmpty> {
+        while dropped.len() < DROPPED_LEN_MAX {
+            match retained.drop_next(now)? {
+                Some(gone) => dropped.push(gone.run),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The rows, without those of runs that are dropped with the same flush.
+    pub(crate) fn rows(
+        self,
+        finished: Vec<FinishedRow>,
+        dropped: &[RunId],
+        retained: &FinishedFront,
+    ) -> FlushRows {
+        let (first, forgotten) = (retained.first(), retained.forgotten());
+        let mut rows = FlushRows {
+            epochs: self.epochs.into_iter().collect(),
+            first,
+            forgotten,
+            ..FlushRows::default()
+        };
+        let gone: std::collections::BTreeSet<_> = dropped.iter().copied().collect();
+        for run in &gone {
+            // All of its turns, whichever they are.
+            rows.trimmed.push((*run, u64::MAX));
+        }
+        for (run, change) in self.runs {
+            let is_gone = gone.contains(&run);
+            let is_new = change.opens.is_some();
+            let closes = change.close.is_some();
+            if closes && !is_new {
+                rows.closed.push(run);
+            }
+            if let (Some(id), false) = (change.opens, closes) {
+                rows.opened.push((run, id));
+            }
+            if let (Some(before), false, false) = (change.trimmed_before, is_new, is_gone) {
+                rows.trimmed.push((run, before));
+            }
+            match change.snapshot {
+                Some(Some((sequence, folded))) => rows.snapshots.push(SnapshotRow {
+                    run,
+                    sequence,
+                    folded,
+                }),
+                Some(None) if !is_new => rows.no_snapshots.push(run),
+                Some(None) | None => {}
+            }
+            if !is_gone {
+                rows.turns.extend(change.turns.into_iter().map(|turn| TurnRow {
+                    run,
+                    first: turn.first.get(),
+                    last: turn.last.get(),
+                    frames: turn.frames,
+                }));
+            }
+        }
+        // A run that closes is known as live until then, also if its name is forgotten with the same flush.
+        rows.finished = finished;
+        rows.finished.retain(|row| row.number >= forgotten);
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrun_core::Sequence;
+    use millrun_persistence::{Retention, Snapshot};
+
+    fn run(number: u64) -> RunId {
+        RunId::new(Partition::from_index(3).unwrap(), Timestamp::EPOCH, number)
+    }
+
+    fn turn(run: RunId, first: u64, change: impl FnOnce(&mut QueuedTurn)) -> QueuedEntry {
+        let mut turn = QueuedTurn {
+            run,
+            first: Sequence::new(first),
+            last: Sequence::new(first),
+            time: Timestamp::from_micros(first),
+            opens: (first == 1).then(|| "id".into()),
+            trims: false,
+            closes: false,
+            last_kind: 9,
+            frames: Bytes::from(vec![0; 10]),
+            run_bytes: 10 * first,
+        };
+        change(&mut turn);
+        QueuedEntry::Turn(turn)
+    }
+
+    fn closing(turn: &mut QueuedTurn) {
+        turn.closes = true;
+    }
+
+    fn trimming(turn: &mut QueuedTurn) {
+        turn.trims = true;
+    }
+
+    fn built(entries: Vec<QueuedEntry>, len_max: usize) -> FlushRows {
+        let mut retention = Retention::default();
+        (retention.len_max, retention.expired_len_max) = (len_max, 1);
+        let mut retained = FinishedFront::new(retention, 0, 0, 0, 0);
+        let mut builder = RowsBuilder::default();
+        entries.into_iter().for_each(|entry| builder.take(entry));
+        let finished = builder.finish_runs(&mut retained);
+        let mut dropped = Vec::new();
+        let now = builder.last_close.unwrap_or(Timestamp::EPOCH);
+        assert_eq!(builder.drop_runs(&mut retained, now, &mut dropped), Ok(true));
+        builder.rows(finished, &dropped, &retained)
+    }
+
+    fn sequences(rows: &FlushRows) -> Vec<u64> {
+        rows.turns.iter().map(|turn| turn.first).collect()
+    }
+
+    #[test]
+    fn a_run_that_opens_and_closes_in_one_flush_was_never_live() {
+        let run = run(1);
+        let rows = built(vec![turn(run, 1, |_| {}), turn(run, 2, closing)], 10);
+        assert_eq!(sequences(&rows), [1, 2]);
+        assert!(rows.opened.is_empty() && rows.closed.is_empty());
+        let finished = &rows.finished[0];
+        assert_eq!((finished.number, finished.head, finished.bytes), (0, 2, 20));
+        assert_eq!(finished.id.as_deref(), Some("id"));
+    }
+
+    #[test]
+    fn what_a_trim_takes_away_is_not_written_by_the_same_flush() {
+        let run = run(1);
+        let entries = vec![turn(run, 5, |_| {}), turn(run, 6, trimming), turn(run, 7, |_| {})];
+        let rows = built(entries, 10);
+        assert_eq!(sequences(&rows), [6, 7]);
+        assert_eq!(rows.trimmed, [(run, 6)]);
+        assert_eq!(rows.no_snapshots, [run]);
+        // Of a run that begins with it nothing stands in the store.
+        let rows = built(vec![turn(run, 1, |_| {}), turn(run, 2, trimming)], 10);
+        assert_eq!((sequences(&rows), rows.trimmed.len()), (vec![2], 0));
+    }
+
+    #[test]
+    fn what_retention_drops_at_once_leaves_a_name_and_then_nothing() {
+        let entries = (0..3).map(|number| turn(run(number), 1, closing)).collect();
+        let rows = built(entries, 0);
+        assert_eq!((rows.turns.len(), rows.first, rows.forgotten), (0, 3, 2));
+        let names: Vec<_> = rows.finished.iter().map(|row| row.number).collect();
+        assert_eq!(names, [2]);
+    }
+
+    #[test]
+    fn the_last_word_about_a_snapshot_holds() {
+        let run = run(1);
+        let put = || {
+            QueuedEntry::Snapshot(Snapshot {
+                run,
+                sequence: Sequence::new(5),
+                bytes: Bytes::from_static(b"folded"),
+            })
+        };
+        let rows = built(vec![put(), QueuedEntry::NoSnapshot(run), put()], 10);
+        assert_eq!((rows.snapshots.len(), rows.no_snapshots.len()), (1, 0));
+        let rows = built(vec![put(), QueuedEntry::NoSnapshot(run)], 10);
+        assert_eq!((rows.snapshots.len(), rows.no_snapshots.len()), (0, 1));
+        let rows = built(vec![put(), turn(run, 6, closing), put()], 10);
+        assert_eq!((rows.snapshots.len(), rows.no_snapshots.len()), (0, 1));
+        assert_eq!(rows.closed, [run]);
+    }
+}

@@ -1,0 +1,279 @@
+//! The thread that writes: takes what is queued, makes rows of it, and sees them through whatever happens to the server.
+//!
+//! One flush is under way at a time. What comes meanwhile waits for the next one, so that a flush holds as much as came
+//! within the time of one.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use millrun_core::Timestamp;
+use millrun_persistence::{FailureKind, JournalFailure, Retention};
+
+use crate::outcome::{FlushFate, Halt, Heard, Step};
+use crate::queued::QueuedEntry;
+use crate::reading::ServerQuestion;
+use crate::retained::{FinishedFront, WINDOW_LEN, WindowEmpty};
+use crate::rows::{FlushRows, RowsBuilder};
+use crate::server::{Server, ServerTrouble, WriterSession};
+use crate::shared::{FencedClaim, Landed, PostgresShared, Taken, WrittenCounts};
+
+/// The first and the longest pause between two tries to reach a server.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// The writer of a journal.
+pub(crate) struct FlushWriter {
+    pub(crate) shared: Arc<PostgresShared>,
+    pub(crate) server: Box<dyn Server>,
+    pub(crate) session: Option<Box<dyn WriterSession>>,
+    pub(crate) fate: FlushFate,
+    pub(crate) retained: FinishedFront,
+    pub(crate) counts: WrittenCounts,
+    pub(crate) retention: Retention,
+    /// Where claims go that can be answered.
+    pub(crate) claims: Sender<FencedClaim>,
+    /// Where readers are asked, until a close.
+    pub(crate) questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
+    pub(crate) server_wait_max: Duration,
+    /// The latest time that the server has told, and the latest at which a run has closed.
+    pub(crate) times: (Timestamp, Timestamp),
+}
+
+/// A journal that closes waits no longer for a server.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// For how long a server has not been reached, and how long the next pause is.
+pub(crate) struct Outage {
+    began: Option<Instant>,
+    pause: Duration,
+    wait_max: Duration,
+}
+
+impl Outage {
+    pub(crate) fn new(wait_max: Duration) -> Self {
+        Self {
+            began: None,
+            pause: PAUSES.0,
+            wait_max,
+        }
+    }
+
+    /// Something has gone wrong; whether it is tried again, after a pause.
+    pub(crate) fn pause(&mut self, why: &str, is_closing: bool) -> bool {
+        let began = *self.began.get_or_insert_with(|| {
+            tracing::warn!(problem = why, "the database does not answer, and is waited for");
+            Instant::now()
+        });
+        let close_wait_max = if is_closing { CLOSE_WAIT_MAX } else { Duration::MAX };
+        if began.elapsed() >= self.wait_max.min(close_wait_max) {
+            return false;
+        }
+        thread::sleep(self.pause.min(self.wait_max));
+        self.pause = (self.pause * 2).min(PAUSES.1);
+        true
+    }
+
+    /// The server has answered.
+    pub(crate) fn over(&mut self) {
+        if let Some(began) = self.began.take() {
+            tracing::info!(
+                seconds = began.elapsed().as_secs_f64(),
+                "the database answers again"
+            );
+        }
+        self.pause = PAUSES.0;
+    }
+}
+
+impl FlushWriter {
+    /// Writes until the journal is closed or fails; says which.
+    pub(crate) fn run(&mut self) -> JournalFailure {
+        loop {
+            let Some(taken) = self.shared.take() else {
+                return JournalFailure::closed();
+            };
+            if let Err(failure) = self.write(taken) {
+                return failure;
+            }
+        }
+    }
+
+    fn write(&mut self, taken: Taken) -> Result<(), JournalFailure> {
+        let Taken {
+            entries,
+            offset,
+            upkeep,
+        } = taken;
+        let (mut turns, mut bytes) = (0, 0);
+        let mut builder = RowsBuilder::default();
+        for entry in entries {
+            if let QueuedEntry::Turn(turn) = &entry {
+                turns += 1;
+                bytes += turn.frames.len() as u64;
+            }
+            builder.take(entry);
+        }
+        if let Some(last) = builder.last_close {
+            self.times.1 = self.times.1.max(last);
+        }
+        let now = self.believed(upkeep.map(|(_, now)| now));
+        let finished = builder.finish_runs(&mut self.retained);
+        let mut dropped = Vec::new();
+        let mut is_all = loop {
+            match builder.drop_runs(&mut self.retained, now, &mut dropped) {
+                Ok(is_all) => break is_all,
+                Err(empty) => self.fill(empty)?,
+            }
+        };
+        self.counts.dropped_runs += dropped.len() as u64;
+        self.counts.turns += turns;
+        self.counts.bytes += bytes;
+        self.flush(&builder.rows(finished, &dropped, &self.retained))?;
+        // An upkeep goes on until nothing is due, without what is queued since.
+        while upkeep.is_some() && !is_all {
+            let mut builder = RowsBuilder::default();
+            dropped.clear();
+            is_all = loop {
+                match builder.drop_runs(&mut self.retained, now, &mut dropped) {
+                    Ok(is_all) => break is_all,
+                    Err(empty) => self.fill(empty)?,
+                }
+            };
+            self.counts.dropped_runs += dropped.len() as u64;
+            self.flush(&builder.rows(Vec::new(), &dropped, &self.retained))?;
+        }
+        let upkept = upkeep.map(|(number, _)| number);
+        let landed = Landed {
+            offset,
+            counts: self.counts,
+            upkept,
+        };
+        for claim in self.shared.landed(landed) {
+            // A claim that is not taken any more is refused as it is dropped.
+            drop(self.claims.send(claim));
+        }
+        Ok(())
+    }
+
+    /// The time by which ages are told: that of the turns and of an upkeep, which must not be ahead of the server's clock by
+    /// more than an age may step.
+    fn believed(&self, asked: Option<Timestamp>) -> Timestamp {
+        let (server, closed) = self.times;
+        let step = u64::try_from(self.retention.age_step_max.as_micros()).unwrap_or(u64::MAX);
+        let latest = Timestamp::from_micros(server.as_micros().saturating_add(step));
+        asked.map_or(closed, |asked| asked.max(closed)).min(latest)
+    }
+
+    /// Reads the earliest finished runs, which are not in memory.
+    fn fill(&mut self, empty: WindowEmpty) -> Result<(), JournalFailure> {
+        let mut outage = Outage::new(self.server_wait_max);
+        loop {
+            let asked = match &mut self.session {
+                Some(session) => session.earliest(empty.from, WINDOW_LEN),
+                None => Err(ServerTrouble::Lost("there is no connection".to_owned())),
+            };
+            match asked {
+                Ok(runs) => {
+                    outage.over();
+                    let is_all = runs.len() < WINDOW_LEN;
+                    self.retained.fill(runs, is_all);
+                    return Ok(());
+                }
+                Err(ServerTrouble::Lost(why)) => {
+                    self.lost();
+                    self.pause(&mut outage, &why)?;
+                    // The session is only good when it has been found to be that of this opening.
+                    self.flush_nothing()?;
+                }
+                Err(ServerTrouble::Refused(why)) => self.pause(&mut outage, &why)?,
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+    }
+
+    fn flush_nothing(&mut self) -> Result<(), JournalFailure> {
+        // It drops nothing either: what was taken out of memory goes with the flush that is being made.
+        self.flush(&FlushRows::default())
+    }
+
+    fn lost(&mut self) {
+        self.session = None;
+        self.fate.hear(Heard::Lost);
+    }
+
+    fn pause(&self, outage: &mut Outage, why: &str) -> Result<(), JournalFailure> {
+        if outage.pause(why, self.shared.is_closing()) {
+            return Ok(());
+        }
+        let message = format!("the database could not be reached: {why}");
+        Err(JournalFailure::new(
+            FailureKind::Io(std::io::ErrorKind::NotConnected),
+            message,
+        ))
+    }
+
+    /// Makes rows durable, whatever becomes of connections.
+    fn flush(&mut self, rows: &FlushRows) -> Result<(), JournalFailure> {
+        let began = Instant::now();
+        let mut outage = Outage::new(self.server_wait_max);
+        self.fate.begin();
+        loop {
+            let step = self.fate.step();
+            let heard = match (step, &mut self.session) {
+                (Step::Rest, _) => break,
+                (Step::Stop(halt), _) => return Err(halted(halt)),
+                (Step::Connect, _) => self.server.writer().map(|session| {
+                    self.session = Some(session);
+                    Heard::Connected
+                }),
+                (_, None) => Err(ServerTrouble::Lost("there is no connection".to_owned())),
+                (Step::Raise, Some(session)) => session.raise_term().map(Heard::Raised),
+                (Step::Look, Some(session)) => session.marker().map(Heard::Marker),
+                (Step::Send(moved), Some(session)) => {
+                    self.fate.sent();
+                    session.flush(moved, rows).map(|flushed| {
+                        self.times.0 = self.times.0.max(flushed.now);
+                        let (has_term, has_moved) = (flushed.has_term, flushed.has_moved);
+                        Heard::Flushed { has_term, has_moved }
+                    })
+                }
+            };
+            match heard {
+                Ok(heard) => self.fate.hear(heard),
+                Err(ServerTrouble::Lost(why)) => {
+                    self.lost();
+                    self.pause(&mut outage, &why)?;
+                }
+                Err(ServerTrouble::Refused(why)) => {
+                    self.fate.hear(Heard::Refused);
+                    self.pause(&mut outage, &why)?;
+                }
+                Err(ServerTrouble::Duplicate(why)) => {
+                    tracing::error!(problem = why, "a row of a flush is in the database already");
+                    self.fate.hear(Heard::Duplicate);
+                }
+                Err(error @ ServerTrouble::Failed(_)) => return Err(failed(&error)),
+            }
+        }
+        outage.over();
+        self.counts.commits += 1;
+        self.counts.finished_runs = self.retained.len();
+        self.counts.finished_bytes = self.retained.bytes();
+        self.counts.last_commit = began.elapsed();
+        Ok(())
+    }
+}
+
+fn halted(halt: Halt) -> JournalFailure {
+    let kind = match halt {
+        Halt::Fenced => FailureKind::Fenced,
+        Halt::RolledBack { .. } => FailureKind::RolledBack,
+        Halt::Duplicate => FailureKind::Corrupted,
+    };
+    JournalFailure::new(kind, halt.to_string())
+}
+
+fn failed(error: &ServerTrouble) -> JournalFailure {
+    JournalFailure::new(FailureKind::Io(std::io::ErrorKind::Other), error.to_string())
+}

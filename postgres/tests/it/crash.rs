@@ -1,0 +1,409 @@
+//! What is acknowledged is there, once and whole, whatever becomes of the server and of the way to it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use millrun_core::{Offset, Partition, Sequence};
+use millrun_persistence::contract::{Author, Subject};
+use millrun_persistence::{Batch, Durability, FailureKind, Journal, JournalConfig, Reads, Resolved};
+use millrun_postgres::{PostgresConfig, PostgresJournal, PostgresOpenError};
+
+use crate::AtUrl;
+use crate::proxy::{Cut, Proxy};
+use crate::server::TestServer;
+
+/// A generator with a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, max: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % max
+    }
+}
+
+/// The server is killed while several threads append; the journal goes on when it is there again.
+#[test]
+fn a_server_that_is_killed_and_started_again_has_all_that_was_acknowledged() {
+    const KILLS: usize = 6;
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let subject = AtUrl(server.url("killed"));
+    let journal = subject.open();
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let authors = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4_u64)
+            .map(|worker| {
+                let (journal, url, stop, acknowledged) = (&journal, &subject.0, &stop, &acknowledged);
+                scope.spawn(move || {
+                    let subject = AtUrl(url.clone());
+                    let (mut authors, mut number) = (Vec::new(), 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        number += 1;
+                        let id = format!("{worker}-{number}");
+                        // Each worker has partitions of its own: who takes one over fences its former owner.
+                        if u64::from(Partition::of(id.as_bytes()).index() % 4) != worker {
+                            continue;
+                        }
+                        let mut author = Author::new(journal, &id, number);
+                        // Append returns when it is acknowledged.
+                        author.append(&subject, journal, &[b"begin", &[7; 300]], false);
+                        author.append(&subject, journal, &[b"more"], false);
+                        if number % 2 == 0 {
+                            author.append(&subject, journal, &[b"end"], true);
+                        }
+                        authors.push(author);
+                        acknowledged.fetch_add(1, Ordering::Relaxed);
+                    }
+                    authors
+                })
+            })
+            .collect();
+        for kill in 1..=KILLS {
+            // So many more runs have been acknowledged since the last start.
+            while acknowledged.load(Ordering::Relaxed) < kill * 40 {
+                std::thread::yield_now();
+            }
+            server.kill();
+            server.start();
+        }
+        stop.store(true, Ordering::Relaxed);
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(journal.failure(), None, "no caller has noticed");
+    assert!(authors.len() >= KILLS * 40);
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    let finished = journal.stats().finished_runs;
+    let journal = subject.reopen(journal, JournalConfig::default());
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    let stats = journal.stats();
+    let live = authors.iter().filter(|author| author.written.len() == 3).count() as u64;
+    assert_eq!((stats.live_runs, stats.finished_runs), (live, finished));
+    assert_eq!(live + finished, authors.len() as u64, "each is there once");
+}
+
+/// Connections are cut at chosen bytes of what is sent and of what is answered, so that some flushes have landed and others
+/// have not, and nobody has heard.
+#[test]
+fn a_connection_that_is_cut_at_any_byte_loses_and_doubles_nothing() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let proxy = Proxy::to(server.port());
+    let schema = server.schema();
+    let subject = AtUrl(proxy.url(&schema));
+    let journal = subject.open();
+    let mut authors: Vec<_> = (0..3)
+        .map(|number| Author::new(&journal, &format!("run-{number}"), number))
+        .collect();
+    let (mut dice, mut cuts) = (Dice(20_261_126), 0);
+    for round in 0..160_u64 {
+        // A flush has about 900 bytes, and its answer less than 100.
+        let far = |dice: &mut Dice, max| usize::try_from(dice.below(max)).unwrap();
+        proxy.set(match round % 2 {
+            0 => Cut::Up(far(&mut dice, 900)),
+            _ => Cut::Down(far(&mut dice, 100)),
+        });
+        let author = &mut authors[usize::try_from(round % 3).unwrap()];
+        author.append(&subject, &journal, &[&round.to_le_bytes()], false);
+        cuts += usize::from(proxy.has_cut());
+    }
+    proxy.set(Cut::Never);
+    assert!(cuts > 100, "{cuts} connections were cut");
+    assert_eq!(journal.failure(), None);
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    let direct = AtUrl(server.url(&schema));
+    drop(journal);
+    let journal = direct.open();
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    let flushes = server.sql(&format!("SELECT count(*) FROM {schema}.turn"));
+    assert_eq!(flushes[0][0].as_deref(), Some("160"));
+}
+
+/// Nothing comes back, and no connection ends: the server still has the session, and its lock.
+#[test]
+fn a_server_that_falls_silent_is_reached_by_another_connection() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let proxy = Proxy::to(server.port());
+    let mut config = PostgresConfig::default();
+    config.answer_wait_max = Duration::from_millis(300);
+    let journal = PostgresJournal::open(&proxy.url(&server.schema()), config).unwrap();
+    let subject = AtUrl(String::new());
+    let mut author = Author::new(&journal, "silent", 1);
+    author.append(&subject, &journal, &[b"before"], false);
+    for round in 0..3_u8 {
+        proxy.set(Cut::Swallow);
+        let enqueued = journal.enqueue(&author.batch(&[&[round]], false)).unwrap();
+        // The answer is waited for in vain, and then another connection is made.
+        let before = proxy.connections();
+        while proxy.connections() == before {
+            std::thread::yield_now();
+        }
+        assert!(journal.high_watermark() < enqueued.offset);
+        proxy.set(Cut::Never);
+        subject.settle(&journal, enqueued.offset);
+        assert_eq!(journal.failure(), None);
+        author.assert_history(&journal);
+    }
+}
+
+/// A server that was set back to an earlier moment, as by a failover to a replica that was behind, has lost what was
+/// acknowledged: the journal says so, and neither goes on nor stays silent.
+#[test]
+fn a_store_that_was_rolled_back_stops_the_journal() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let subject = AtUrl(server.url("rolled"));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"kept"], false);
+    drop(journal);
+    server.stop();
+    server.copy_data("data", "earlier");
+    server.start();
+    let journal = subject.open();
+    author.epoch = journal.take_over(&[author.id.partition()]).unwrap();
+    author.append(&subject, &journal, &[b"acknowledged, and lost"], false);
+    server.kill();
+    server.copy_data("earlier", "data");
+    server.start();
+    // The opening of this process is not in the store of that moment.
+    let enqueued = journal.enqueue(&author.batch(&[b"too late"], false)).unwrap();
+    subject.settle(&journal, enqueued.offset);
+    let failure = journal.failure().expect("what was acknowledged is gone");
+    assert!(
+        matches!(failure.kind(), FailureKind::RolledBack | FailureKind::Fenced),
+        "{failure:?}"
+    );
+    assert!(journal.close().is_err());
+}
+
+/// As above, within one opening: the copy is made while the store is open.
+#[test]
+fn a_store_that_was_rolled_back_within_an_opening_stops_the_journal() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let subject = AtUrl(server.url("rolled"));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"kept"], false);
+    server.kill();
+    server.copy_data("data", "earlier");
+    server.start();
+    author.append(&subject, &journal, &[b"acknowledged, and lost"], false);
+    server.kill();
+    server.copy_data("earlier", "data");
+    server.start();
+    let enqueued = journal.enqueue(&author.batch(&[b"too late"], false)).unwrap();
+    subject.settle(&journal, enqueued.offset);
+    let failure = journal.failure().expect("what was acknowledged is gone");
+    assert_eq!(failure.kind(), FailureKind::RolledBack, "{failure}");
+    assert!(journal.high_watermark() < enqueued.offset);
+    // What is there is whole, as of the earlier moment.
+    drop(journal);
+    let journal = subject.open();
+    let history = journal.history(author.run).unwrap();
+    assert_eq!(
+        (history.records.len(), &history.records[0].body[..]),
+        (1, &b"kept"[..])
+    );
+}
+
+#[test]
+fn who_has_lost_the_store_to_another_process_is_fenced() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    let mut config = PostgresConfig::default();
+    config.open_wait_max = Duration::ZERO;
+    let refused = PostgresJournal::open(&subject.0, config).expect_err("it is open");
+    assert!(
+        matches!(refused, PostgresOpenError::AlreadyOpen { .. }),
+        "{refused:?}"
+    );
+    // The server ends the session of the first process; the second comes before it is back.
+    server.sql(&format!(
+        "SELECT pg_terminate_backend(l.pid, 5000) FROM pg_locks l JOIN pg_namespace n ON n.nspname = '{schema}' \
+         WHERE l.locktype = 'advisory' AND l.objid::bigint = (n.oid::bigint + 2147483648) % 4294967296"
+    ));
+    let second = subject.open();
+    let enqueued = journal.enqueue(&author.clone().batch(&[b"late"], false)).unwrap();
+    subject.settle(&journal, enqueued.offset);
+    let failure = journal.failure().expect("another process has it");
+    assert_eq!(failure.kind(), FailureKind::Fenced, "{failure}");
+    // An answer that would rest on the memory of the first is not given either.
+    assert!(journal.confirm(enqueued.offset) > journal.high_watermark());
+    author.epoch = second.take_over(&[author.id.partition()]).unwrap();
+    author.append(&subject, &second, &[b"two"], false);
+    author.assert_history(&second);
+}
+
+#[test]
+fn a_question_is_not_answered_from_the_memory_of_a_process_that_has_lost_the_store() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    let queued = author.append(&subject, &journal, &[b"one"], false);
+    server.sql(&format!("UPDATE {schema}.writer SET term = term + 1, holder = 0"));
+    let confirmed = journal.confirm(queued);
+    subject.settle(&journal, confirmed);
+    assert!(journal.high_watermark() < confirmed);
+    assert_eq!(
+        journal.failure().map(|failure| failure.kind()),
+        Some(FailureKind::Fenced)
+    );
+}
+
+/// A row that is there already shows that somebody else has written: nothing is written over it.
+#[test]
+fn a_duplicate_key_stops_the_journal() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    server.sql(&format!(
+        "INSERT INTO {schema}.turn SELECT part, run, 2, 2, frames FROM {schema}.turn"
+    ));
+    let enqueued = journal.enqueue(&author.batch(&[b"two"], false)).unwrap();
+    subject.settle(&journal, enqueued.offset);
+    assert_eq!(
+        journal.failure().map(|failure| failure.kind()),
+        Some(FailureKind::Corrupted)
+    );
+    assert!(journal.high_watermark() < enqueued.offset);
+}
+
+/// A caller that was cut off asks what became of its batch, and appends what is absent.
+#[test]
+fn an_unknown_outcome_is_resolved_by_the_next_opening() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let proxy = Proxy::to(server.port());
+    let schema = server.schema();
+    let direct = AtUrl(server.url(&schema));
+    for (round, cut) in [Cut::Down(0), Cut::Up(0), Cut::Down(40), Cut::Up(200)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut config = PostgresConfig::default();
+        config.server_wait_max = Duration::ZERO;
+        let journal = PostgresJournal::open(&proxy.url(&schema), config).unwrap();
+        let subject = AtUrl(String::new());
+        let mut author = Author::new(&journal, "cut off", round as u64);
+        author.append(&subject, &journal, &[b"begin"], false);
+        let batch = author.batch(&[b"perhaps"], false);
+        proxy.set(cut);
+        let enqueued = journal.enqueue(&batch).unwrap();
+        subject.settle(&journal, enqueued.offset);
+        proxy.set(Cut::Never);
+        let failure = journal.failure().expect("nobody waits for the server");
+        assert!(matches!(failure.kind(), FailureKind::Io(_)), "{failure:?}");
+        drop(journal);
+        let journal = direct.open();
+        let resolved = journal.resolve(&batch).unwrap();
+        let epoch = journal.take_over(&[author.id.partition()]).unwrap();
+        if resolved == [Resolved::Absent] {
+            let mut again = Author {
+                head: Sequence::new(1),
+                epoch,
+                ..author.clone()
+            };
+            let enqueued = journal.enqueue(&again.batch(&[b"perhaps"], false)).unwrap();
+            assert_eq!(enqueued.refused, []);
+            direct.settle(&journal, enqueued.offset);
+        } else {
+            assert_eq!(resolved, [Resolved::Appended]);
+        }
+        author.assert_history(&journal);
+    }
+}
+
+/// Without a sync at each commit a crash may lose what was acknowledged last: that is what the mode says, and the journal that
+/// was open through it stops.
+#[test]
+fn what_is_durable_in_time_is_found_after_a_close() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let subject = AtUrl(server.url(&server.schema()));
+    for durability in [
+        Durability::Volatile,
+        Durability::Eventual {
+            window: Duration::from_secs(60),
+        },
+    ] {
+        let mut config = JournalConfig::default();
+        config.durability = durability;
+        let journal = subject.fresh(config.clone());
+        let mut author = Author::new(&journal, &format!("{durability:?}"), 1);
+        author.append(&subject, &journal, &[b"one"], false);
+        let journal = subject.reopen(journal, config);
+        author.assert_history(&journal);
+    }
+}
+
+/// Several turns of many runs wait for each other in one flush, and the buffer's bounds hold while the server is away.
+#[test]
+fn while_the_server_is_away_the_buffer_fills_and_then_all_is_taken() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let subject = AtUrl(server.url("away"));
+    let mut config = JournalConfig::default();
+    config.batch_len_max = 10;
+    let journal = subject.fresh(config);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"before"], false);
+    server.kill();
+    let (mut last, mut taken) = (Offset::ZERO, 0_u8);
+    let late = loop {
+        let batch = author.batch(&[&[taken]], false);
+        match journal.enqueue(&batch) {
+            Ok(enqueued) => last = enqueued.offset,
+            Err(error) => {
+                assert!(error.is_retryable(), "{error}");
+                break batch;
+            }
+        }
+        taken += 1;
+        assert!(taken < 100, "the buffer has a bound");
+    };
+    assert!(journal.high_watermark() < last);
+    server.start();
+    subject.settle(&journal, last);
+    let enqueued = journal.enqueue(&late).unwrap();
+    subject.settle(&journal, enqueued.offset);
+    author.assert_history(&journal);
+    let nothing = journal.enqueue(&Batch::new()).unwrap();
+    assert!(journal.high_watermark() >= nothing.offset);
+}

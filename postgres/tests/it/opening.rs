@@ -1,0 +1,265 @@
+//! Openings that are refused, each with an error that says what to do, and without a password.
+
+use std::process::Command;
+use std::time::Duration;
+
+use millrun_persistence::contract::Author;
+use millrun_persistence::{Durability, Journal, JournalConfig, StoreError};
+use millrun_postgres::{PostgresConfig, PostgresJournal, PostgresOpenError};
+
+use crate::AtUrl;
+use crate::server::TestServer;
+
+fn refused(url: &str) -> PostgresOpenError {
+    let mut config = PostgresConfig::default();
+    config.open_wait_max = Duration::ZERO;
+    let error = PostgresJournal::open(url, config).expect_err(url);
+    let told = format!("{error} {error:?}");
+    assert!(!told.contains("s3cret"), "{told}");
+    error
+}
+
+macro_rules! assert_refused {
+    ($url:expr, $pattern:pat) => {
+        let error = refused($url);
+        assert!(matches!(error, $pattern), "{}: {error:?}", $url);
+    };
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named_and_may_be_tried_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let error = refused(&format!("postgres://app:s3cret@127.0.0.1:{port}/orders"));
+    assert!(matches!(error, PostgresOpenError::NoServer { .. }), "{error:?}");
+    assert!(error.is_retryable() && error.to_string().contains("127.0.0.1"));
+}
+
+#[test]
+fn bounds_that_make_no_sense_are_refused_before_anything_is_asked() {
+    let mut config = PostgresConfig::default();
+    config.readers = 0;
+    let error = PostgresJournal::open("postgres://app:s3cret@127.0.0.1:1/x", config).expect_err("no readers");
+    let field = match error {
+        PostgresOpenError::Config(StoreError::Config { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field, "readers");
+}
+
+#[test]
+fn who_may_not_log_in_and_what_is_not_there_is_told() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    server.sql("CREATE ROLE locked LOGIN PASSWORD 'another'");
+    let at = |user: &str, database: &str| format!("postgres://{user}@127.0.0.1:{}/{database}", server.port());
+    assert_refused!(&at("locked:s3cret", "postgres"), PostgresOpenError::Login { .. });
+    assert_refused!(&at("locked", "postgres"), PostgresOpenError::Login { .. });
+    assert_refused!(&at("nobody:s3cret", "postgres"), PostgresOpenError::Login { .. });
+    assert_refused!(
+        &at("postgres:s3cret", "nowhere"),
+        PostgresOpenError::NoDatabase { .. }
+    );
+    // The right password, and no right to create a schema.
+    assert_refused!(
+        &at("locked:another", "postgres"),
+        PostgresOpenError::Grants { .. }
+    );
+    // A schema of its own is enough.
+    let schema = server.schema();
+    server.sql(&format!("CREATE SCHEMA {schema} AUTHORIZATION locked"));
+    let url = format!("{}?schema={schema}", at("locked:another", "postgres"));
+    let journal = AtUrl(url).open();
+    assert!(!format!("{journal:?}").contains("another"));
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&AtUrl(String::new()), &journal, &[b"one"], true);
+    author.assert_history(&journal);
+    // Another user may not use it.
+    server.sql("CREATE ROLE other LOGIN");
+    let url = format!("{}?schema={schema}", at("other", "postgres"));
+    assert_refused!(&url, PostgresOpenError::Grants { .. });
+}
+
+#[test]
+fn what_is_not_a_store_of_this_format_is_left_as_it_is() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    server.sql(&format!(
+        "CREATE SCHEMA {schema}; CREATE TABLE {schema}.store (a int)"
+    ));
+    assert_refused!(&server.url(&schema), PostgresOpenError::Foreign { .. });
+    let tables = server.sql(&format!(
+        "SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
+    ));
+    assert_eq!(tables.len(), 1);
+
+    let schema = server.schema();
+    drop(AtUrl(server.url(&schema)).open());
+    server.sql(&format!("UPDATE {schema}.store SET millrun_format = 2"));
+    let before = server.sql(&format!(
+        "SELECT * FROM {schema}.store, {schema}.writer, {schema}.marker"
+    ));
+    let found = match refused(&server.url(&schema)) {
+        PostgresOpenError::NewerFormat { found, supported, .. } => (found, supported),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found, (2, 1));
+    let after = server.sql(&format!(
+        "SELECT * FROM {schema}.store, {schema}.writer, {schema}.marker"
+    ));
+    assert_eq!(before, after);
+    server.sql(&format!(
+        "UPDATE {schema}.store SET millrun_format = 1; DELETE FROM {schema}.writer"
+    ));
+    assert_refused!(&server.url(&schema), PostgresOpenError::Corrupted { .. });
+}
+
+#[test]
+fn two_openings_at_once_make_one_store_and_one_of_them_has_it() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    for _ in 0..4 {
+        let url = server.url(&server.schema());
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut config = PostgresConfig::default();
+                        config.open_wait_max = Duration::ZERO;
+                        PostgresJournal::open(&url, config)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let refused: Vec<_> = opened.iter().filter_map(|opened| opened.as_ref().err()).collect();
+        assert!(
+            matches!(refused[..], [PostgresOpenError::AlreadyOpen { .. }]),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_writes_or_syncs_none_is_refused() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let url = server.url("store");
+    server
+        .sql("CREATE ROLE reader LOGIN SUPERUSER; ALTER ROLE reader SET default_transaction_read_only = on");
+    let reader = url.replace("postgres@", "reader@");
+    assert_refused!(&reader, PostgresOpenError::ReadOnly { .. });
+
+    server.stop();
+    server.set(&["fsync=off"]);
+    server.start();
+    assert_refused!(&url, PostgresOpenError::NoSync { .. });
+    let mut config = JournalConfig::default();
+    config.durability = Durability::Volatile;
+    drop(PostgresJournal::open(&url, config.into()).unwrap());
+
+    server.stop();
+    server.set(&[]);
+    server.put("standby.signal", "");
+    server.start();
+    assert_refused!(&url, PostgresOpenError::Standby { .. });
+}
+
+#[test]
+fn a_connection_of_tls_is_verified_unless_the_url_says_otherwise() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let at = |parameters: &str, server: &TestServer| {
+        let port = server.port();
+        format!("postgres://postgres:s3cret@localhost:{port}/postgres?schema=tls&{parameters}")
+    };
+    // There is no TLS at all.
+    assert_refused!(&at("sslmode=verify-full", &server), PostgresOpenError::Tls { .. });
+    assert_refused!(&at("sslmode=require", &server), PostgresOpenError::Tls { .. });
+    assert_refused!(
+        &at("sslrootcert=/nowhere", &server),
+        PostgresOpenError::Tls { .. }
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let [key, certificate] = ["server.key", "server.crt"].map(|name| folder.path().join(name));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args([
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        eprintln!("SKIPPED: there is no openssl, so TLS was not tested");
+        return;
+    }
+    server.stop();
+    server.put("server.key", &std::fs::read_to_string(&key).unwrap());
+    server.put("server.crt", &std::fs::read_to_string(&certificate).unwrap());
+    server.set(&["ssl=on"]);
+    server.start();
+    let known = format!("sslrootcert={}", certificate.display());
+    let journal = AtUrl(at(&known, &server)).open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&AtUrl(String::new()), &journal, &[&[7; 100_000]], true);
+    author.assert_history(&journal);
+    let users = server.sql("SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl");
+    assert!(
+        users[0][0].as_deref() != Some("0"),
+        "the connections are encrypted"
+    );
+    drop(journal);
+    drop(AtUrl(at("sslmode=require", &server)).open());
+    // Nobody vouches for that certificate.
+    assert_refused!(&at("sslmode=verify-full", &server), PostgresOpenError::Tls { .. });
+    // Nor is it one for that host.
+    let other = at(&format!("{known}&sslmode=verify-full"), &server).replace("localhost", "127.0.0.1");
+    assert_refused!(&other, PostgresOpenError::Tls { .. });
+}
+
+#[test]
+fn a_closed_store_has_no_session_any_more() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let (schema, name) = (server.schema(), "closed_store");
+    let url = format!("{}&application_name={name}", server.url(&schema));
+    let journal = AtUrl(url).open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&AtUrl(String::new()), &journal, &[b"one"], false);
+    author.assert_history(&journal);
+    let sessions = || {
+        let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
+        server.sql(&sql)[0][0].clone()
+    };
+    assert_ne!(sessions().as_deref(), Some("0"));
+    journal.close().unwrap();
+    drop(journal);
+    // The server notices by itself, soon.
+    while sessions().as_deref() != Some("0") {
+        std::thread::yield_now();
+    }
+}
