@@ -354,6 +354,37 @@ pub(crate) struct Records {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct OfTopic {
+    /// The durable topic: see `millrun topics`.
+    pub(crate) topic: String,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "purged", required = true, multiple = false, args = ["before", "all"])]
+pub(crate) struct PurgeTopic {
+    #[command(flatten)]
+    pub(crate) of: OfTopic,
+    /// The records before this one, by its number or its token.
+    #[arg(long, value_name = "RECORD")]
+    pub(crate) before: Option<String>,
+    /// All records that are there now.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OfSubscription {
+    #[command(flatten)]
+    pub(crate) of: OfTopic,
+    /// The subscription: see `millrun subscriptions TOPIC`.
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Subscriptions {
     /// The durable topic: see `millrun topics`.
     pub(crate) topic: String,
@@ -424,6 +455,12 @@ pub(crate) enum ClientCommand {
     Publish(Publish),
     /// List the durable subscriptions of a topic, and how far behind each is.
     Subscriptions(Subscriptions),
+    /// Drop records of a durable topic: --all, or those --before one.
+    PurgeTopic(PurgeTopic),
+    /// Delete a durable topic with its records and its subscriptions.
+    DeleteTopic(OfTopic),
+    /// Remove a durable subscription; opened again it is a new one.
+    RemoveSubscription(OfSubscription),
     /// Print what is registered: workflows, activities, task queues, topics.
     Catalogue(OfProgram),
     /// Print how many runs there are, by workflow and by what they do.

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 
-use super::options::{OfProgram, Publish, Subscriptions};
+use super::options::{OfProgram, OfSubscription, OfTopic, Publish, PurgeTopic, Subscriptions};
 use super::place::client;
 use super::raw::Raw;
 use super::time::{date_and_time, duration};
-use super::{json, object, pages, program, say, text, write_list};
+use super::{json, object, pages, program, say, show, text, write_list};
 use crate::outcome::Outcome;
 use crate::table::Table;
 
@@ -105,6 +105,29 @@ fn shown_publish(answer: &Raw) -> String {
         answer.text_of("sequence"),
         answer.text_of("token")
     )
+}
+
+/// Drops records of a durable topic.
+pub(super) async fn purge(options: PurgeTopic) -> Result<Outcome, Box<dyn Error>> {
+    let body = options.before.map_or_else(
+        || object(&[]),
+        |before| match before.parse::<u64>() {
+            Ok(number) => object(&[("before", &number.to_string())]),
+            Err(_) => object(&[("token", &text(&before))]),
+        },
+    );
+    change(options.of, "purge_topic", body).await
+}
+
+/// Removes a durable subscription.
+pub(super) async fn remove_subscription(options: OfSubscription) -> Result<Outcome, Box<dyn Error>> {
+    let body = object(&[("name", &text(&options.name))]);
+    change(options.of, "remove_subscription", body).await
+}
+
+/// Changes a durable topic, and tells what that has done.
+pub(super) async fn change(of: OfTopic, operation: &str, body: String) -> Result<Outcome, Box<dyn Error>> {
+    say(operation, &of.topic, body, &of.at, of.form, show::fields).await
 }
 
 /// Lists the durable subscriptions of a topic.

@@ -422,6 +422,60 @@ fn a_durable_topic_is_published_to_read_and_followed_and_its_subscriptions_told(
 }
 
 #[test]
+fn records_are_purged_a_subscription_is_removed_and_a_topic_deleted() {
+    let program = program();
+    let publish = |id: &str| {
+        let order = r#"{"customer":"ada","cents":5}"#;
+        let line = ["publish", "sample.ordered", order, "--key", "ada", "--id", id];
+        let told = program.folder.run(&line).expect(0).out;
+        told.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let tokens: Vec<_> = ["1", "2", "3", "4"].iter().map(|id| publish(id)).collect();
+    let purged = |line: &str| {
+        let answer = program.json(&format!("purge-topic sample.ordered --json {line}"));
+        (
+            answer["purged"].as_u64().unwrap(),
+            answer["first"].as_u64().unwrap(),
+        )
+    };
+    assert_eq!(purged("--before 2"), (1, 2));
+    assert_eq!(purged(&format!("--before {}", tokens[2])), (1, 3));
+    let shown = program.run("purge-topic sample.ordered --all").expect(0).out;
+    assert!(
+        shown.contains("purged  2") && shown.contains("first   5"),
+        "{shown}"
+    );
+
+    program
+        .run("remove-subscription sample.ordered sample-orders")
+        .expect(0);
+    assert_eq!(
+        program.json("subscriptions sample.ordered --json"),
+        serde_json::json!([])
+    );
+    publish("5");
+    assert_eq!(program.json("delete-topic sample.ordered --json")["deleted"], 1);
+    for (line, code, expected) in [
+        ("delete-topic sample.ordered", 1, "try: millrun topics"),
+        ("purge-topic sample.ordered --all", 1, "try: millrun topics"),
+        ("purge-topic sample.ordered", 2, "--all"),
+        (
+            "purge-topic sample.ordered --all --before 2",
+            2,
+            "cannot be used with",
+        ),
+        (
+            "remove-subscription sample.ordered sample-orders",
+            1,
+            "try: millrun topics",
+        ),
+    ] {
+        let refused = program.run(line).expect(code);
+        assert!(refused.err.contains(expected), "{line}: {refused:#?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_with_topics_says_what_to_try() {
     let program = program();
     for (line, code, expected) in [
