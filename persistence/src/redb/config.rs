@@ -84,7 +84,7 @@ impl RedbConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// Memory for cached pages of the file, in bytes. Default 64 MiB.
+    /// Memory for cached pages of the file, in bytes. Default 32 MiB.
     pub cache_bytes_max: usize,
     /// How far ahead of the writes the file is kept filled with zeros, in bytes, so that a sync has
     /// no blocks to allocate; 0 turns that off. Default 16 MiB.
@@ -125,7 +125,7 @@ pub struct StoreConfig {
 impl Default for StoreConfig {
     fn default() -> Self {
         Self {
-            cache_bytes_max: 64 << 20,
+            cache_bytes_max: 32 << 20,
             zero_ahead_bytes: 16 << 20,
             file_check_every: Duration::from_secs(1),
             disk_full_wait_max: Duration::from_secs(600),
