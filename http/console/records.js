@@ -22,10 +22,13 @@ const ASK_EACH = 15;
 const REFUSED_MS = 3000;
 
 // What is kept of a durable topic, in a few words. The largest numbers are told for what has no bound.
-export function retention({ age_max_us, bytes_max, len_max }) {
+export function retention({ age_max_us, bytes_max, len_max, unread_bytes_max }) {
   const is = bound => Number(bound) < 1e18;
   const bounds = [is(age_max_us) && span(age_max_us), is(bytes_max) && bytes(bytes_max), is(len_max) && `${count(len_max)} records`];
-  return bounds.filter(Boolean).join(', ') || 'no bound';
+  const kept = bounds.filter(Boolean).join(', ');
+  if (!kept) return 'no bound';
+  if (unread_bytes_max === 0) return kept;
+  return `${kept}; what subscriptions have not read, ${is(unread_bytes_max) ? `up to ${bytes(unread_bytes_max)}` : 'without a bound'}`;
 }
 
 // What the program has told of its topics.

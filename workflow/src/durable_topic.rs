@@ -28,6 +28,7 @@ pub struct DurableTopic<T> {
     age_max: Option<Duration>,
     bytes_max: Option<u64>,
     len_max: Option<u64>,
+    unread_bytes_max: Option<u64>,
 }
 
 impl<T> Topic<T> {
@@ -39,6 +40,7 @@ impl<T> Topic<T> {
             age_max: None,
             bytes_max: None,
             len_max: None,
+            unread_bytes_max: None,
         }
     }
 }
@@ -66,6 +68,16 @@ impl<T> DurableTopic<T> {
         self
     }
 
+    /// Keeps what a durable subscription has not acknowledged beyond the bounds above, as long as the records behind it have fewer
+    /// bytes than this, counted as by [`bytes_max`](Self::bytes_max). The slowest subscription of the topic counts, whether a
+    /// consumer has it open or not; at the bound the earliest records are dropped all the same, and it is told how many. By
+    /// default nothing is held back.
+    #[must_use]
+    pub const fn unread_bytes_max(mut self, unread_bytes_max: u64) -> Self {
+        self.unread_bytes_max = Some(unread_bytes_max);
+        self
+    }
+
     /// The topic, without what is said of its records.
     #[must_use]
     pub const fn topic(&self) -> Topic<T> {
@@ -89,6 +101,12 @@ impl<T> DurableTopic<T> {
     pub const fn kept_len_max(&self) -> Option<u64> {
         self.len_max
     }
+
+    /// Up to how many bytes records are held back that a subscription has not acknowledged, if it was said.
+    #[must_use]
+    pub const fn kept_unread_bytes_max(&self) -> Option<u64> {
+        self.unread_bytes_max
+    }
 }
 
 impl<T> Clone for DurableTopic<T> {
@@ -106,6 +124,7 @@ impl<T> fmt::Debug for DurableTopic<T> {
             .field("age_max", &self.age_max)
             .field("bytes_max", &self.bytes_max)
             .field("len_max", &self.len_max)
+            .field("unread_bytes_max", &self.unread_bytes_max)
             .finish()
     }
 }

@@ -186,6 +186,7 @@ fn durable_topic() -> Shape {
         ("age_max_us", number()),
         ("bytes_max", number()),
         ("len_max", number()),
+        ("unread_bytes_max", number()),
     ]);
     object([
         ("name", text()),

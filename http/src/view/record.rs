@@ -53,6 +53,7 @@ pub(crate) fn durable_topic(
                 ("age_max_us", age_max_us.into()),
                 ("bytes_max", retention.bytes_max.into()),
                 ("len_max", retention.len_max.into()),
+                ("unread_bytes_max", retention.unread_bytes_max.into()),
             ]),
         ),
         ("first", summary.first.into()),

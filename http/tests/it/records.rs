@@ -75,7 +75,11 @@ fn encoded(token: &str) -> String {
 
 #[tokio::test]
 async fn each_durable_topic_is_listed_with_what_is_kept_of_it() {
-    const AUDIT: DurableTopic<String> = Topic::named("audit").durable().len_max(7).bytes_max(4_096);
+    const AUDIT: DurableTopic<String> = Topic::named("audit")
+        .durable()
+        .len_max(7)
+        .bytes_max(4_096)
+        .unread_bytes_max(9_000);
     let builder = Runtime::volatile().durable_topic(PLACED).durable_topic(AUDIT);
     let runtime = builder.start().await.unwrap();
     let app = app(&runtime);
@@ -88,7 +92,7 @@ async fn each_durable_topic_is_listed_with_what_is_kept_of_it() {
             "name": "audit",
             "is_exposed": false,
             "payload": null,
-            "retention": {"age_max_us": 604_800_000_000_u64, "bytes_max": 4_096, "len_max": 7},
+            "retention": {"age_max_us": 604_800_000_000_u64, "bytes_max": 4_096, "len_max": 7, "unread_bytes_max": 9_000},
             "first": 1,
             "last": 0,
             "first_at_us": null,

@@ -25,6 +25,7 @@ fn shown_topics(answer: &Raw) -> String {
         "kept for",
         "bytes max",
         "records max",
+        "unread bytes max",
         "payload",
     ]);
     for topic in answer.list_of("durable") {
@@ -51,6 +52,8 @@ fn shown_topics(answer: &Raw) -> String {
             unless_endless(bound("age_max_us"), duration),
             unless_endless(bound("bytes_max"), |bytes| bytes.to_string()),
             unless_endless(bound("len_max"), |len| len.to_string()),
+            // A program of an earlier release does not tell it.
+            unless_endless(bound("unread_bytes_max").or(Some(0)), |bytes| bytes.to_string()),
             payload,
         ]);
     }
@@ -198,7 +201,8 @@ mod tests {
             "durable": [
                 {"name": "orders", "is_exposed": true, "payload": "u64", "records": 2, "bytes": 90,
                  "first_at_us": 0, "last_at_us": 1_500_000,
-                 "retention": {"age_max_us": 7_260_000_000_u64, "bytes_max": u64::MAX, "len_max": 9}},
+                 "retention": {"age_max_us": 7_260_000_000_u64, "bytes_max": u64::MAX, "len_max": 9,
+                               "unread_bytes_max": 4_096}},
                 {"name": "audit", "is_exposed": false, "payload": null, "records": 0, "bytes": 0,
                  "first_at_us": null, "last_at_us": null,
                  "retention": {"age_max_us": u64::MAX, "bytes_max": 5, "len_max": u64::MAX}},
@@ -210,8 +214,8 @@ mod tests {
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
         for expected in [
-            "orders 2 90 1970-01-01 00:00:00.000 1970-01-01 00:00:01.500 2 h 1 min no bound 9 u64",
-            "audit 0 0 no bound 5 no bound (not exposed)",
+            "orders 2 90 1970-01-01 00:00:00.000 1970-01-01 00:00:01.500 2 h 1 min no bound 9 4096 u64",
+            "audit 0 0 no bound 5 no bound 0 (not exposed)",
             "news 3 String",
         ] {
             assert!(

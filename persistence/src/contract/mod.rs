@@ -21,6 +21,7 @@ mod snapshots;
 mod together;
 mod topics;
 mod trimming;
+mod unread;
 mod upkeep;
 
 pub use actor::Author;
@@ -98,6 +99,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(snapshots::cases());
     cases.extend(trimming::cases());
     cases.extend(topics::cases());
+    cases.extend(unread::cases());
     cases.extend(upkeep::cases());
     cases
 }

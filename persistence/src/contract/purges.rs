@@ -210,10 +210,10 @@ fn deleted_topics_count_no_more<S: Subject>(subject: &S) {
 }
 
 /// A generator with a seed: the suite has no dice of its own.
-struct StepDice(u64);
+pub(super) struct StepDice(pub(super) u64);
 
 impl StepDice {
-    fn below(&mut self, max: u64) -> u64 {
+    pub(super) fn below(&mut self, max: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % max
     }

@@ -34,14 +34,14 @@ suite![
 ];
 
 pub(super) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Someone who appends to a topic.
 pub(super) struct TopicAuthor {
     pub(super) topic: TopicNumber,
     partition: Partition,
     epoch: Epoch,
-    time: Timestamp,
+    pub(super) time: Timestamp,
 }
 
 impl TopicAuthor {

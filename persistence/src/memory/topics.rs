@@ -205,6 +205,15 @@ impl TopicStreams for MemoryJournal {
         Ok(offset)
     }
 
+    fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {
+        let mut state = self.lock();
+        state.topics.table.note_reader(topic, reader, through);
+    }
+
+    fn all_readers_noted(&self, topic: TopicNumber) {
+        self.lock().topics.table.all_readers_noted(topic);
+    }
+
     fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
         self.lock().topics.table.appended_with(topic, id)
     }

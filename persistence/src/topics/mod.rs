@@ -15,10 +15,14 @@
 //! A purge drops records whatever retention keeps: they count as dropped at once, and their rows go as those do that retention
 //! drops. A deleted topic is one that is purged and has lost its name; its number stays taken.
 //!
-//! Left out on purpose: who has read how far, and what a body means.
+//! Retention can hold back what has not been read. Who has read how far the journal is told by those who keep readers' places,
+//! and it forgets that when it is closed: a store that was opened takes every record for unread until it is told again.
+//!
+//! Left out on purpose: what a body means, also that of a record with a reader's place.
 
 mod ids;
 mod number;
+mod readers;
 mod record;
 mod retention;
 mod shelf;

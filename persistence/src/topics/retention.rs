@@ -18,6 +18,10 @@ pub struct TopicRetention {
     pub bytes_max: u64,
     /// Number of the topic's records. Default 10,000,000.
     pub len_max: u64,
+    /// Records that not every reader has read stay beyond the bounds above, as long as the records behind them have fewer bytes
+    /// than this; then the earliest are dropped all the same. Readers are those that the journal
+    /// [is told of](crate::TopicStreams::note_reader). Default zero: no record is held back.
+    pub unread_bytes_max: u64,
 }
 
 impl TopicRetention {
@@ -37,13 +41,23 @@ impl TopicRetention {
             age_max: Duration::MAX,
             bytes_max: u64::MAX,
             len_max: u64::MAX,
+            unread_bytes_max: 0,
         }
     }
 
     /// Whether the earliest records of a topic are dropped at the time `now`: those that were written together, of which the
-    /// last was appended at `appended`, when behind them there are `len` records of `bytes` in all.
-    pub(crate) fn drops(&self, now: Timestamp, appended: Timestamp, len: u64, bytes: u64) -> bool {
-        len >= self.len_max || bytes >= self.bytes_max || now.saturating_since(appended) > self.age_max
+    /// last was appended at `appended`, when behind them there are `len` records of `bytes` in all. `is_read` says that every
+    /// reader has read them.
+    pub(crate) fn drops(
+        &self,
+        now: Timestamp,
+        appended: Timestamp,
+        (len, bytes): (u64, u64),
+        is_read: bool,
+    ) -> bool {
+        let is_over =
+            len >= self.len_max || bytes >= self.bytes_max || now.saturating_since(appended) > self.age_max;
+        is_over && (is_read || bytes >= self.unread_bytes_max)
     }
 }
 
@@ -53,6 +67,7 @@ impl Default for TopicRetention {
             age_max: Duration::from_secs(7 * 24 * 3_600),
             bytes_max: 1 << 30,
             len_max: 10_000_000,
+            unread_bytes_max: 0,
         }
     }
 }

@@ -83,6 +83,19 @@ pub trait TopicStreams: Send + Sync {
         None
     }
 
+    /// Notes how far a reader of `topic` has come that keeps its place in the topic `reader`: it is done with all records up to
+    /// `through`. Retention holds back what is behind that, as [`TopicRetention::unread_bytes_max`] says. Say it when the
+    /// place is durable. A reader does not go back, and is forgotten when the topic `reader` is deleted; where either topic
+    /// is not known, nothing is noted.
+    ///
+    /// Nothing of it is stored: it is said again when the journal was opened again, see
+    /// [`all_readers_noted`](Self::all_readers_noted).
+    fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence);
+
+    /// Says that every reader of a topic is noted that keeps its place here, since this journal was opened. Until then no
+    /// record counts as read by all; from then on, one is held back for the readers that are noted.
+    fn all_readers_noted(&self, topic: TopicNumber);
+
     /// Drops the records of a topic up to `through`, or up to the last that is durable if that is earlier, whatever its
     /// retention keeps. They are not read any more from then on, and count as dropped; numbers go on. It becomes
     /// durable with the offset that this gives. Their space is given back as the journal writes, a share with each

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use millrun_core::{Sequence, Timestamp};
 use rustc_hash::FxHashMap;
 
+use super::readers::TopicReaders;
 use super::{
     IdWindow, TOPIC_NUMBERS_MAX, TopicAppend, TopicChunk, TopicNumber, TopicRetention, TopicSummary,
     frame_chunk,
@@ -73,6 +74,8 @@ pub(crate) struct TopicHead {
     pub(crate) is_blocked: bool,
     /// It was deleted: its number is taken, and nothing else of it is there once its rows have gone.
     pub(crate) is_deleted: bool,
+    /// For whom retention holds records back.
+    readers: TopicReaders,
     queued: Vec<QueuedChunk>,
     is_changed: bool,
 }
@@ -240,7 +243,27 @@ impl TopicTable {
             self.deleted_len += 1;
             self.change(*number);
         }
+        self.heads
+            .iter_mut()
+            .for_each(|head| head.readers.forget(numbers));
         Ok(())
+    }
+
+    /// See [`TopicStreams::note_reader`](super::TopicStreams::note_reader).
+    pub(crate) fn note_reader(&mut self, number: TopicNumber, reader: TopicNumber, through: Sequence) {
+        let is_there = |head: &TopicHead| !head.is_deleted;
+        if self.head(reader).is_some_and(is_there)
+            && let Some(head) = self.head_mut(number).filter(|head| !head.is_deleted)
+        {
+            head.readers.note(reader, through);
+        }
+    }
+
+    /// See [`TopicStreams::all_readers_noted`](super::TopicStreams::all_readers_noted).
+    pub(crate) fn all_readers_noted(&mut self, number: TopicNumber) {
+        if let Some(head) = self.head_mut(number) {
+            head.readers.all_are_noted();
+        }
     }
 
     /// The last record of the deleted topics that had this name.
@@ -280,6 +303,7 @@ impl TopicTable {
             bytes_sealed: 0,
             is_blocked: false,
             is_deleted,
+            readers: TopicReaders::default(),
             queued: Vec::new(),
             is_changed: false,
         });
@@ -483,8 +507,17 @@ impl TopicHead {
         };
         let len = self.durable.saturating_sub(front.end);
         let bytes = self.bytes_durable.saturating_sub(front.bytes_end);
+        let is_read = front.end <= self.read_through();
         // What is purged goes whatever retention says.
-        front.end <= self.dropped || self.retention.drops(now, front.last, len, bytes)
+        front.end <= self.dropped || self.retention.drops(now, front.last, (len, bytes), is_read)
+    }
+
+    /// All records up to this one have been read by every reader that is known of.
+    pub(crate) fn read_through(&self) -> u64 {
+        if self.retention.unread_bytes_max == 0 {
+            return u64::MAX;
+        }
+        self.readers.read_through()
     }
 }
 

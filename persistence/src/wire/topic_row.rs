@@ -1,4 +1,4 @@
-//! Format version 1 of the rows of topics that are kept.
+//! The rows of topics that are kept: format version 1, and version 2 of the row of a topic itself.
 //!
 //! ```text
 //!   records   key: topic (u32), sequence of the first record (u64)
@@ -12,6 +12,7 @@
 //!   │version│ age_max │ bytes_max │ len_max │ dropped │ name │  crc  │
 //!   └───────┴─────────┴───────────┴─────────┴─────────┴──────┴───────┘
 //!     4        8           8          8         8       ...     4
+//!   version 2 has `unread_bytes_max`, 8 bytes, before the name
 //!
 //!   ids       key: number of the first of them (u64); 28 bytes each, and a crc
 //!   ├───────┬──────────┬────┬─────┬───────┐
@@ -23,7 +24,8 @@
 //! Numbers are little-endian. `before` counts the bytes of all records that the topic has had before this row; `last` is the
 //! time that the store believed when it wrote the row, in microseconds since the Unix epoch, by which records age; its `crc` is crc32c over the key and the
 //! 24 bytes before it, and the others' over the key and all bytes before it. `dropped` is the sequence of the last
-//! record that retention has dropped, `age_max` counts microseconds.
+//! record that retention has dropped, `age_max` counts microseconds. A topic that holds no records back for its readers has a
+//! row of version 1, which earlier releases read too; in one of version 2 `unread_bytes_max` is not zero.
 
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ use crate::topics::{TopicNumber, TopicRetention};
 /// Bytes before the first record of a row.
 pub(crate) const HEADER_BYTES: usize = 28;
 const VERSION: u32 = 1;
+const VERSION_UNREAD: u32 = 2;
 const TOPIC_BYTES_MIN: usize = 40;
 const ID_BYTES: usize = 28;
 const CRC_BYTES: usize = 4;
@@ -79,6 +82,8 @@ pub(crate) enum TopicRowError {
     Empty,
     #[error("the row's name is not text")]
     Name,
+    #[error("the row says that nothing is held back, which one of version 1 says")]
+    NothingHeld,
     #[error("the row ends within an id")]
     HalfId,
     #[error("the records of the row have no numbers: they would stand behind the last one")]
@@ -118,8 +123,14 @@ pub(crate) fn read_header(row: &[u8], topic: TopicNumber, first: u64) -> Result<
 
 /// The row of a topic itself.
 pub(crate) fn topic(number: TopicNumber, stored: &StoredTopic) -> Vec<u8> {
-    let mut row = Vec::with_capacity(TOPIC_BYTES_MIN + stored.name.len());
-    row.extend_from_slice(&VERSION.to_le_bytes());
+    let mut row = Vec::with_capacity(TOPIC_BYTES_MIN + 8 + stored.name.len());
+    let unread_bytes_max = stored.retention.unread_bytes_max;
+    let version = if unread_bytes_max == 0 {
+        VERSION
+    } else {
+        VERSION_UNREAD
+    };
+    row.extend_from_slice(&version.to_le_bytes());
     let age_max = u64::try_from(stored.retention.age_max.as_micros()).unwrap_or(u64::MAX);
     for value in [
         age_max,
@@ -128,6 +139,9 @@ pub(crate) fn topic(number: TopicNumber, stored: &StoredTopic) -> Vec<u8> {
         stored.dropped,
     ] {
         row.extend_from_slice(&value.to_le_bytes());
+    }
+    if unread_bytes_max > 0 {
+        row.extend_from_slice(&unread_bytes_max.to_le_bytes());
     }
     row.extend_from_slice(stored.name.as_bytes());
     let crc = crc_of(number, 0, &row);
@@ -144,18 +158,24 @@ pub(crate) fn read_topic(number: TopicNumber, row: &[u8]) -> Result<StoredTopic,
     if word(crc, 0) != crc_of(number, 0, said) {
         return Err(TopicRowError::Checksum);
     }
-    check_version(word(said, 0))?;
+    let (unread_bytes_max, name_at) = match word(said, 0) {
+        VERSION_UNREAD if said.len() < 44 => return Err(TopicRowError::Short),
+        VERSION_UNREAD if long(said, 36) == 0 => return Err(TopicRowError::NothingHeld),
+        VERSION_UNREAD => (long(said, 36), 44),
+        version => (0, check_version(version).map(|()| 36)?),
+    };
     let age_max = match long(said, 4) {
         u64::MAX => Duration::MAX,
         micros => Duration::from_micros(micros),
     };
-    let name = std::str::from_utf8(&said[36..]).map_err(|_| TopicRowError::Name)?;
+    let name = std::str::from_utf8(&said[name_at..]).map_err(|_| TopicRowError::Name)?;
     Ok(StoredTopic {
         name: name.to_owned(),
         retention: TopicRetention {
             age_max,
             bytes_max: long(said, 12),
             len_max: long(said, 20),
+            unread_bytes_max,
         },
         dropped: long(said, 28),
     })
@@ -246,13 +266,6 @@ mod tests {
         put_header(&mut row, number, 12, header);
         assert_eq!(read_header(&row, number, 12), Ok(header));
         assert_eq!(read_header(&row, number, 13), Err(TopicRowError::Checksum));
-        let stored = StoredTopic {
-            name: "orders.placed".into(),
-            retention: TopicRetention::unbounded(),
-            dropped: 4,
-        };
-        let topic_row = topic(number, &stored);
-        assert_eq!(read_topic(number, &topic_row), Ok(stored));
         let kept = [1, 2].map(|id| StoredId {
             topic: number,
             id: id << 90,
@@ -265,16 +278,48 @@ mod tests {
         put_header(&mut at_the_end, number, u64::MAX - 2, header);
         let read = read_header(&at_the_end, number, u64::MAX - 2);
         assert_eq!(read, Err(TopicRowError::NoNumbers));
-        for at in 0..topic_row.len() {
-            let mut bad = topic_row.clone();
-            bad[at] ^= 1;
-            assert!(read_topic(number, &bad).is_err(), "byte {at}");
-            assert!(read_topic(number, &topic_row[..at]).is_err(), "cut at {at}");
-        }
         for at in 0..ids_row.len() {
             let mut bad = ids_row.clone();
             bad[at] ^= 1;
             assert!(read_ids(6, &bad).is_err(), "byte {at}");
         }
+    }
+    #[test]
+    fn the_row_of_a_topic_is_read_as_it_was_written_and_each_changed_byte_is_noticed() {
+        let number = TopicNumber::new(7);
+        for unread_bytes_max in [0, 5_000] {
+            let stored = StoredTopic {
+                name: "orders.placed".into(),
+                retention: TopicRetention {
+                    unread_bytes_max,
+                    ..TopicRetention::unbounded()
+                },
+                dropped: 4,
+            };
+            let row = topic(number, &stored);
+            // Earlier releases read the row of a topic that holds nothing back.
+            assert_eq!(word(&row, 0), if unread_bytes_max == 0 { 1 } else { 2 });
+            assert_eq!(read_topic(number, &row), Ok(stored));
+            for at in 0..row.len() {
+                let mut bad = row.clone();
+                bad[at] ^= 1;
+                assert!(read_topic(number, &bad).is_err(), "byte {at}");
+                assert!(read_topic(number, &row[..at]).is_err(), "cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_holds_nothing_back_has_one_form() {
+        let number = TopicNumber::new(7);
+        let sealed = |len: usize| {
+            let mut row = vec![0; len];
+            row[..4].copy_from_slice(&VERSION_UNREAD.to_le_bytes());
+            let crc = crc_of(number, 0, &row);
+            row.extend_from_slice(&crc.to_le_bytes());
+            row
+        };
+        assert_eq!(read_topic(number, &sealed(44)), Err(TopicRowError::NothingHeld));
+        assert_eq!(read_topic(number, &sealed(40)), Err(TopicRowError::Short));
     }
 }

@@ -197,6 +197,13 @@ fn the_redb_journal_keeps_the_contract() {
 /// what a recovery finds.
 const TOLD_WHEN_WRITTEN: &[&str] = &[
     "retention_drops_the_earliest_and_says_how_many",
+    "what_the_slowest_reader_has_not_read_is_held_back",
+    "at_the_bound_in_bytes_the_earliest_are_dropped_all_the_same",
+    "what_is_held_back_beyond_its_age_goes_when_it_is_read",
+    "a_reader_that_is_deleted_holds_nothing_back",
+    "after_reopening_nothing_goes_before_all_readers_are_noted",
+    "a_reader_does_not_go_back_and_unknown_ones_are_none",
+    "held_back_records_agree_with_a_list",
     "a_batch_is_taken_whichever_journal_made_it",
     "a_batch_larger_than_the_buffer_is_taken_alone",
     "finished_runs_are_listed_in_the_order_of_closing",

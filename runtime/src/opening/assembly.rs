@@ -30,6 +30,7 @@ use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
 use crate::timers::TimersDoor;
 use crate::topics::durable::declared::{DeclaredTopic, DurableTopics};
+use crate::topics::durable::subscription::note_places;
 use crate::topics::publisher::{NamedPublisher, Publisher, Topics};
 use crate::traces::TracedEnds;
 use crate::tree::{Role, Tree};
@@ -222,12 +223,25 @@ pub(crate) fn assemble(
         searching: Semaphore::new(SEARCHES_MAX),
         tokio_host,
     });
+    if !runtime.inner().shared.is_read_only && holds_records_back(&runtime) {
+        let places = note_places(Arc::downgrade(runtime.inner()));
+        drop(host.spawn("millrun-subscriptions", Box::pin(places)));
+    }
     // Last, so that each attempt finds its runtime.
     for (queue, state) in pools {
         state.connect(Arc::downgrade(runtime.inner()));
         tree.spawn(Role::Pool(queue, state), None)?;
     }
     Ok(runtime)
+}
+
+/// Whether a topic of the store keeps what subscriptions have not read beyond the bounds of its retention.
+fn holds_records_back(runtime: &Runtime) -> bool {
+    let streams = runtime.inner().shared.journal.topics();
+    streams.is_some_and(|streams| {
+        let mut topics = streams.list().into_iter();
+        topics.any(|topic| topic.retention.unread_bytes_max > 0)
+    })
 }
 
 /// What is dropped with the host's tasks, and says so.

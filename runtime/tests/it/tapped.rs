@@ -231,6 +231,14 @@ impl TopicStreams for Tapped {
     fn delete(&self, topics: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
         self.inner_topics().delete(topics)
     }
+
+    fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {
+        self.inner_topics().note_reader(topic, reader, through);
+    }
+
+    fn all_readers_noted(&self, topic: TopicNumber) {
+        self.inner_topics().all_readers_noted(topic);
+    }
 }
 
 impl Journal for Tapped {

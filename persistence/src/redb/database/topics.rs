@@ -97,13 +97,13 @@ fn drop_rows(
             bytes_end,
             last: header.last,
         };
-        let (len, bytes) = (
+        let behind = (
             trim.last.saturating_sub(end),
             trim.bytes.saturating_sub(bytes_end),
         );
         trimmed.front = Some(front);
-        let drops =
-            end <= trim.stored.dropped || trim.stored.retention.drops(trim.now, front.last, len, bytes);
+        let (retention, is_read) = (&trim.stored.retention, end <= trim.read_through);
+        let drops = end <= trim.stored.dropped || retention.drops(trim.now, front.last, behind, is_read);
         let is_kept = end > trim.last || !drops;
         if is_kept || *left == 0 {
             break;

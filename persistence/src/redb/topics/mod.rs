@@ -193,6 +193,7 @@ impl RedbTopics {
                 last: head.durable,
                 bytes: head.bytes_durable,
                 bytes_dropped: head.bytes_dropped,
+                read_through: head.read_through(),
                 now,
             })
         });

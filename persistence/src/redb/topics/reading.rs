@@ -85,6 +85,15 @@ impl TopicStreams for RedbJournal {
         Ok(offset)
     }
 
+    fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {
+        let mut state = self.shared.lock();
+        state.topics.table.note_reader(topic, reader, through);
+    }
+
+    fn all_readers_noted(&self, topic: TopicNumber) {
+        self.shared.lock().topics.table.all_readers_noted(topic);
+    }
+
     fn appended_with(&self, topic: TopicNumber, id: u128) -> Option<Sequence> {
         self.shared.lock().topics.table.appended_with(topic, id)
     }

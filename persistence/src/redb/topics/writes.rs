@@ -40,6 +40,8 @@ pub(in crate::redb) struct TopicTrim {
     /// Bytes of all records that it has had by then, and of those that were dropped.
     pub(in crate::redb) bytes: u64,
     pub(in crate::redb) bytes_dropped: u64,
+    /// All records up to this one have been read by every reader.
+    pub(in crate::redb) read_through: u64,
     pub(in crate::redb) now: Timestamp,
 }
 

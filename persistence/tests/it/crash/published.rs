@@ -8,21 +8,28 @@ use millrun_persistence::{
 
 use super::disk::Dice;
 
-/// How many topics there are. Of the last one few records are retained.
-const TOPICS: usize = 3;
+/// How many topics there are. Of the third few records are retained, and of the last fewer, but those that its reader has not
+/// read.
+const TOPICS: usize = 4;
 const RETAINED: u64 = 40;
+/// How many of the durable records the reader of the last topic leaves unread.
+const UNREAD: u64 = 30;
 
 /// How many records each topic has had.
 pub(crate) type Published = [u64; TOPICS];
 
 fn retention(topic: usize) -> TopicRetention {
-    if topic + 1 == TOPICS {
-        TopicRetention {
+    match topic {
+        2 => TopicRetention {
             len_max: RETAINED,
             ..TopicRetention::default()
-        }
-    } else {
-        TopicRetention::unbounded()
+        },
+        3 => TopicRetention {
+            len_max: 2,
+            unread_bytes_max: u64::MAX,
+            ..TopicRetention::default()
+        },
+        _ => TopicRetention::unbounded(),
     }
 }
 
@@ -69,6 +76,14 @@ pub(crate) fn put(
             batch.topic_record(header, &[&body(topic, *count)]).unwrap();
         }
     }
+    let held = numbered(TOPICS - 1);
+    let reader = streams(journal)
+        .declare("reader", TopicRetention::unbounded())
+        .ok()?;
+    let last = streams(journal).summary(held)?.last.get();
+    // What a reader has come to is durable.
+    streams(journal).note_reader(held, reader, Sequence::new(last.saturating_sub(UNREAD)));
+    streams(journal).all_readers_noted(held);
     Some(published)
 }
 
@@ -93,7 +108,8 @@ pub(crate) fn check(journal: &RedbJournal) -> Result<Published, String> {
         *count = summary.last.get();
         let (mut after, mut next) = (Sequence::ZERO, summary.first.get());
         let retained = summary.last.get() + 1 - next;
-        if next > 1 && (topic + 1 < TOPICS || retained < RETAINED) {
+        let may_drop = [false, false, retained >= RETAINED, retained >= UNREAD];
+        if next > 1 && !may_drop[topic] {
             return Err(format!(
                 "topic {topic}: {} records were dropped, {retained} are left",
                 next - 1

@@ -29,6 +29,7 @@ struct SaidRetention {
     age_max: Option<std::time::Duration>,
     bytes_max: Option<u64>,
     len_max: Option<u64>,
+    unread_bytes_max: Option<u64>,
 }
 
 impl SaidRetention {
@@ -37,6 +38,7 @@ impl SaidRetention {
             age_max: topic.kept_age_max(),
             bytes_max: topic.kept_bytes_max(),
             len_max: topic.kept_len_max(),
+            unread_bytes_max: topic.kept_unread_bytes_max(),
         }
     }
 
@@ -46,6 +48,7 @@ impl SaidRetention {
             age_max: self.age_max.unwrap_or(default.age_max),
             bytes_max: self.bytes_max.unwrap_or(default.bytes_max),
             len_max: self.len_max.unwrap_or(default.len_max),
+            unread_bytes_max: self.unread_bytes_max.unwrap_or(default.unread_bytes_max),
         }
     }
 }

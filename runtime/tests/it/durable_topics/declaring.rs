@@ -102,7 +102,8 @@ async fn durable_topics_are_listed_with_their_retention_and_what_is_kept() {
         .durable()
         .age_max(Duration::from_secs(60))
         .bytes_max(1_000)
-        .len_max(10);
+        .len_max(10)
+        .unread_bytes_max(5_000);
     let runtime = Runtime::volatile()
         .durable_topic(OTHER)
         .durable_topic(KEPT)
@@ -117,6 +118,7 @@ async fn durable_topics_are_listed_with_their_retention_and_what_is_kept() {
         age_max: Duration::from_secs(60),
         bytes_max: 1_000,
         len_max: 10,
+        unread_bytes_max: 5_000,
     };
     assert_eq!((kept.name.as_str(), kept.retention), ("kept", said));
     assert_eq!((kept.first, kept.last), (1, 1));

@@ -13,6 +13,7 @@ mod receiving;
 mod runs;
 mod subscribing;
 mod triggering;
+mod unread;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The task that keeps what a subscription has come to: one append at a time, of all that has changed since the last.
 //!
 //! Invariants: what it appends stands behind the last record that it knows of, or is not appended: where the partition was with
-//! another owner meanwhile, what that one has kept stays. It ends when all that was answered is kept and nobody holds the
+//! another owner meanwhile, what that one has kept stays. Retention is told of a place when it is kept, not before. It ends when all that was answered is kept and nobody holds the
 //! subscription any more.
 
 use std::sync::Arc;
@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// What the journal was asked to keep, until it is known whether it does.
 struct ToKeep {
     version: u64,
+    /// All records up to this one are acknowledged.
+    through: Sequence,
     bytes: Bytes,
 }
 
@@ -67,10 +69,19 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
         let version = state.in_hand.version();
         if version != state.saved {
             let bytes = stored::encode(&state.in_hand).into();
-            *to_keep = Some(ToKeep { version, bytes });
+            *to_keep = Some(ToKeep {
+                version,
+                through: Sequence::new(state.in_hand.acknowledged().through()),
+                bytes,
+            });
         }
     }
-    let Some(ToKeep { version, bytes }) = to_keep else {
+    let Some(ToKeep {
+        version,
+        through,
+        bytes,
+    }) = to_keep
+    else {
         return Ok(has_buried);
     };
     let last = shared.lock().last_kept;
@@ -102,6 +113,10 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
         let mut state = shared.lock();
         (state.saved, state.last_kept) = (*version, kept);
     }
+    shared
+        .inner
+        .streams()
+        .note_reader(shared.topic.number, shared.kept_in, *through);
     *to_keep = None;
     shared.saved.notify_waiters();
     Ok(true)

@@ -254,6 +254,8 @@ impl<'a, T> SubscribeRecords<'a, T> {
             }
         };
         let through = Sequence::new(acknowledged.through());
+        // What is behind its beginning is held back from now on, also if that is not kept yet.
+        streams.note_reader(self.topic.known.number, kept_in, through);
         let reader = TopicReader::behind(Arc::clone(inner), self.topic.known, through);
         let in_hand = RecordsInHand::new(self.bounds, acknowledged, returned);
         let mut state = SubscriptionState::new(in_hand, last_kept);

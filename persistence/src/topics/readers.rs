@@ -1,0 +1,45 @@
+//! How far the readers of a topic have come that keep their places in the journal.
+
+use std::collections::BTreeMap;
+
+use millrun_core::Sequence;
+
+use super::TopicNumber;
+
+/// The readers for which retention holds records of a topic back, by the topics in which they keep their places.
+///
+/// Nothing of it is stored. A store that was opened knows of no reader, so no record counts as read until somebody has said
+/// that all readers are noted.
+#[derive(Debug, Default)]
+pub(crate) struct TopicReaders {
+    are_all_noted: bool,
+    places: BTreeMap<TopicNumber, u64>,
+}
+
+impl TopicReaders {
+    /// All records up to this one have been read by every reader.
+    pub(crate) fn read_through(&self) -> u64 {
+        if !self.are_all_noted {
+            return 0;
+        }
+        self.places.values().copied().min().unwrap_or(u64::MAX)
+    }
+
+    /// A reader has come this far. It does not go back.
+    pub(crate) fn note(&mut self, reader: TopicNumber, through: Sequence) {
+        let place = self.places.entry(reader).or_default();
+        *place = through.get().max(*place);
+    }
+
+    /// Every reader that there is has been noted.
+    pub(crate) fn all_are_noted(&mut self) {
+        self.are_all_noted = true;
+    }
+
+    /// These topics are deleted, and the readers with them that keep their places there.
+    pub(crate) fn forget(&mut self, deleted: &[TopicNumber]) {
+        if !self.places.is_empty() {
+            self.places.retain(|reader, _| !deleted.contains(reader));
+        }
+    }
+}
