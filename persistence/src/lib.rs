@@ -94,4 +94,8 @@ pub use topics::{
     LatestRecords, PurgedRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRecord, TopicRecords,
     TopicRetention, TopicStreams, TopicSummary,
 };
+pub use topics::{
+    SealedTopics, StoredTopicId, StoredTopicName, StoredTopicRow, TopicDrops, TopicRegister, TopicRowOutline,
+    topic_page,
+};
 pub use upkeep::{UpkeepNumber, UpkeepUndone, Upkeeps};

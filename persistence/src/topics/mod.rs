@@ -24,6 +24,7 @@ mod ids;
 mod number;
 mod readers;
 mod record;
+mod register;
 mod retention;
 mod shelf;
 mod streams;
@@ -34,6 +35,10 @@ pub(crate) use self::number::TOPIC_NUMBERS_MAX;
 pub use self::number::TopicNumber;
 pub use self::record::{TopicChunk, TopicPage, TopicRecord, TopicRecords};
 pub(crate) use self::record::{frame_chunk, without_purged};
+pub use self::register::{
+    SealedTopics, StoredTopicId, StoredTopicName, StoredTopicRow, TopicDrops, TopicRegister, TopicRowOutline,
+    topic_page,
+};
 pub use self::retention::TopicRetention;
 pub(crate) use self::shelf::TopicShelf;
 pub use self::streams::{LatestRecords, PurgedRecords, TopicAppend, TopicStreams, TopicSummary};

@@ -60,6 +60,12 @@ impl TopicChunk {
         Sequence::new(self.first.get() + u64::from(self.len) - 1)
     }
 
+    /// Its records as they are stored.
+    #[cfg(test)]
+    pub(crate) fn frames(&self) -> &Bytes {
+        &self.frames
+    }
+
     /// Size of its records in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

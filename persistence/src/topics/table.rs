@@ -114,11 +114,16 @@ impl QueuedChunk {
     }
 
     /// As it is read.
-    pub(crate) fn into_chunk(mut self) -> TopicChunk {
+    pub(crate) fn into_chunk(self) -> TopicChunk {
+        let (first, len) = (Sequence::new(self.first), self.len);
+        frame_chunk(first, len, self.into_frames())
+    }
+
+    /// Its records as they are stored.
+    pub(crate) fn into_frames(mut self) -> Bytes {
         // What has grown by and by may have twice the memory that it needs.
         self.row.shrink_to_fit();
-        let frames = Bytes::from(self.row).slice(topic_row::HEADER_BYTES..);
-        frame_chunk(Sequence::new(self.first), self.len, frames)
+        Bytes::from(self.row).slice(topic_row::HEADER_BYTES..)
     }
 }
 
@@ -455,14 +460,18 @@ impl TopicTable {
 
     /// Takes the rows of topics that are to be written.
     pub(crate) fn seal_changed(&mut self) -> Vec<(TopicNumber, Vec<u8>)> {
+        let changed = self.seal_changed_heads();
+        let row = |number: TopicNumber| topic_row::topic(number, &self.heads[index(number)].stored());
+        changed.into_iter().map(|number| (number, row(number))).collect()
+    }
+
+    /// Takes the topics that are to be written.
+    pub(crate) fn seal_changed_heads(&mut self) -> Vec<TopicNumber> {
         let changed = std::mem::take(&mut self.changed);
-        let mut rows = Vec::with_capacity(changed.len());
-        for number in changed {
-            let head = &mut self.heads[index(number)];
-            head.is_changed = false;
-            rows.push((number, topic_row::topic(number, &head.stored())));
+        for number in &changed {
+            self.heads[index(*number)].is_changed = false;
         }
-        rows
+        changed
     }
 
     /// The topics of which the row is to be written.
