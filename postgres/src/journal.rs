@@ -10,7 +10,7 @@ use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EachRead, EnqueueError, Enqueued, FailureKind, FinishedFound,
     FinishedRun, FinishedSearch, History, HistoryPage, Journal, JournalConfig, JournalFailure, Lane,
     OwnerTable, Progress, ReadError, Reads, RecoveryReport, RefusedTurn, Ringing, Snapshot, SnapshotRefused,
-    Stats, ToRead, TurnRefused, UpkeepNumber, UpkeepUndone, WasRead, frames,
+    Stats, ToRead, TopicStreams, TurnRefused, UpkeepNumber, UpkeepUndone, WasRead, frames,
 };
 
 use crate::address::Address;
@@ -36,7 +36,8 @@ const RECOVERED_LEN_MAX: usize = 64;
 pub struct PostgresJournal {
     shown: String,
     config: JournalConfig,
-    shared: Arc<PostgresShared>,
+    pub(crate) store_number: u64,
+    pub(crate) shared: Arc<PostgresShared>,
     questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -116,7 +117,7 @@ impl PostgresJournal {
             finished_bytes: bytes,
             ..WrittenCounts::default()
         };
-        let shared = PostgresShared::new(heads, counts);
+        let shared = PostgresShared::new(heads, facts.topics, counts);
         let (questions, asked) = unbounded::<ServerQuestion>();
         let (claims, claimed) = unbounded();
         let seat = |server: &dyn CloneServer| ReaderSeat {
@@ -153,13 +154,14 @@ impl PostgresJournal {
         Ok(Self {
             shown: String::new(),
             config: config.journal.clone(),
+            store_number: facts.store_number,
             shared,
             questions,
             threads,
         })
     }
 
-    fn ask<T: Send + 'static>(
+    pub(crate) fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut ReaderSeat) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
@@ -276,7 +278,7 @@ impl Journal for PostgresJournal {
         let batch = batch.sealed();
         let mut state = self.shared.open_state()?;
         let has_room = state.queued_bytes + batch.bytes() <= self.config.batch_bytes_max
-            && state.queued_len + batch.turns() <= self.config.batch_len_max;
+            && state.queued_len + batch.turns() + batch.topic_records() <= self.config.batch_len_max;
         if state.queued_len > 0 && !has_room {
             state.was_full = true;
             return Err(EnqueueError::Full);
@@ -308,6 +310,10 @@ impl Journal for PostgresJournal {
                 }
             }
         }
+        let topic_appends = match batch.topic_records() {
+            0 => Vec::new(),
+            _ => state.append_to_topics(&batch, &refused),
+        };
         let is_taken = state.queued_len > queued;
         if is_taken {
             state.enqueued = state.enqueued.next();
@@ -320,7 +326,7 @@ impl Journal for PostgresJournal {
         Ok(Enqueued {
             offset,
             refused,
-            topic_appends: Vec::new(),
+            topic_appends,
         })
     }
 
@@ -434,6 +440,10 @@ impl Journal for PostgresJournal {
         self.shared.lock().upkeeps.outcome(number)
     }
 
+    fn topics(&self) -> Option<&dyn TopicStreams> {
+        Some(self)
+    }
+
     fn stats(&self) -> Stats {
         let state = self.shared.lock();
         let counts = state.counts;
@@ -448,6 +458,7 @@ impl Journal for PostgresJournal {
         stats.commits = counts.commits;
         stats.turns = counts.turns;
         stats.bytes = counts.bytes;
+        (stats.topics, stats.topic_bytes) = state.topics.counts();
         stats.last_commit = counts.last_commit;
         stats
     }

@@ -37,6 +37,7 @@ mod retained;
 mod rows;
 mod server;
 mod shared;
+mod topics;
 mod writing;
 
 pub use config::PostgresConfig;

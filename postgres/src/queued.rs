@@ -12,7 +12,7 @@ pub(crate) enum QueuedEntry {
     NoSnapshot(RunId),
     /// Partitions that were claimed, under these epochs.
     Epochs(Vec<(Partition, Epoch)>),
-    /// Nothing but the look whether this opening still has the store.
+    /// Nothing of its own: a look whether this opening still has the store, or what the topics have.
     Check,
 }
 

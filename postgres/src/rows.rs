@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrun_core::{Epoch, Partition, RunId, Timestamp};
+use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
+use millrun_persistence::{SealedTopics, StoredTopicName, TopicNumber};
 
 use crate::queued::{QueuedEntry, QueuedTurn};
 use crate::retained::{FinishedFront, WindowEmpty};
@@ -35,6 +36,15 @@ pub(crate) struct FlushRows {
     pub(crate) first: u64,
     /// Rows of finished runs before this one go.
     pub(crate) forgotten: u64,
+    pub(crate) topics: TopicRows,
+}
+
+/// What is written of topics, and what goes.
+#[derive(Debug, Default)]
+pub(crate) struct TopicRows {
+    pub(crate) names: Vec<StoredTopicName>,
+    pub(crate) sealed: SealedTopics,
+    pub(crate) gone: Vec<(TopicNumber, Sequence)>,
 }
 
 #[derive(Debug)]
@@ -227,7 +237,6 @@ impl RowsBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrun_core::Sequence;
     use millrun_persistence::{Retention, Snapshot};
 
     fn run(number: u64) -> RunId {

@@ -5,8 +5,10 @@
 //! opened.
 
 use bytes::Bytes;
-use millrun_core::{RunId, Timestamp};
-use millrun_persistence::{FinishedHead, FinishedRun, FinishedSearch, Snapshot};
+use millrun_core::{RunId, Sequence, Timestamp};
+use millrun_persistence::{
+    FinishedHead, FinishedRun, FinishedSearch, Snapshot, StoredTopicRow, TopicNumber, TopicRowOutline,
+};
 
 use crate::outcome::Move;
 use crate::retained::FrontRun;
@@ -42,6 +44,14 @@ pub(crate) trait WriterSession: Send {
 
     /// Where the marker is.
     fn marker(&mut self) -> Result<Option<i64>, ServerTrouble>;
+
+    /// The earliest rows of a topic behind this record, at most `len_max`.
+    fn topic_front(
+        &mut self,
+        topic: TopicNumber,
+        behind: Sequence,
+        len_max: usize,
+    ) -> Result<Vec<TopicRowOutline>, ServerTrouble>;
 
     /// The earliest finished runs from this number on, at most `len_max`.
     fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble>;
@@ -112,6 +122,18 @@ pub(crate) trait ReaderSession: Send {
         search: &FinishedSearch,
         len_max: usize,
     ) -> Result<FinishedPage, ServerTrouble>;
+
+    /// Rows of a topic from the one on that holds the record behind `after`: as many as have `bytes_max` bytes, and one at
+    /// least if there are any.
+    fn topic_rows(
+        &mut self,
+        topic: TopicNumber,
+        after: Sequence,
+        bytes_max: u64,
+    ) -> Result<Vec<StoredTopicRow>, ServerTrouble>;
+
+    /// The record before the first row of a topic that ends at this time or later.
+    fn topic_at(&mut self, topic: TopicNumber, time: Timestamp) -> Result<Option<Sequence>, ServerTrouble>;
 
     /// The turns of the live runs of these partitions behind the run `after`, in the order of runs and sequences.
     fn live_turns(

@@ -8,7 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Timestamp};
 use millrun_persistence::{
-    Claim, ClaimRefused, FailureKind, JournalFailure, ReadError, Ringing, UpkeepNumber, Upkeeps,
+    Batch, Claim, ClaimRefused, FailureKind, JournalFailure, ReadError, RefusedTurn, Ringing, SealedTopics,
+    TopicAppend, TopicRegister, UpkeepNumber, Upkeeps,
 };
 
 use crate::heads::LiveHeads;
@@ -22,6 +23,7 @@ pub(crate) struct PostgresShared {
 
 pub(crate) struct SharedState {
     pub(crate) heads: LiveHeads,
+    pub(crate) topics: TopicRegister,
     queue: Vec<QueuedEntry>,
     pub(crate) queued_len: usize,
     pub(crate) queued_bytes: usize,
@@ -61,6 +63,7 @@ pub(crate) struct WrittenCounts {
 
 /// What the writer takes for a flush.
 pub(crate) struct Taken {
+    pub(crate) topics: SealedTopics,
     pub(crate) entries: Vec<QueuedEntry>,
     pub(crate) offset: Offset,
     pub(crate) upkeep: Option<(UpkeepNumber, Timestamp)>,
@@ -75,9 +78,10 @@ pub(crate) struct Landed {
 }
 
 impl PostgresShared {
-    pub(crate) fn new(heads: LiveHeads, counts: WrittenCounts) -> Arc<Self> {
+    pub(crate) fn new(heads: LiveHeads, topics: TopicRegister, counts: WrittenCounts) -> Arc<Self> {
         let state = SharedState {
             heads,
+            topics,
             queue: Vec::new(),
             queued_len: 0,
             queued_bytes: 0,
@@ -134,7 +138,7 @@ impl PostgresShared {
             if !state.queue.is_empty() || upkeep.is_some() {
                 let entries = std::mem::take(&mut state.queue);
                 (state.queued_len, state.queued_bytes, state.queued_snapshot_bytes) = (0, 0, 0);
-                let offset = state.enqueued;
+                let (offset, topics) = (state.enqueued, state.topics.seal());
                 let bells = match std::mem::take(&mut state.was_full) {
                     true => state.watchers.clone(),
                     false => Vec::new(),
@@ -142,6 +146,7 @@ impl PostgresShared {
                 drop(state);
                 drop(Ringing::of(bells));
                 return Some(Taken {
+                    topics,
                     entries,
                     offset,
                     upkeep,
@@ -222,6 +227,26 @@ impl SharedState {
         self.heads.trust(&partitions);
         self.push(QueuedEntry::Epochs(given.to_vec()));
         self.enqueued = self.enqueued.next();
+    }
+
+    /// Takes the records of topics of a batch of which these turns were refused.
+    pub(crate) fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> Vec<TopicAppend> {
+        let (len, bytes) = self.topics.queued();
+        let appends = self.topics.append(batch, refused, &self.heads.owners);
+        let (len_now, bytes_now) = self.topics.queued();
+        if len_now > len {
+            self.queued_len += len_now - len;
+            self.queued_bytes += bytes_now - bytes;
+            self.push(QueuedEntry::Check);
+        }
+        appends
+    }
+
+    /// Something has changed that the next flush writes; gives the offset of that.
+    pub(crate) fn touch(&mut self) -> Offset {
+        self.push(QueuedEntry::Check);
+        self.enqueued = self.enqueued.next();
+        self.enqueued
     }
 
     /// A claim waits until all that is queued is durable.

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use millrun_core::Timestamp;
-use millrun_persistence::{FailureKind, JournalFailure, Retention};
+use millrun_core::{Sequence, Timestamp};
+use millrun_persistence::{FailureKind, JournalFailure, Retention, SealedTopics, TopicNumber, TopicRegister};
 
 use crate::outcome::{FlushFate, Halt, Heard, Step};
 use crate::queued::QueuedEntry;
 use crate::reading::ServerQuestion;
 use crate::retained::{FinishedFront, WINDOW_LEN, WindowEmpty};
-use crate::rows::{FlushRows, RowsBuilder};
+use crate::rows::{FlushRows, RowsBuilder, TopicRows};
 use crate::server::{Server, ServerTrouble, WriterSession};
 use crate::shared::{FencedClaim, Landed, PostgresShared, Taken, WrittenCounts};
 
@@ -39,6 +39,9 @@ pub(crate) struct FlushWriter {
     /// The latest time that the server has told, and the latest at which a run has closed.
     pub(crate) times: (Timestamp, Timestamp),
 }
+
+/// At most so many rows of topics are dropped with one flush.
+const TOPIC_ROWS_DROPPED_MAX: usize = 256;
 
 /// A journal that closes waits no longer for a server.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -101,47 +104,48 @@ impl FlushWriter {
 
     fn write(&mut self, taken: Taken) -> Result<(), JournalFailure> {
         let Taken {
+            mut topics,
             entries,
             offset,
             upkeep,
         } = taken;
-        let (mut turns, mut bytes) = (0, 0);
         let mut builder = RowsBuilder::default();
         for entry in entries {
             if let QueuedEntry::Turn(turn) = &entry {
-                turns += 1;
-                bytes += turn.frames.len() as u64;
+                self.counts.turns += 1;
+                self.counts.bytes += turn.frames.len() as u64;
             }
             builder.take(entry);
         }
-        if let Some(last) = builder.last_close {
-            self.times.1 = self.times.1.max(last);
-        }
+        let records = topics.rows.iter().map(|row| row.last);
+        let latest = builder.last_close.into_iter().chain(records).max();
+        self.times.1 = self.times.1.max(latest.unwrap_or(Timestamp::EPOCH));
         let now = self.believed(upkeep.map(|(_, now)| now));
-        let finished = builder.finish_runs(&mut self.retained);
-        let mut dropped = Vec::new();
-        let mut is_all = loop {
-            match builder.drop_runs(&mut self.retained, now, &mut dropped) {
-                Ok(is_all) => break is_all,
-                Err(empty) => self.fill(empty)?,
-            }
-        };
-        self.counts.dropped_runs += dropped.len() as u64;
-        self.counts.turns += turns;
-        self.counts.bytes += bytes;
-        self.flush(&builder.rows(finished, &dropped, &self.retained))?;
-        // An upkeep goes on until nothing is due, without what is queued since.
-        while upkeep.is_some() && !is_all {
-            let mut builder = RowsBuilder::default();
-            dropped.clear();
-            is_all = loop {
+        loop {
+            let finished = builder.finish_runs(&mut self.retained);
+            let mut dropped = Vec::new();
+            let is_all = loop {
                 match builder.drop_runs(&mut self.retained, now, &mut dropped) {
                     Ok(is_all) => break is_all,
                     Err(empty) => self.fill(empty)?,
                 }
             };
             self.counts.dropped_runs += dropped.len() as u64;
-            self.flush(&builder.rows(Vec::new(), &dropped, &self.retained))?;
+            let mut rows = builder.rows(finished, &dropped, &self.retained);
+            let gone = self.drop_topic_rows(now, upkeep.is_some())?;
+            let is_still = is_all && gone.is_empty() && topics.rows.is_empty();
+            rows.topics = TopicRows {
+                names: self.shared.lock().topics.seal_changed(),
+                sealed: topics.clone(),
+                gone,
+            };
+            self.flush(&rows)?;
+            self.shared.lock().topics.landed(topics);
+            // An upkeep goes on until nothing is due, without what is queued since.
+            if upkeep.is_none() || is_still {
+                break;
+            }
+            (topics, builder) = (SealedTopics::default(), RowsBuilder::default());
         }
         let upkept = upkeep.map(|(number, _)| number);
         let landed = Landed {
@@ -156,6 +160,27 @@ impl FlushWriter {
         Ok(())
     }
 
+    /// Takes out rows of topics that go with the next flush.
+    fn drop_topic_rows(
+        &mut self,
+        now: Timestamp,
+        of_all: bool,
+    ) -> Result<Vec<(TopicNumber, Sequence)>, JournalFailure> {
+        let mut gone = Vec::new();
+        loop {
+            let left = TOPIC_ROWS_DROPPED_MAX - gone.len();
+            let drops = self.shared.lock().topics.drop_due(now, of_all, left);
+            gone.extend(drops.rows);
+            let Some((topic, behind)) = drops.unknown else {
+                return Ok(gone);
+            };
+            let len_max = TopicRegister::fill_len();
+            let rows = self.look(|session| session.topic_front(topic, behind, len_max))?;
+            let is_all = rows.len() < len_max;
+            self.shared.lock().topics.fill(topic, rows, is_all);
+        }
+    }
+
     /// The time by which ages are told: that of the turns and of an upkeep, which must not be ahead of the server's clock by
     /// more than an age may step.
     fn believed(&self, asked: Option<Timestamp>) -> Timestamp {
@@ -167,18 +192,27 @@ impl FlushWriter {
 
     /// Reads the earliest finished runs, which are not in memory.
     fn fill(&mut self, empty: WindowEmpty) -> Result<(), JournalFailure> {
+        let runs = self.look(|session| session.earliest(empty.from, WINDOW_LEN))?;
+        let is_all = runs.len() < WINDOW_LEN;
+        self.retained.fill(runs, is_all);
+        Ok(())
+    }
+
+    /// Reads what the writer must know, between two flushes.
+    fn look<T>(
+        &mut self,
+        mut look: impl FnMut(&mut dyn WriterSession) -> Result<T, ServerTrouble>,
+    ) -> Result<T, JournalFailure> {
         let mut outage = Outage::new(self.server_wait_max);
         loop {
-            let asked = match &mut self.session {
-                Some(session) => session.earliest(empty.from, WINDOW_LEN),
+            let seen = match &mut self.session {
+                Some(session) => look(&mut **session),
                 None => Err(ServerTrouble::Lost("there is no connection".to_owned())),
             };
-            match asked {
-                Ok(runs) => {
+            match seen {
+                Ok(seen) => {
                     outage.over();
-                    let is_all = runs.len() < WINDOW_LEN;
-                    self.retained.fill(runs, is_all);
-                    return Ok(());
+                    return Ok(seen);
                 }
                 Err(ServerTrouble::Lost(why)) => {
                     self.lost();

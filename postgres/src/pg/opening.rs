@@ -11,16 +11,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millrun_core::{Epoch, RunId, Timestamp};
-use millrun_persistence::{Durability, frames};
+use millrun_core::{Epoch, RunId, Sequence, Timestamp};
+use millrun_persistence::{
+    Durability, StoredTopicId, StoredTopicName, TopicNumber, TopicRegister, TopicRetention, frames,
+};
 use tokio_postgres::Row;
 
 use super::PgServer;
 use super::connection::{ConnectError, Connection, get};
 use super::tables::{self, FORMAT, NODE};
 use super::tls::TlsMaker;
-use super::values::{RunValue, number};
-use super::writer::PgWriter;
+use super::values::{IdValue, RunValue, number};
+use super::writer::{PgWriter, age_of};
 use crate::address::{Address, TlsDemand};
 use crate::config::PostgresConfig;
 use crate::error::PostgresOpenError;
@@ -42,6 +44,9 @@ pub(crate) struct StoreFacts {
     /// The time of the server.
     pub(crate) now: Timestamp,
     pub(crate) live: Vec<(RunId, LiveHead)>,
+    pub(crate) topics: TopicRegister,
+    /// The number of the store.
+    pub(crate) store_number: u64,
     /// Live runs of which the last turn is damaged or missing.
     pub(crate) damaged: Vec<RunId>,
 }
@@ -291,10 +296,32 @@ impl StoreDoor<'_> {
             finished,
             now,
             live: Vec::new(),
+            topics: TopicRegister::new(&self.config.journal),
+            store_number: get::<i64>(&opening, 2).map_err(refused)?.cast_unsigned(),
             damaged: Vec::new(),
         };
         let heads = connection.each(tables::HEADS, &[], &mut |row| take_head(&row, &mut facts));
         heads.map_err(refused)?;
+        let mut is_in_order = true;
+        let topics = connection.each(tables::TOPICS, &[], &mut |row| {
+            is_in_order &= take_topic(&row, &mut facts.topics)?;
+            Ok(())
+        });
+        topics.map_err(refused)?;
+        if !is_in_order {
+            return Err(self.corrupted("a row of a topic is missing"));
+        }
+        let ids = connection.each(tables::TOPIC_IDS, &[], &mut |row| {
+            let IdValue(id) = get(&row, 2)?;
+            facts.topics.restore_ids([StoredTopicId {
+                number: number(get(&row, 0)?),
+                topic: topic_number(get(&row, 1)?),
+                id,
+                sequence: Sequence::new(number(get(&row, 3)?)),
+            }]);
+            Ok(())
+        });
+        ids.map_err(refused)?;
         Ok(facts)
     }
 }
@@ -315,4 +342,28 @@ fn take_head(row: &Row, facts: &mut StoreFacts) -> Result<(), ServerTrouble> {
     let head = LiveHead::new(before, number(last), &Bytes::copy_from_slice(stored), bytes);
     facts.live.push((run, head));
     Ok(())
+}
+
+fn topic_number(stored: i32) -> TopicNumber {
+    TopicNumber::new(u32::try_from(stored).unwrap_or(u32::MAX))
+}
+
+/// Takes in a topic; whether its number was the next.
+fn take_topic(row: &Row, topics: &mut TopicRegister) -> Result<bool, ServerTrouble> {
+    let name = std::str::from_utf8(get(row, 1)?);
+    let name = name.map_err(|_| ServerTrouble::Failed("the name of a topic is not text".to_owned()))?;
+    let retention = TopicRetention {
+        age_max: age_of(get(row, 2)?),
+        bytes_max: get::<i64>(row, 3)?.cast_unsigned(),
+        len_max: get::<i64>(row, 4)?.cast_unsigned(),
+        unread_bytes_max: get::<i64>(row, 8)?.cast_unsigned(),
+    };
+    let stored = StoredTopicName {
+        number: topic_number(get(row, 0)?),
+        name: name.to_owned(),
+        retention,
+        dropped: Sequence::new(number(get(row, 5)?)),
+    };
+    let last = get::<Option<i64>>(row, 6)?.map(|last| Sequence::new(number(last)));
+    Ok(topics.restore(stored, last, number(get(row, 7)?)))
 }

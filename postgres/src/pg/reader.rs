@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, RunId, Sequence};
-use millrun_persistence::{FinishedHead, FinishedRun, FinishedSearch, Snapshot};
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+use millrun_persistence::{FinishedHead, FinishedRun, FinishedSearch, Snapshot, StoredTopicRow, TopicNumber};
 use tokio_postgres::Row;
 
 use super::PgServer;
 use super::connection::{ConnectError, Connection, get};
 use super::tables;
-use super::values::{RunValue, long, micros, number, part, small, time};
+use super::values::{RunValue, long, micros, number, part, small, time, topic};
 use super::writer::checksum;
 use crate::server::{
     EachTurn, FinishedPage, ReaderSession, ServerTrouble, StoredFinished, StoredTurn, StoredTurns,
@@ -180,6 +180,34 @@ impl ReaderSession for PgReader {
             page.next = next.map(|row| run_at(&row, 0)).transpose()?;
         }
         Ok(page)
+    }
+
+    fn topic_rows(
+        &mut self,
+        of: TopicNumber,
+        after: Sequence,
+        bytes_max: u64,
+    ) -> Result<Vec<StoredTopicRow>, ServerTrouble> {
+        let after = long(after.get()).min(i64::MAX - 1);
+        let rows = self
+            .0
+            .rows(tables::TOPIC_ROWS, &[&topic(of), &after, &long(bytes_max)])?;
+        let rows = rows.iter().map(|row| {
+            Ok(StoredTopicRow {
+                topic: of,
+                first: Sequence::new(number(get(row, 0)?)),
+                len: u32::try_from(get::<i32>(row, 1)?).unwrap_or(0),
+                last: time(get(row, 2)?),
+                frames: Bytes::copy_from_slice(get(row, 3)?),
+            })
+        });
+        rows.collect()
+    }
+
+    fn topic_at(&mut self, of: TopicNumber, at: Timestamp) -> Result<Option<Sequence>, ServerTrouble> {
+        let row = self.0.first(tables::TOPIC_AT, &[&topic(of), &micros(at)])?;
+        row.map(|row| Ok(Sequence::new(number(get(&row, 0)?))))
+            .transpose()
     }
 
     fn live_turns(

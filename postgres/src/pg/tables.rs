@@ -7,6 +7,8 @@
 //!   turn      part, run, seq (of the first record), last, frames (of `millrun_persistence::frames`)
 //!   live      part, run, id of the instance           snapshot part, run, seq, folded
 //!   finished  number (in the order of closing), part, run, id, times, head, kind of the last record, bytes
+//!   topic     number, name, retention, dropped        topic_row topic, first, len, last_at, frames: records written together
+//!   topic_id  number (in the order of appending), topic, id, seq of the record
 //! ```
 //!
 //! Ids of instances are bytes: PostgreSQL's texts have no zero byte, and ids may.
@@ -34,6 +36,14 @@ CREATE INDEX finished_run ON {s}.finished (run);
 CREATE INDEX finished_id ON {s}.finished (id, number);
 CREATE TABLE {s}.snapshot (
     part smallint NOT NULL, run uuid NOT NULL, seq bigint NOT NULL, folded bytea NOT NULL, PRIMARY KEY (part, run));
+CREATE TABLE {s}.topic (
+    number int PRIMARY KEY, name bytea NOT NULL, age_max bigint NOT NULL, bytes_max bigint NOT NULL,
+    len_max bigint NOT NULL, unread_bytes_max bigint NOT NULL, dropped bigint NOT NULL);
+CREATE TABLE {s}.topic_row (
+    topic int NOT NULL, first bigint NOT NULL, len int NOT NULL, last_at bigint NOT NULL, frames bytea NOT NULL,
+    PRIMARY KEY (topic, first));
+ALTER TABLE {s}.topic_row ALTER frames SET STORAGE EXTERNAL;
+CREATE TABLE {s}.topic_id (number bigint PRIMARY KEY, topic int NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);
 INSERT INTO {s}.store VALUES (true, 1, {number}, 0, 0);
 INSERT INTO {s}.writer VALUES ('one', 0, 0);
 INSERT INTO {s}.marker VALUES ('one', 0);
@@ -85,6 +95,26 @@ WITH fence AS (
 ), epochs AS (
     UPDATE {s}.part p SET epoch = e.epoch FROM unnest($35::smallint[], $36::bigint[]) AS e (part, epoch)
     WHERE p.part = e.part AND p.epoch < e.epoch AND EXISTS (SELECT FROM moved)
+), topics AS (
+    INSERT INTO {s}.topic (number, name, age_max, bytes_max, len_max, unread_bytes_max, dropped)
+    SELECT * FROM unnest($37::int[], $38::bytea[], $39::bigint[], $40::bigint[], $41::bigint[], $55::bigint[],
+        $42::bigint[])
+    WHERE EXISTS (SELECT FROM moved)
+    ON CONFLICT (number) DO UPDATE SET name = excluded.name, age_max = excluded.age_max,
+        bytes_max = excluded.bytes_max, len_max = excluded.len_max, unread_bytes_max = excluded.unread_bytes_max,
+        dropped = excluded.dropped
+), topic_rows AS (
+    INSERT INTO {s}.topic_row (topic, first, len, last_at, frames)
+    SELECT * FROM unnest($43::int[], $44::bigint[], $45::int[], $46::bigint[], $47::bytea[])
+    WHERE EXISTS (SELECT FROM moved)
+), topic_drops AS (
+    DELETE FROM {s}.topic_row t USING unnest($48::int[], $49::bigint[]) AS d (topic, first)
+    WHERE t.topic = d.topic AND t.first = d.first AND EXISTS (SELECT FROM moved)
+), topic_ids AS (
+    INSERT INTO {s}.topic_id (number, topic, id, seq)
+    SELECT * FROM unnest($50::bigint[], $51::int[], $52::uuid[], $53::bigint[]) WHERE EXISTS (SELECT FROM moved)
+), topic_ids_forgotten AS (
+    DELETE FROM {s}.topic_id WHERE number < $54 AND EXISTS (SELECT FROM moved)
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -188,3 +218,34 @@ pub(super) const SEARCH_NEXT: &str =
 pub(super) const LIVE_TURNS: &str = "
 SELECT l.run, t.frames FROM {s}.live l LEFT JOIN {s}.turn t ON t.part = l.part AND t.run = l.run
 WHERE l.part = ANY ($1) AND ($2::uuid IS NULL OR l.run > $2) ORDER BY l.part, l.run, t.seq";
+
+/// All topics, each with its last record and the bytes of its rows.
+pub(super) const TOPICS: &str = "
+SELECT t.number, t.name, t.age_max, t.bytes_max, t.len_max, t.dropped,
+    (SELECT r.first + r.len - 1 FROM {s}.topic_row r WHERE r.topic = t.number ORDER BY r.first DESC LIMIT 1),
+    (SELECT coalesce(sum(octet_length(r.frames)), 0)::bigint FROM {s}.topic_row r WHERE r.topic = t.number),
+    t.unread_bytes_max
+FROM {s}.topic t ORDER BY t.number";
+
+pub(super) const TOPIC_IDS: &str = "SELECT number, topic, id, seq FROM {s}.topic_id ORDER BY number";
+
+/// The earliest rows of a topic behind a record.
+pub(super) const TOPIC_FRONT: &str = "
+SELECT first, first + len - 1, octet_length(frames)::bigint, last_at FROM {s}.topic_row
+WHERE topic = $1 AND first > $2 ORDER BY first LIMIT $3";
+
+/// Rows of a topic from the one on that holds the record behind another: at most 512, and as many as have so many bytes.
+pub(super) const TOPIC_ROWS: &str = "
+SELECT w.first, w.len, w.last_at, w.frames FROM (
+    SELECT r.first, r.len, r.last_at, r.frames,
+        sum(octet_length(r.frames)) OVER (ORDER BY r.first) - octet_length(r.frames) AS before
+    FROM (
+        SELECT first, len, last_at, frames FROM {s}.topic_row
+        WHERE topic = $1 AND first >= coalesce((
+            SELECT max(first) FROM {s}.topic_row WHERE topic = $1 AND first <= $2::bigint + 1), 0)
+        ORDER BY first LIMIT 512) r) w
+WHERE w.before < $3 OR w.before = 0 ORDER BY w.first";
+
+/// The record before the first row that ends at a time or later.
+pub(super) const TOPIC_AT: &str = "
+SELECT first - 1 FROM {s}.topic_row WHERE topic = $1 AND last_at >= $2 ORDER BY first LIMIT 1";

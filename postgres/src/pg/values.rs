@@ -4,6 +4,7 @@ use std::error::Error;
 
 use bytes::{BufMut, BytesMut};
 use millrun_core::{RunId, Timestamp};
+use millrun_persistence::TopicNumber;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// A run as a `uuid`: its bits in the order in which they are compared.
@@ -34,6 +35,38 @@ impl<'a> FromSql<'a> for RunValue {
     fn accepts(ty: &Type) -> bool {
         *ty == Type::UUID
     }
+}
+
+/// An id of 128 bits as a `uuid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IdValue(pub(super) u128);
+
+impl ToSql for IdValue {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_u128(self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for IdValue {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(u128::from_be_bytes(raw.try_into()?)))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+}
+
+/// The number of a topic as an `int`; there are fewer than a million.
+pub(super) fn topic(number: TopicNumber) -> i32 {
+    i32::try_from(number.get()).unwrap_or(i32::MAX)
 }
 
 /// A number as a `bigint`; those beyond it count as the greatest.

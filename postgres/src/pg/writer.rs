@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use millrun_core::Sequence;
+use millrun_persistence::{TopicNumber, TopicRowOutline};
+use tokio_postgres::types::ToSql;
+
 use super::connection::{ConnectError, Connection, get};
 use super::tables;
-use super::values::{RunValue, long, micros, part, small, time};
+use super::values::{IdValue, RunValue, long, micros, number, part, small, time, topic};
 use super::{BackendName, PgServer};
 use crate::outcome::Move;
 use crate::retained::FrontRun;
@@ -59,7 +63,7 @@ impl PgWriter {
                 return Ok(true);
             }
             if let Some(former) = self.server.session() {
-                let values: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&former.pid, &former.started];
+                let values: [&(dyn ToSql + Sync); 2] = [&former.pid, &former.started];
                 self.connection.rows(tables::END_SESSION, &values)?;
             }
             thread::sleep(LOCK_PAUSE);
@@ -122,6 +126,51 @@ impl WriterSession for PgWriter {
             .map(|(_, epoch)| epoch_bits(epoch.get()))
             .collect();
 
+        let names = &rows.topics.names;
+        let numbers_of_topics: Vec<_> = names.iter().map(|name| topic(name.number)).collect();
+        let topic_names: Vec<&[u8]> = names.iter().map(|name| name.name.as_bytes()).collect();
+        let ages: Vec<_> = names
+            .iter()
+            .map(|name| age_bits(name.retention.age_max))
+            .collect();
+        let topic_bytes: Vec<_> = names
+            .iter()
+            .map(|name| name.retention.bytes_max.cast_signed())
+            .collect();
+        let topic_lens: Vec<_> = names
+            .iter()
+            .map(|name| name.retention.len_max.cast_signed())
+            .collect();
+        let unread = names
+            .iter()
+            .map(|name| name.retention.unread_bytes_max.cast_signed());
+        let topic_unread: Vec<_> = unread.collect();
+        let topic_dropped: Vec<_> = names.iter().map(|name| long(name.dropped.get())).collect();
+
+        let records = &rows.topics.sealed.rows;
+        let row_topics: Vec<_> = records.iter().map(|row| topic(row.topic)).collect();
+        let row_firsts: Vec<_> = records.iter().map(|row| long(row.first.get())).collect();
+        let row_lens: Vec<_> = records
+            .iter()
+            .map(|row| i32::try_from(row.len).unwrap_or(i32::MAX))
+            .collect();
+        let row_times: Vec<_> = records.iter().map(|row| micros(row.last)).collect();
+        let row_frames: Vec<&[u8]> = records.iter().map(|row| &row.frames[..]).collect();
+        let gone_topics: Vec<_> = rows.topics.gone.iter().map(|(of, _)| topic(*of)).collect();
+        let gone_firsts: Vec<_> = rows
+            .topics
+            .gone
+            .iter()
+            .map(|(_, first)| long(first.get()))
+            .collect();
+
+        let ids = &rows.topics.sealed.ids;
+        let id_numbers: Vec<_> = ids.iter().map(|id| long(id.number)).collect();
+        let id_topics: Vec<_> = ids.iter().map(|id| topic(id.topic)).collect();
+        let id_values: Vec<_> = ids.iter().map(|id| IdValue(id.id)).collect();
+        let id_sequences: Vec<_> = ids.iter().map(|id| long(id.sequence.get())).collect();
+        let ids_from = long(rows.topics.sealed.ids_from);
+
         let row = self.connection.one(
             tables::FLUSH,
             &[
@@ -161,6 +210,25 @@ impl WriterSession for PgWriter {
                 &gone_runs,
                 &epoch_parts,
                 &epochs,
+                &numbers_of_topics,
+                &topic_names,
+                &ages,
+                &topic_bytes,
+                &topic_lens,
+                &topic_dropped,
+                &row_topics,
+                &row_firsts,
+                &row_lens,
+                &row_times,
+                &row_frames,
+                &gone_topics,
+                &gone_firsts,
+                &id_numbers,
+                &id_topics,
+                &id_values,
+                &id_sequences,
+                &ids_from,
+                &topic_unread,
             ],
         )?;
         Ok(Flushed {
@@ -185,16 +253,36 @@ impl WriterSession for PgWriter {
         row.map(|row| get(&row, 0)).transpose()
     }
 
+    fn topic_front(
+        &mut self,
+        of: TopicNumber,
+        behind: Sequence,
+        len_max: usize,
+    ) -> Result<Vec<TopicRowOutline>, ServerTrouble> {
+        let len_max = i64::try_from(len_max).unwrap_or(i64::MAX);
+        let values: [&(dyn ToSql + Sync); 3] = [&topic(of), &long(behind.get()), &len_max];
+        let rows = self.connection.rows(tables::TOPIC_FRONT, &values)?;
+        let outlines = rows.iter().map(|row| {
+            Ok(TopicRowOutline {
+                first: Sequence::new(number(get(row, 0)?)),
+                end: Sequence::new(number(get(row, 1)?)),
+                bytes: number(get(row, 2)?),
+                last: time(get(row, 3)?),
+            })
+        });
+        outlines.collect()
+    }
+
     fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble> {
         let (from, len_max) = (long(from), i64::try_from(len_max).unwrap_or(i64::MAX));
         let rows = self.connection.rows(tables::EARLIEST, &[&from, &len_max])?;
         let runs = rows.iter().map(|row| {
             let run: RunValue = get(row, 1)?;
             Ok(FrontRun {
-                number: super::values::number(get(row, 0)?),
+                number: number(get(row, 0)?),
                 run: run.0,
                 closed_at: time(get(row, 2)?),
-                bytes: super::values::number(get(row, 3)?),
+                bytes: number(get(row, 3)?),
             })
         });
         runs.collect()
@@ -205,6 +293,19 @@ impl WriterSession for PgWriter {
 /// clear for two thousand million of them.
 pub(super) fn epoch_bits(epoch: u64) -> i64 {
     epoch.cast_signed()
+}
+
+/// The age of a retention in microseconds, all bits set for ever.
+fn age_bits(age: Duration) -> i64 {
+    u64::try_from(age.as_micros()).unwrap_or(u64::MAX).cast_signed()
+}
+
+/// The age that [`age_bits`] has written.
+pub(super) fn age_of(bits: i64) -> Duration {
+    match bits.cast_unsigned() {
+        u64::MAX => Duration::MAX,
+        micros => Duration::from_micros(micros),
+    }
 }
 
 /// A snapshot with the checksum by which damage is noticed.

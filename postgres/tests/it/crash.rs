@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use millrun_core::{Offset, Partition, Sequence};
 use millrun_persistence::contract::{Author, Subject};
-use millrun_persistence::{Batch, Durability, FailureKind, Journal, JournalConfig, Reads, Resolved};
+use millrun_persistence::{
+    Batch, Durability, FailureKind, Journal, JournalConfig, ReadError, Reads, Resolved, TopicAppend,
+    TopicRecordHeader, TopicRetention,
+};
 use millrun_postgres::{PostgresConfig, PostgresJournal, PostgresOpenError};
 
 use crate::AtUrl;
@@ -130,6 +133,111 @@ fn a_connection_that_is_cut_at_any_byte_loses_and_doubles_nothing() {
     }
     let flushes = server.sql(&format!("SELECT count(*) FROM {schema}.turn"));
     assert_eq!(flushes[0][0].as_deref(), Some("160"));
+}
+
+/// A record of a topic goes with its turn, also where nobody heard whether the flush has landed.
+#[test]
+fn records_of_topics_share_the_fate_of_their_turns_when_connections_are_cut() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let proxy = Proxy::to(server.port());
+    let schema = server.schema();
+    let subject = AtUrl(proxy.url(&schema));
+    let journal = subject.open();
+    let topics = journal.topics().unwrap();
+    let topic = topics.declare("orders", TopicRetention::unbounded()).unwrap();
+    let (mut author, mut dice) = (Author::new(&journal, "order", 1), Dice(7));
+    for round in 0..60_u64 {
+        let far = usize::try_from(dice.below(900)).unwrap();
+        proxy.set(if round % 2 == 0 {
+            Cut::Up(far)
+        } else {
+            Cut::Down(far / 9)
+        });
+        let mut batch = Batch::new();
+        let turn = author.put(&mut batch, &[&round.to_le_bytes()], false);
+        let header = TopicRecordHeader {
+            topic,
+            partition: author.run.partition(),
+            epoch: author.epoch,
+            time: author.time,
+            id: Some(u128::from(round)),
+            with: Some(turn),
+        };
+        batch.topic_record(header, &[&round.to_le_bytes()]).unwrap();
+        let enqueued = journal.enqueue(&batch).unwrap();
+        let expected = TopicAppend::Appended(Sequence::new(round + 1));
+        assert_eq!(
+            (enqueued.refused, enqueued.topic_appends),
+            (vec![], vec![expected])
+        );
+        subject.settle(&journal, enqueued.offset);
+    }
+    proxy.set(Cut::Never);
+    assert_eq!(journal.failure(), None);
+    drop(journal);
+    let direct = AtUrl(server.url(&schema));
+    let journal = direct.open();
+    author.assert_history(&journal);
+    let (mut after, mut told) = (Sequence::ZERO, Vec::new());
+    loop {
+        let page = journal.topics().unwrap().read(topic, after, 100).unwrap();
+        told.extend(page.records().map(|record| record.body.to_vec()));
+        if page.chunks.is_empty() {
+            break;
+        }
+        after = page.last();
+    }
+    assert_eq!(told, author.written);
+    assert_eq!(
+        journal.topics().unwrap().appended_with(topic, 30),
+        Some(Sequence::new(31))
+    );
+}
+
+/// A row that is damaged is named, and reading goes on behind it.
+#[test]
+fn a_damaged_row_of_a_topic_is_named_and_passed() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let topic = journal
+        .topics()
+        .unwrap()
+        .declare("t", TopicRetention::unbounded())
+        .unwrap();
+    let author = Author::new(&journal, "a", 1);
+    for _ in 0..3 {
+        let mut batch = Batch::new();
+        let header = TopicRecordHeader {
+            topic,
+            partition: author.run.partition(),
+            epoch: author.epoch,
+            time: author.time,
+            id: None,
+            with: None,
+        };
+        batch.topic_record(header, &[b"body"]).unwrap();
+        subject.settle(&journal, journal.enqueue(&batch).unwrap().offset);
+    }
+    drop(journal);
+    server.sql(&format!(
+        "UPDATE {schema}.topic_row SET frames = set_byte(frames, 20, 0) WHERE first = 2"
+    ));
+    let journal = subject.open();
+    let topics = journal.topics().unwrap();
+    let page = topics.read(topic, Sequence::ZERO, usize::MAX).unwrap();
+    assert_eq!(page.last(), Sequence::new(1));
+    let error = topics.read(topic, Sequence::new(1), usize::MAX).unwrap_err();
+    let ReadError::TopicDamaged { until, .. } = error else {
+        panic!("{error}")
+    };
+    let page = topics.read(topic, until, usize::MAX).unwrap();
+    assert_eq!((until, page.last()), (Sequence::new(2), Sequence::new(3)));
 }
 
 /// Nothing comes back, and no connection ends: the server still has the session, and its lock.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, Runtime, RuntimeConfig, Signal, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_persistence::Journal;
 
 use crate::AtUrl;
 use crate::server::TestServer;
 
+const NUMBERS: DurableTopic<u32> = Topic::named("numbers").durable();
 const DOUBLE: Activity<u32, u32> = Activity::named("double");
 const ADD: Signal<u32> = Signal::named("add");
 const SUM: Workflow<u32, u32> = Workflow::named("sum");
@@ -41,6 +42,7 @@ async fn runtime(url: String) -> Runtime {
         .journal(journal)
         .register(DOUBLE, double)
         .register(SUM, sum)
+        .durable_topic(NUMBERS)
         .start()
         .await
         .unwrap()
@@ -71,4 +73,86 @@ async fn workflows_go_on_with_the_next_runtime() {
     let done = runtime_two.start(SUM, "done", 0).await.unwrap();
     assert_eq!(done.result().await.unwrap(), 0);
     runtime_two.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_durable_topic_and_its_subscription_go_on_with_the_next_runtime() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let runtime_one = runtime(url.clone()).await;
+    let numbers = runtime_one.durable_topic(NUMBERS).unwrap();
+    for number in 0..20 {
+        numbers
+            .publish(&number)
+            .key("one")
+            .id(&number.to_string())
+            .await
+            .unwrap();
+    }
+    let subscription = numbers.subscribe("billing").await.unwrap();
+    for expected in 0..8 {
+        let delivery = subscription.next().await.unwrap();
+        assert_eq!(*delivery.payload(), expected);
+        delivery.ack().unwrap().await.unwrap();
+    }
+    drop((subscription, numbers));
+    runtime_one.shutdown().await.unwrap();
+
+    let runtime_two = runtime(url).await;
+    let numbers = runtime_two.durable_topic(NUMBERS).unwrap();
+    // One is known by its id, the other is new.
+    for number in [3, 20] {
+        numbers
+            .publish(&number)
+            .key("one")
+            .id(&number.to_string())
+            .await
+            .unwrap();
+    }
+    let subscription = numbers.subscribe("billing").await.unwrap();
+    for expected in 8..=20 {
+        let delivery = subscription.next().await.unwrap();
+        assert_eq!(*delivery.payload(), expected);
+        delivery.ack().unwrap().await.unwrap();
+    }
+    assert_eq!(subscription.status().lag, 0);
+    drop((subscription, numbers));
+    runtime_two.shutdown().await.unwrap();
+}
+
+/// The runtime waits for a server that is killed and started again, and no caller is told of anything.
+#[tokio::test]
+async fn workflows_go_on_when_the_server_is_killed_and_started_again() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let runtime = runtime(server.url("killed")).await;
+    let mut runs = Vec::new();
+    for number in 0..30 {
+        runs.push(runtime.start(SUM, &format!("sum-{number}"), 2).await.unwrap());
+    }
+    for (number, run) in (0..).zip(&runs) {
+        run.signal(ADD, number).await.unwrap();
+    }
+    let mut server = tokio::task::spawn_blocking(move || {
+        server.kill();
+        server
+    })
+    .await
+    .unwrap();
+    let starting = tokio::task::spawn_blocking(move || {
+        server.start();
+        server
+    });
+    for run in &runs {
+        run.signal(ADD, 100).await.unwrap();
+    }
+    for (number, run) in (0..).zip(&runs) {
+        assert_eq!(run.result().await.unwrap(), 2 * (100 + number));
+    }
+    let server = starting.await.unwrap();
+    runtime.shutdown().await.unwrap();
+    drop(server);
 }
