@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use millrun::Runtime;
 use millrun::topics::{
     AttachedSubscription, DurableSubscription, DurableTopicHandle, ReadFrom, SubscriptionLost,
-    SubscriptionReadError,
+    SubscriptionReadError, UndeliveredRecord,
 };
+use millrun::{DurableTopic, Runtime, Topic};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -44,7 +45,7 @@ impl Actor for Reader {
 
     async fn handle(
         &self,
-        myself: ActorRef<()>,
+        _: ActorRef<()>,
         (): (),
         numbers: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
@@ -54,8 +55,7 @@ impl Actor for Reader {
                 Ok(number) => number,
                 Err(SubscriptionReadError::Lost(lost)) => {
                     self.seen.lock().unwrap().lost.push(lost);
-                    myself.stop(None);
-                    break;
+                    continue;
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -174,19 +174,66 @@ async fn no_lease_begins_before_the_actor_takes_a_record() {
 
 #[tokio::test]
 async fn an_actor_is_told_once_that_its_subscription_is_lost() {
-    let mut reading = Reading::start(&Arc::new(Semaphore::new(1_000))).await;
+    let turns = Arc::new(Semaphore::new(0));
+    let reading = Reading::start(&turns).await;
+    // The bell is rung for the record, and the topic is gone before the actor answers.
     reading.publish(1, 1).await;
-    reading.until_told(1).await;
+    while reading.subscription.status().in_hand == 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
     reading.runtime.delete_durable_topic("numbers").await.unwrap();
-    let is_there = |reading: &Reading| {
-        let parts = reading.runtime.parts();
-        parts.iter().any(|part| part.name == "actor reader")
-    };
-    while is_there(&reading) {
+    turns.add_permits(1_000);
+    for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
     let lost = reading.seen.lock().unwrap().lost.clone();
     assert!(matches!(lost[..], [SubscriptionLost::Deleted]), "{lost:?}");
+}
+
+/// No turn comes to say that the lease of its only record has ended: the task beside the actor does.
+#[tokio::test]
+async fn a_record_that_an_actor_does_not_answer_is_buried_when_its_deliveries_are_used_up() {
+    const DEAD: DurableTopic<UndeliveredRecord> = Topic::named("dead").durable();
+    struct Mute;
+    impl Actor for Mute {
+        type Msg = ();
+        type State = AttachedSubscription<u64>;
+        type Arguments = DurableSubscription<u64>;
+
+        async fn pre_start(
+            &self,
+            myself: ActorRef<()>,
+            numbers: Self::Arguments,
+        ) -> Result<Self::State, ActorProcessingErr> {
+            Ok(numbers.attach(&myself, || ()))
+        }
+
+        async fn handle(
+            &self,
+            _: ActorRef<()>,
+            (): (),
+            numbers: &mut Self::State,
+        ) -> Result<(), ActorProcessingErr> {
+            numbers.turn().for_each(drop);
+            Ok(())
+        }
+    }
+    let builder = Runtime::volatile().durable_topic(NUMBERS).durable_topic(DEAD);
+    let runtime = builder.start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    let subscribe = topic.subscribe("mute").lease(Duration::from_millis(1));
+    let subscription = subscribe.undelivered_to(DEAD, 1).await.unwrap();
+    runtime
+        .supervise("mute", move || (Mute, subscription.clone()))
+        .unwrap();
+    topic.publish(&7).key("a").await.unwrap();
+    let dead = runtime.durable_topic(DEAD).unwrap();
+    let mut dead = dead.read(ReadFrom::Beginning).await.unwrap();
+    let buried = dead.next().await.unwrap();
+    assert_eq!(buried.payload().key.as_deref(), Some("a"));
 }
 
 #[tokio::test]

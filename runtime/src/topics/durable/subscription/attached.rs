@@ -40,6 +40,8 @@ pub struct AttachedSubscription<T> {
 /// Sends the actor one message, until a turn has answered it.
 struct Doorbell {
     is_rung: AtomicBool,
+    /// A turn has told that the subscription is lost: there is nothing more to ring for.
+    has_told_lost: AtomicBool,
     answered: Notify,
     send: Box<dyn Fn() + Send + Sync>,
 }
@@ -118,6 +120,7 @@ impl<T: DeserializeOwned + Send + 'static> DurableSubscription<T> {
         let actor = actor.clone();
         let bell = Arc::new(Doorbell {
             is_rung: AtomicBool::new(false),
+            has_told_lost: AtomicBool::new(false),
             answered: Notify::new(),
             send: Box::new(move || {
                 // An actor that is gone takes nothing, and this task ends with its state.
@@ -142,16 +145,12 @@ async fn ring_while_attached<T>(
     attached: mpsc::Sender<Infallible>,
 ) {
     let ringing = pin!(async {
-        loop {
+        while !bell.has_told_lost.load(Ordering::Acquire) {
             let ready = consumer.until_ready().await;
             bell.ring().await;
-            match ready {
-                Readiness::Ready => {}
-                Readiness::Unreadable => {
-                    let host = consumer.host();
-                    host.sleep_until(host.now() + PAUSE).await;
-                }
-                Readiness::Lost => return,
+            if ready == Readiness::Unreadable {
+                let host = consumer.host();
+                host.sleep_until(host.now() + PAUSE).await;
             }
         }
     });
@@ -161,8 +160,8 @@ async fn ring_while_attached<T>(
 impl<T> AttachedSubscription<T> {
     /// The records that there are, to be called when the doorbell message arrives. After 256 of them the turn ends, and if there
     /// are more it rings for the next one, so that the actor can also be stopped, supervised and sent other messages. An error
-    /// stands in place of a record; one that says that the subscription is [lost](SubscriptionReadError::Lost) is the last of
-    /// its turn, and nothing comes any more.
+    /// stands in place of a record; behind one that says that the subscription is [lost](SubscriptionReadError::Lost) nothing
+    /// comes any more. A turn at another message than the doorbell's may make the bell ring twice for the same records.
     ///
     /// # Ordering
     /// Records of one key come in their order. Between records and the actor's own messages there is no order.
@@ -198,10 +197,14 @@ impl<T: DeserializeOwned> Iterator for RecordTurn<'_, T> {
     type Item = Result<RecordDelivery<T>, SubscriptionReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let has_told_lost = &self.attached.bell.has_told_lost;
+        if has_told_lost.load(Ordering::Acquire) {
+            return None;
+        }
         self.left = self.left.checked_sub(1)?;
         let next = self.attached.consumer.try_next();
         if matches!(next, Some(Err(SubscriptionReadError::Lost(_)))) {
-            self.left = 0;
+            has_told_lost.store(true, Ordering::Release);
         }
         next
     }

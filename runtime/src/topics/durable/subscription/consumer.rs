@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::stream::{self, Stream};
-use millrun_core::Host;
+use millrun_core::{Host, Timestamp};
 use millrun_workflow::Payload;
 use serde::de::DeserializeOwned;
 use tokio::sync::futures::Notified;
 
 use super::deliveries::LeasedRecord;
 use super::delivery::RecordDelivery;
-use super::shared::{HeldSubscription, SubscriptionLost};
+use super::shared::{HeldSubscription, SubscriptionLost, SubscriptionState};
 use super::summary::SubscriptionStatus;
 use crate::topics::durable::reader::TopicReadError;
 use crate::topics::durable::record::DurableRecord;
@@ -49,6 +49,20 @@ pub(super) enum Readiness {
     Unreadable,
     /// Word that the subscription is lost; nothing comes behind it.
     Lost,
+}
+
+fn readiness(state: &mut SubscriptionState, now: Timestamp) -> Option<Readiness> {
+    match state.told.front() {
+        Some(TopicReadError::Unreadable { .. }) => Some(Readiness::Unreadable),
+        Some(_) => Some(Readiness::Ready),
+        None if state.lost.is_some() => Some(Readiness::Lost),
+        None => state.in_hand.is_ready(now).then_some(Readiness::Ready),
+    }
+}
+
+/// Whether the journal is to be told something. A lease that has ended leaves a delivery to be counted, or a record to be buried.
+fn has_to_save(state: &SubscriptionState) -> bool {
+    state.in_hand.version() != state.saved || state.in_hand.next_spent().is_some()
 }
 
 /// A consumer of a durable subscription; made by [`DurableTopicHandle::subscribe`](crate::topics::DurableTopicHandle::subscribe).
@@ -92,22 +106,17 @@ impl<T> DurableSubscription<T> {
     pub(super) async fn until_ready(&self) -> Readiness {
         loop {
             let changed = self.shared.changed.notified();
-            let now = self.host().now();
-            {
+            let (ready, is_changed) = {
                 let mut state = self.shared.lock();
-                if let Some(told) = state.told.front() {
-                    return match told {
-                        TopicReadError::Unreadable { .. } => Readiness::Unreadable,
-                        _ => Readiness::Ready,
-                    };
-                }
-                if state.lost.is_some() {
-                    return Readiness::Lost;
-                }
-                if state.in_hand.is_ready(now) {
-                    return Readiness::Ready;
-                }
-                state.is_waited_for = true;
+                let ready = readiness(&mut state, self.host().now());
+                state.is_waited_for |= ready.is_none();
+                (ready, has_to_save(&state))
+            };
+            if is_changed {
+                self.shared.to_save.notify_one();
+            }
+            if let Some(ready) = ready {
+                return ready;
             }
             if let Err(lost) = self.until_changed(changed).await {
                 self.shared.lock().lost.get_or_insert(lost);
@@ -233,11 +242,8 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
                 }
                 let leased = state.in_hand.give(now);
                 state.is_waited_for |= leased.is_none();
-                let is_changed =
-                    state.in_hand.version() != state.saved || state.in_hand.next_spent().is_some();
-                (leased, is_changed)
+                (leased, has_to_save(&state))
             };
-            // Leases that have ended leave something to be kept.
             if is_changed {
                 self.shared.to_save.notify_one();
             }
