@@ -65,13 +65,14 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use millrun_core::{RunId, Sequence, Timestamp};
+    use millrun_core::{Partition, RunId, Sequence, Timestamp};
     use millrun_workflow::{
         KeyFilter, OperationId, Payload, RawRecord, ReceiveScheduled, RecordFilter, WorkflowContext,
         WorkflowError,
     };
     use tokio::sync::oneshot;
 
+    use super::NewWait;
     use crate::mail::{Request, Target, Tell};
     use crate::{DurableTopic, RunError, Runtime, Topic, Workflow};
 
@@ -106,6 +107,61 @@ mod tests {
         runtime.inner().ask(&target, request, answer).await
     }
 
+    /// A wait that nobody has but the list.
+    fn wait_for(key: KeyFilter, behind: Option<u64>) -> ReceiveScheduled {
+        ReceiveScheduled {
+            operation: OperationId::new(1),
+            topic: "paid".into(),
+            filter: RecordFilter {
+                key: Some(key),
+                correlation: None,
+            },
+            behind: behind.map(Sequence::new),
+            since: None,
+        }
+    }
+
+    /// The first look reads the topic from the run's beginning; the second one has nothing to read.
+    #[tokio::test]
+    async fn a_wait_that_is_repeated_is_listed_at_once_where_the_cancelled_one_was() {
+        let runtime = Runtime::volatile().durable_topic(PAID).start().await.unwrap();
+        let paid = runtime.durable_topic(PAID).unwrap();
+        let inner = runtime.inner();
+        let durable = &inner.shared.durable;
+        let topic = durable.number("paid").unwrap();
+        let run = RunId::new(Partition::of(b"a"), Timestamp::EPOCH, 1);
+        let prefix = || KeyFilter::StartsWith("mine".into());
+        let scheduled = wait_for(prefix(), None);
+        let list = |scheduled: &ReceiveScheduled| {
+            let wait = NewWait {
+                run,
+                scheduled,
+                run_began: Timestamp::EPOCH,
+            };
+            durable.waits.list(&inner.shared, &inner.doors, topic, wait);
+        };
+        for number in 0..3 {
+            paid.publish(&number).key("another").await.unwrap();
+        }
+        list(&scheduled);
+        assert_eq!(durable.waits.listed_len(topic), 0, "it is late");
+        while durable.waits.listed_len(topic) == 0 {
+            tokio::task::yield_now().await;
+        }
+        durable.waits.cancel(topic, run, &scheduled);
+        list(&scheduled);
+        assert_eq!(durable.waits.listed_len(topic), 1);
+        durable.waits.cancel(topic, run, &scheduled);
+
+        // A pass has given the run a record that the live reader has not come to.
+        let ahead = wait_for(prefix(), Some(60));
+        for _ in 0..2 {
+            list(&ahead);
+            assert_eq!(durable.waits.listed_behind(topic), Some(Sequence::new(60)));
+            durable.waits.cancel(topic, run, &ahead);
+        }
+    }
+
     #[tokio::test]
     async fn a_wait_that_a_record_of_another_key_has_taken_off_the_list_is_listed_again() {
         let builder = Runtime::volatile().durable_topic(PAID).register(TAKE, take);
@@ -119,16 +175,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let run_id = run.run_id().unwrap();
-        let scheduled = ReceiveScheduled {
-            operation: OperationId::new(1),
-            topic: "paid".into(),
-            filter: RecordFilter {
-                key: Some(KeyFilter::Is("mine".into())),
-                correlation: None,
-            },
-            behind: None,
-            since: None,
-        };
+        let scheduled = wait_for(KeyFilter::Is("mine".into()), None);
         durable.waits.cancel(topic, run_id, &scheduled);
         assert_eq!(durable.waits.listed_len(topic), 0);
         let told = tell_of_another(&runtime, run_id, another.sequence().get()).await;

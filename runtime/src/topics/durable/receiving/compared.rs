@@ -1,17 +1,21 @@
-//! How far waits were compared that have ended without a record: a run that waits again for the same goes on from there, as one
-//! does that looks at a clock or at other operations between two waits.
+//! How far waits were compared that were cancelled. A run often repeats a wait, for example beside a timer: the new wait begins where the
+//! cancelled one ended.
 
 use std::collections::BTreeMap;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_workflow::{ReceiveScheduled, RecordFilter};
 
-/// How many ended waits are remembered of a topic before all are forgotten; a forgotten one is compared from its beginning.
-const LEN_MAX: usize = 4_096;
+/// How many cancelled waits are remembered before a new half begins, of which there are two. A wait whose place is forgotten is
+/// compared from its own beginning.
+const HALF_LEN: usize = 4_096;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct ComparedWaits(BTreeMap<(RunId, RecordFilter), Compared>);
+pub(super) struct ComparedWaits {
+    present: BTreeMap<(RunId, RecordFilter), Compared>,
+    former: BTreeMap<(RunId, RecordFilter), Compared>,
+}
 
 #[derive(Debug)]
 struct Compared {
@@ -23,17 +27,24 @@ struct Compared {
 impl ComparedWaits {
     /// No record up to this one has met the wait.
     pub(super) fn note(&mut self, run: RunId, scheduled: &ReceiveScheduled, through: Sequence) {
-        let key = (run, scheduled.filter.clone());
-        if self.0.len() >= LEN_MAX && !self.0.contains_key(&key) {
-            self.0.clear();
+        let known = self.through(run, scheduled).max(scheduled.behind);
+        let compared = Compared {
+            from: (scheduled.behind, scheduled.since),
+            through: known.map_or(through, |known| known.max(through)),
+        };
+        self.present.insert((run, scheduled.filter.clone()), compared);
+        if self.present.len() >= HALF_LEN {
+            self.former = std::mem::take(&mut self.present);
         }
-        let from = (scheduled.behind, scheduled.since);
-        self.0.insert(key, Compared { from, through });
     }
 
     /// The last record that is known not to meet a wait from the same beginning.
     pub(super) fn through(&self, run: RunId, scheduled: &ReceiveScheduled) -> Option<Sequence> {
-        let compared = self.0.get(&(run, scheduled.filter.clone()))?;
+        if self.present.is_empty() && self.former.is_empty() {
+            return None;
+        }
+        let key = (run, scheduled.filter.clone());
+        let compared = self.present.get(&key).or_else(|| self.former.get(&key))?;
         (compared.from == (scheduled.behind, scheduled.since)).then_some(compared.through)
     }
 }
@@ -82,14 +93,24 @@ mod tests {
     }
 
     #[test]
-    fn all_are_forgotten_at_the_bound() {
+    fn a_place_never_goes_back() {
         let mut compared = ComparedWaits::default();
-        for number in 1..=LEN_MAX as u64 {
+        let waits = wait("a", Some(60), None);
+        for (through, expected) in [(50, 60), (70, 70), (65, 70)] {
+            compared.note(run(1), &waits, Sequence::new(through));
+            assert_eq!(compared.through(run(1), &waits), Some(Sequence::new(expected)));
+        }
+    }
+
+    #[test]
+    fn the_latest_places_are_remembered_and_the_others_forgotten() {
+        let mut compared = ComparedWaits::default();
+        let last = 3 * HALF_LEN as u64 - 1;
+        for number in 1..=last {
             compared.note(run(number), &wait("a", None, None), Sequence::new(number));
         }
-        compared.note(run(1), &wait("a", None, None), Sequence::new(9));
-        assert_eq!(compared.0.len(), LEN_MAX);
-        compared.note(run(0), &wait("a", None, None), Sequence::new(9));
-        assert_eq!(compared.0.len(), 1);
+        let is_known = |number| compared.through(run(number), &wait("a", None, None)).is_some();
+        assert!(is_known(last) && is_known(last - HALF_LEN as u64) && !is_known(1));
+        assert!(compared.present.len() + compared.former.len() <= 2 * HALF_LEN);
     }
 }

@@ -66,12 +66,14 @@ struct WaitingState {
     recent: RecentRecords,
     /// Compared with all records up to there.
     listed: WaitIndex,
-    /// Of those that were listed and are cancelled.
+    /// How far cancelled waits were compared.
     compared: ComparedWaits,
     /// Compared with none.
     late: WaitIndex,
     /// Those that the present pass looks for.
     passing: WaitIndex,
+    /// The last record that the present pass has compared with them; `None` until it is known where the pass begins.
+    passed: Option<Sequence>,
     /// Whether there is a task that looks for late waits.
     has_late_task: bool,
 }
@@ -94,6 +96,7 @@ impl WaitingState {
     /// Takes the late waits for the next pass.
     fn next_pass(&mut self, may_end: bool) -> NextPass {
         self.passing.append(&mut self.late);
+        self.passed = None;
         if !self.passing.is_empty() {
             let (behind, since) = self.passing.lowest();
             return NextPass::From(behind, since);
@@ -147,13 +150,16 @@ impl RecordWaits {
         if let Some(known) = known {
             let hash = Selector::of(&scheduled.filter).hash();
             let mut state = known.lock();
-            let was_listed = state.listed.remove(hash, run, scheduled.operation);
-            if was_listed {
-                let through = state.recent.last();
+            state.late.remove(hash, run, scheduled.operation);
+            let through = if state.listed.remove(hash, run, scheduled.operation) {
+                Some(state.recent.last())
+            } else {
+                let was_passing = state.passing.remove(hash, run, scheduled.operation);
+                state.passed.filter(|_| was_passing)
+            };
+            if let Some(through) = through {
                 state.compared.note(run, scheduled, through);
             }
-            state.late.remove(hash, run, scheduled.operation);
-            state.passing.remove(hash, run, scheduled.operation);
         }
     }
 
@@ -162,6 +168,14 @@ impl RecordWaits {
     pub(crate) fn listed_len(&self, topic: TopicNumber) -> usize {
         let known = self.topics().get(&topic).map(Arc::clone);
         known.map_or(0, |known| known.lock().listed.len())
+    }
+
+    /// Behind which record the earliest of them waits.
+    #[cfg(test)]
+    pub(crate) fn listed_behind(&self, topic: TopicNumber) -> Option<Sequence> {
+        let known = self.topics().get(&topic).map(Arc::clone)?;
+        let (behind, _) = known.lock().listed.lowest();
+        behind
     }
 
     /// The runs of these partitions have another owner.
@@ -192,6 +206,7 @@ impl WaitsOfTopic {
                 compared: ComparedWaits::default(),
                 late: WaitIndex::default(),
                 passing: WaitIndex::default(),
+                passed: None,
                 has_late_task: false,
             }),
         }
@@ -210,7 +225,9 @@ impl WaitsOfTopic {
         }: NewWait<'_>,
     ) {
         let selector = Selector::of(&scheduled.filter);
-        let has_time = scheduled.behind.is_none() && scheduled.since.is_some();
+        // All records are of the epoch or later.
+        let time = scheduled.since.filter(|since| *since > Timestamp::EPOCH);
+        let time = time.filter(|_| scheduled.behind.is_none());
         let from = match scheduled.behind {
             Some(behind) => WaitFrom::Behind(behind),
             None => WaitFrom::Since(scheduled.since.unwrap_or(run_began)),
@@ -221,15 +238,16 @@ impl WaitsOfTopic {
             let last = state.recent.last();
             let from = match state.compared.through(run, scheduled) {
                 // The time that the run names is looked at all the same.
-                Some(through) if has_time && through < last => from,
+                Some(through) if time.is_some() && through < last => from,
                 Some(through) => WaitFrom::Behind(through),
                 None => from,
             };
             if state.recent.has_none_for(&selector, &wait(from)) {
                 // All that comes from now on meets it, whatever the clock of its writer says, unless the run names a time.
-                let from = match scheduled.since.filter(|_| has_time) {
-                    Some(since) => WaitFrom::Since(since),
-                    None => WaitFrom::Behind(last),
+                let from = match (time, scheduled.behind) {
+                    (Some(since), _) => WaitFrom::Since(since),
+                    // A pass may have given the run a record that the live reader has not come to.
+                    (None, behind) => WaitFrom::Behind(last.max(behind.unwrap_or(Sequence::ZERO))),
                 };
                 state.listed.insert(&selector, wait(from));
                 false
@@ -430,6 +448,7 @@ async fn pass(
     lowest: (Option<Sequence>, Option<Timestamp>),
 ) -> Option<()> {
     let begin = deliveries.beside(waits.begin_of(lowest)).await?;
+    waits.lock().passed = Some(begin);
     let mut pages = waits.pages(begin);
     loop {
         {
@@ -449,6 +468,7 @@ async fn pass(
         let chunks = deliveries.beside(pages.there()).await?;
         let compared = deliveries.compare(waits, chunks, |state, filtered, record| {
             let mut met = Vec::new();
+            state.passed = Some(record.sequence);
             state
                 .passing
                 .take_met(filtered, (record.sequence, record.time), &mut met);
