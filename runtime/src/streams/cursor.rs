@@ -24,7 +24,8 @@ pub(super) struct StreamCursor {
 
 impl StreamCursor {
     /// Begins behind a position, or else with the first item that there ever was. A position before the first item of another
-    /// life, which a reader has that was given nothing or was told of a loss, is none: there is no other loss to tell.
+    /// life counts as none: a reader has it that was given nothing, or nothing since it was told of a loss. What that life had
+    /// is not told.
     pub(super) fn new(life: u64, tail: &StreamTail, behind: Option<StreamPosition>) -> Self {
         let is_known = |position: &StreamPosition| position.life == life && position.number < tail.end();
         let (next, unknown_since) = match behind {

@@ -296,14 +296,14 @@ impl<T> StreamReader<T> {
         self.cursor.take_in_hand()
     }
 
-    /// Whether an attempt is sending to the stream. An attempt may go on for a while after the run has ended.
+    /// Whether an attempt has begun to send and has not ended. An attempt may go on for a while after the run has ended.
     #[must_use]
     pub fn is_sent_to(&self) -> bool {
         self.used.stream().lock().is_sent_to()
     }
 
-    /// Takes in hand what there is, or tells what is gone before it, and whether the stream is sent to at that moment: if it is
-    /// not, and the run has ended, nothing follows. If there is nothing the next item is news.
+    /// Takes in hand what there is, or tells what is gone before it, and whether an attempt is sending at that moment: if none
+    /// is, and the run has ended, the stream has. If there is nothing the next item is news.
     fn look(&mut self) -> (Option<Lost>, bool) {
         let mut tail = self.used.stream().lock();
         let lost = self.cursor.look(&tail.items);

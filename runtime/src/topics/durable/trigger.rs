@@ -95,6 +95,10 @@ impl<T> DurableTopicHandle<T> {
     /// asked for again after a pause; if its instance takes 1,000 others meanwhile, from this trigger or elsewhere, it is
     /// performed a second time. Where one instance takes thousands a second, start an instance for each record.
     ///
+    /// **A start is known by the finished run that is retained.** A crash gives up to 3,840 records again that were started; where
+    /// [retention](crate::store::JournalConfig::retention) keeps fewer finished runs, or drops them before the program is back,
+    /// such a record may start its instance a second time.
+    ///
     /// Up to 960 records are handled at once; of one key, one at a time and in order. Records of different keys
     /// that go to one instance have no order.
     ///

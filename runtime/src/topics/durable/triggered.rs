@@ -9,7 +9,8 @@
 //!
 //! A crash brings back the records whose effect is there and whose acknowledgement is not kept. A signal and a command are known by
 //! the requests that an instance remembers, so there are fewer of those records than of these requests. A start is known by
-//! the id of its instance: more may be on their way to be kept, and starts do not wait for the acknowledgements' commits.
+//! the id of its instance, as long as the finished run is retained: more may be on their way to be kept, so that starts do not
+//! wait for the acknowledgements' commits.
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
@@ -37,7 +38,7 @@ use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 /// of others.
 pub(super) const AT_ONCE_MAX: usize = 960;
 const _: () = assert!(AT_ONCE_MAX < SIGNAL_REQUESTS_LEN_MAX && AT_ONCE_MAX < ANSWERS_LEN_MAX);
-/// How many records there are at most that are handled, or whose acknowledgements are not kept, where each starts an instance.
+/// Where each record starts an instance: how many are being started, and those whose acknowledgements are not kept, together.
 pub(super) const UNKEPT_STARTS_MAX: usize = 4 * AT_ONCE_MAX;
 /// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
 pub(super) const DELIVERIES_MAX: u32 = 10;
