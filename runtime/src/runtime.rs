@@ -95,6 +95,9 @@ pub struct RuntimeStats {
     pub attempts: u64,
     /// Attempts of activities under way.
     pub attempts_running: u64,
+    /// Durable subscriptions that have expired because
+    /// [nobody used them](millrun_workflow::DurableTopic::subscription_idle_max). A warning names each.
+    pub subscriptions_expired: u64,
     /// Each task queue, in the order of their names.
     pub queues: Vec<QueueStats>,
     /// The journal's counts and sizes.
@@ -469,6 +472,7 @@ impl Runtime {
             changed_values: self.inner.shared.changed_values.len(),
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
             attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
+            subscriptions_expired: self.inner.shared.durable.subscriptions.expired_len(),
             queues,
             journal: self.inner.journal.stats(),
         }

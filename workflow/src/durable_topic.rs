@@ -29,6 +29,7 @@ pub struct DurableTopic<T> {
     bytes_max: Option<u64>,
     len_max: Option<u64>,
     unread_bytes_max: Option<u64>,
+    subscription_idle_max: Option<Duration>,
 }
 
 impl<T> Topic<T> {
@@ -41,6 +42,7 @@ impl<T> Topic<T> {
             bytes_max: None,
             len_max: None,
             unread_bytes_max: None,
+            subscription_idle_max: None,
         }
     }
 }
@@ -78,6 +80,19 @@ impl<T> DurableTopic<T> {
         self
     }
 
+    /// Lets a durable subscription of the topic expire that nobody has used for this long: neither acknowledged a record nor had
+    /// it open. Its place is forgotten then, as if it were removed. At least a second; by default a subscription never
+    /// expires.
+    ///
+    /// A subscription that is open, by a consumer, a delivery or a trigger, does not expire, and says so in the store each eighth
+    /// of this time. It expires between 9 and 10 eighths of this time behind what the store knows, and no sooner than an
+    /// eighth of it behind the start of a runtime, so that a program that was away finds its places when it opens them at once.
+    #[must_use]
+    pub const fn subscription_idle_max(mut self, subscription_idle_max: Duration) -> Self {
+        self.subscription_idle_max = Some(subscription_idle_max);
+        self
+    }
+
     /// The topic, without what is said of its records.
     #[must_use]
     pub const fn topic(&self) -> Topic<T> {
@@ -107,6 +122,12 @@ impl<T> DurableTopic<T> {
     pub const fn kept_unread_bytes_max(&self) -> Option<u64> {
         self.unread_bytes_max
     }
+
+    /// After which time an unused subscription expires, if it was said.
+    #[must_use]
+    pub const fn kept_subscription_idle_max(&self) -> Option<Duration> {
+        self.subscription_idle_max
+    }
 }
 
 impl<T> Clone for DurableTopic<T> {
@@ -125,6 +146,7 @@ impl<T> fmt::Debug for DurableTopic<T> {
             .field("bytes_max", &self.bytes_max)
             .field("len_max", &self.len_max)
             .field("unread_bytes_max", &self.unread_bytes_max)
+            .field("subscription_idle_max", &self.subscription_idle_max)
             .finish()
     }
 }

@@ -369,6 +369,11 @@ pub static METRICS: &[Metric] = &[
     )
     .label("subscription"),
     counter(
+        "millrun_durable_subscriptions_expired",
+        "durable subscriptions that have expired because nobody used them for longer than their topic allows",
+        |seen, samples| samples.one(seen.stats.subscriptions_expired),
+    ),
+    counter(
         "millrun_topic_published",
         "envelopes published to a topic",
         |seen, samples| for_topics(seen, samples, |topic| topic.published),

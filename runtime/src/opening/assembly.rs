@@ -30,7 +30,7 @@ use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
 use crate::timers::TimersDoor;
 use crate::topics::durable::declared::{DeclaredTopic, DurableTopics};
-use crate::topics::durable::subscription::note_places;
+use crate::topics::durable::subscription::{expire_unused, note_places};
 use crate::topics::publisher::{NamedPublisher, Publisher, Topics};
 use crate::traces::TracedEnds;
 use crate::tree::{Role, Tree};
@@ -226,6 +226,11 @@ pub(crate) fn assemble(
     if !runtime.inner().shared.is_read_only && holds_records_back(&runtime) {
         let places = note_places(Arc::downgrade(runtime.inner()));
         drop(host.spawn("millrun-subscriptions", Box::pin(places)));
+    }
+    let has_idle_max = runtime.inner().shared.durable.with_idle_max().next().is_some();
+    if !runtime.inner().shared.is_read_only && has_idle_max {
+        let expire = expire_unused(Arc::downgrade(runtime.inner()));
+        drop(host.spawn("millrun-subscription-expiry", Box::pin(expire)));
     }
     // Last, so that each attempt finds its runtime.
     for (queue, state) in pools {

@@ -4,6 +4,7 @@ use std::any::{TypeId, type_name};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use millrun_persistence::{Journal, TopicNumber, TopicRetention};
 use millrun_workflow::DurableTopic;
@@ -23,13 +24,17 @@ pub(crate) struct DeclaredTopic {
     payload_name: &'static str,
 }
 
-/// Of a retention, what is said.
+/// The shortest time after which an unused subscription may expire.
+const IDLE_MAX_LEAST: Duration = Duration::from_secs(1);
+
+/// Of a retention, and of how long subscriptions stay, what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SaidRetention {
-    age_max: Option<std::time::Duration>,
+    age_max: Option<Duration>,
     bytes_max: Option<u64>,
     len_max: Option<u64>,
     unread_bytes_max: Option<u64>,
+    subscription_idle_max: Option<Duration>,
 }
 
 impl SaidRetention {
@@ -39,6 +44,7 @@ impl SaidRetention {
             bytes_max: topic.kept_bytes_max(),
             len_max: topic.kept_len_max(),
             unread_bytes_max: topic.kept_unread_bytes_max(),
+            subscription_idle_max: topic.kept_subscription_idle_max(),
         }
     }
 
@@ -110,7 +116,7 @@ pub(crate) struct DurableTopics {
     /// Those that were deleted here; the flag says that there are any.
     has_deleted: AtomicBool,
     deleted: Mutex<Vec<TopicNumber>>,
-    pub(super) subscriptions: OpenSubscriptions,
+    pub(crate) subscriptions: OpenSubscriptions,
     /// What runs wait for.
     pub(crate) waits: RecordWaits,
 }
@@ -135,6 +141,12 @@ impl DurableTopics {
             }
             if let Some(problem) = problem {
                 return Err(OpenError::TopicContradiction { name, problem });
+            }
+            if (topic.said.subscription_idle_max).is_some_and(|idle_max| idle_max < IDLE_MAX_LEAST) {
+                return Err(OpenError::Config {
+                    field: "subscription_idle_max",
+                    problem: format!("of the topic {name:?} must be at least a second"),
+                });
             }
             by_name.insert(name, topic);
         }
@@ -177,6 +189,20 @@ impl DurableTopics {
     /// What is known of the durable topic of this name.
     pub(crate) fn named(&self, name: &str) -> Option<KnownTopic> {
         self.by_name.get(name).map(|(known, _)| *known)
+    }
+
+    /// After which time an unused subscription of the topic of this name expires, if ever.
+    pub(super) fn subscription_idle_max(&self, name: &str) -> Option<Duration> {
+        let (_, declared) = self.by_name.get(name)?;
+        declared.said.subscription_idle_max
+    }
+
+    /// The topics of which unused subscriptions expire, each with the time for that.
+    pub(crate) fn with_idle_max(&self) -> impl Iterator<Item = (&'static str, KnownTopic, Duration)> + '_ {
+        self.by_name.iter().filter_map(|(name, (known, declared))| {
+            let idle_max = declared.said.subscription_idle_max?;
+            Some((*name, *known, idle_max))
+        })
     }
 
     /// What is known of a topic that was declared like this.

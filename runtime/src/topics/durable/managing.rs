@@ -240,7 +240,7 @@ impl Inner {
         Ok((streams, topic.ok_or_else(unknown)?))
     }
 
-    fn not_managed(&self, refused: TopicChangeRefused, name: &str) -> TopicManageError {
+    pub(super) fn not_managed(&self, refused: TopicChangeRefused, name: &str) -> TopicManageError {
         match refused {
             TopicChangeRefused::Unknown { .. } => TopicManageError::Unknown {
                 name: name.to_owned(),
@@ -259,7 +259,7 @@ impl Inner {
     }
 
     /// Waits until what the journal has given this offset is durable.
-    async fn until_durable(&self, offset: Offset) -> Result<(), TopicManageError> {
+    pub(super) async fn until_durable(&self, offset: Offset) -> Result<(), TopicManageError> {
         let journal = &self.shared.journal;
         let news = self.shared.durable.news_of(journal);
         loop {

@@ -31,6 +31,10 @@ async fn a_name_that_is_declared_in_two_ways_is_refused_and_twice_in_one_way_is_
             |builder| builder.durable_topic(FEWER),
             Some("with two retentions"),
         ),
+        (
+            |builder| builder.durable_topic(NUMBERS.subscription_idle_max(Duration::from_secs(60))),
+            Some("with two retentions"),
+        ),
         (|builder| builder.durable_topic(TEXTS), Some("of type")),
         (|builder| builder.topic(NUMBERS.topic()), Some("broker")),
     ] {
@@ -92,6 +96,26 @@ async fn a_journal_that_keeps_no_topics_or_not_this_one_is_told_of_at_the_start(
         .unwrap_err();
     assert!(
         matches!(error, OpenError::TopicRefused { name: "other", .. }),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_time_of_disuse_that_is_too_short_is_refused() {
+    const HASTY: DurableTopic<u64> = NUMBERS.subscription_idle_max(Duration::from_millis(999));
+    let error = Runtime::volatile()
+        .durable_topic(HASTY)
+        .start()
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::Config {
+                field: "subscription_idle_max",
+                ..
+            }
+        ),
         "{error:?}"
     );
 }

@@ -4,6 +4,7 @@ mod attached;
 mod consumed;
 mod crashes;
 mod declaring;
+mod expiring;
 mod followed;
 mod managing;
 mod moving;

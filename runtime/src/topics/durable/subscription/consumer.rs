@@ -255,6 +255,15 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
         }
     }
 
+    /// Whether there was a subscription of this name before, which has
+    /// [expired](millrun_workflow::DurableTopic::subscription_idle_max) or was
+    /// [removed](crate::Runtime::remove_durable_subscription): this one began where its opening said, and not where that one was.
+    /// It says so as long as this opening of it lasts.
+    #[must_use]
+    pub fn has_begun_anew(&self) -> bool {
+        self.shared.has_begun_anew
+    }
+
     /// The same as a stream, which ends when the subscription is [lost](SubscriptionReadError::Lost), behind that error.
     pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, SubscriptionReadError>> + Send
     where

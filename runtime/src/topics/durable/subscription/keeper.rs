@@ -4,10 +4,12 @@
 //! another owner meanwhile, what that one has kept stays. Retention is told of a place when it is kept, not before. It ends when all that was answered is kept and nobody holds the
 //! subscription any more.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::select;
 use millrun_core::{Host, Sequence};
 use millrun_workflow::Payload;
 
@@ -41,7 +43,7 @@ async fn keep(shared: Arc<SubscriptionShared>) {
         match save(&shared, &mut to_keep).await {
             Ok(true) => {}
             Ok(false) if shared.ends_unless_held() => return,
-            Ok(false) => shared.to_save.notified().await,
+            Ok(false) => until_due(&shared).await,
             Err(SubscriptionLost::Stopped(StopCause::Part { .. }))
                 if shared.inner.settled_cause().is_none() =>
             {
@@ -54,7 +56,19 @@ async fn keep(shared: Arc<SubscriptionShared>) {
     }
 }
 
-/// Buries one of what is to be buried, and keeps what has changed. Whether there may be more to do.
+/// Waits until there may be something to keep, or what is kept is to be appended anew.
+async fn until_due(shared: &SubscriptionShared) {
+    let to_save = pin!(shared.to_save.notified());
+    let renewed_at = shared.lock().renewed_at();
+    match renewed_at {
+        None => to_save.await,
+        Some(at) => {
+            select(to_save, shared.inner.shared.host.sleep_until(at)).await;
+        }
+    }
+}
+
+/// Buries one of what is to be buried, and keeps what has changed, or is to be appended anew. Whether there may be more to do.
 async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Result<bool, SubscriptionLost> {
     let mut has_buried = false;
     if to_keep.is_none() {
@@ -67,7 +81,8 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
             return Err(lost.clone());
         }
         let version = state.in_hand.version();
-        if version != state.saved {
+        let now = shared.inner.shared.host.now();
+        if version != state.saved || state.renewed_at().is_some_and(|at| at <= now) {
             let bytes = stored::encode(&state.in_hand).into();
             *to_keep = Some(ToKeep {
                 version,
@@ -112,6 +127,7 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
     {
         let mut state = shared.lock();
         (state.saved, state.last_kept) = (*version, kept);
+        state.last_kept_at = shared.inner.shared.host.now();
     }
     shared
         .inner

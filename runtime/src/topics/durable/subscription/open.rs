@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Partition, Sequence};
+use millrun_core::{Partition, Sequence, Timestamp};
 use millrun_persistence::{ReadError, TopicNumber, TopicRefused, TopicRetention};
 use millrun_workflow::DurableTopic;
 
@@ -15,6 +15,7 @@ use super::acknowledged::Acknowledged;
 use super::config::{IN_FLIGHT_MAX, SubscriptionBounds};
 use super::consumer::DurableSubscription;
 use super::deliveries::{RecordsInHand, Returned};
+use super::expiry::EXPIRY_SHARE;
 use super::shared::{HeldSubscription, SubscriptionLost, SubscriptionShared, SubscriptionState};
 use super::stored::{self, StoredSubscriptionError};
 use super::undelivered::UndeliveredRecord;
@@ -23,6 +24,9 @@ use crate::StopCause;
 use crate::topics::durable::declared::{DurableTopicError, KnownTopic};
 use crate::topics::durable::handle::DurableTopicHandle;
 use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReader};
+
+/// What a subscription is done with, and what has come back to it.
+type KeptState = (Acknowledged, BTreeMap<u64, Returned>);
 
 /// The longest name of a subscription, in bytes.
 const NAME_BYTES_MAX: usize = 100;
@@ -245,8 +249,14 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let kept_in = streams.declare(&kept_name, last_only)?;
         let (last_kept, kept) = self.kept(kept_in).await?;
         let is_new = kept.is_none();
+        // Numbers go on behind those of a subscription of its name that is gone.
+        let has_begun_anew = is_new && last_kept > Sequence::ZERO;
+        let now = inner.shared.host.now();
+        let last_kept_at = kept.as_ref().map_or(now, |(kept_at, _)| *kept_at);
+        let idle_max = durable.subscription_idle_max(self.topic.name);
+        let renewed_each = idle_max.map(|idle_max| idle_max / EXPIRY_SHARE);
         let (acknowledged, returned) = match kept {
-            Some(kept) => kept,
+            Some((_, kept)) => kept,
             None => {
                 let reader: TopicReader<()> =
                     TopicReader::open(Arc::clone(inner), self.topic.known, self.from).await?;
@@ -258,7 +268,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
         streams.note_reader(self.topic.known.number, kept_in, through);
         let reader = TopicReader::behind(Arc::clone(inner), self.topic.known, through);
         let in_hand = RecordsInHand::new(self.bounds, acknowledged, returned);
-        let mut state = SubscriptionState::new(in_hand, last_kept);
+        let mut state = SubscriptionState::new(in_hand, (last_kept, last_kept_at), renewed_each);
         if is_new {
             state.begin();
         }
@@ -269,6 +279,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             self.bounds,
             (kept_in, partition),
             undelivered,
+            has_begun_anew,
             reader,
             state,
         ));
@@ -282,11 +293,11 @@ impl<'a, T> SubscribeRecords<'a, T> {
         Ok(DurableSubscription::new(held))
     }
 
-    /// What is kept of the subscription, if anything is, and in which record.
+    /// What is kept of the subscription, if anything is, in which record and since when.
     async fn kept(
         &self,
         kept_in: TopicNumber,
-    ) -> Result<(Sequence, Option<(Acknowledged, BTreeMap<u64, Returned>)>), SubscriptionOpenError> {
+    ) -> Result<(Sequence, Option<(Timestamp, KeptState)>), SubscriptionOpenError> {
         let inner = &self.topic.inner;
         let known = KnownTopic {
             number: kept_in,
@@ -307,7 +318,8 @@ impl<'a, T> SubscribeRecords<'a, T> {
             .map_err(|error| SubscriptionOpenError::Unreadable {
                 problem: error.to_string(),
             })?;
-        Ok((record.sequence, Some(stored::decode(&record.body)?)))
+        let kept = stored::decode(&record.body)?;
+        Ok((record.sequence, Some((record.time, kept))))
     }
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
-use millrun_core::{Partition, Sequence};
+use millrun_core::{Partition, Sequence, Timestamp};
 use millrun_persistence::TopicNumber;
 use tokio::sync::Notify;
 
@@ -27,6 +28,8 @@ pub(crate) struct OpenSubscriptions {
     /// Held by who opens one, so that two do not open the same.
     pub(in crate::topics::durable) opening: tokio::sync::Mutex<()>,
     open: Mutex<HashMap<String, Weak<SubscriptionShared>>>,
+    /// How many have expired.
+    expired: AtomicU64,
 }
 
 impl OpenSubscriptions {
@@ -53,6 +56,29 @@ impl OpenSubscriptions {
         }
     }
 
+    /// Whether the one that is kept in the topic of this name goes on here, and anybody holds it.
+    pub(super) fn is_open(&self, kept_name: &str) -> bool {
+        self.get(kept_name).is_some_and(|shared| shared.is_open())
+    }
+
+    /// The one that is kept in this topic, which nobody holds, does not go on.
+    pub(super) fn lose_where_not_held(&self, kept_in: TopicNumber, lost: &SubscriptionLost) {
+        let all: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        for shared in all.iter().filter(|shared| shared.is_kept_in(kept_in)) {
+            shared.lose(lost.clone());
+        }
+    }
+
+    /// One has expired.
+    pub(super) fn count_expired(&self) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many have expired.
+    pub(crate) fn expired_len(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
     pub(super) fn insert(&self, kept_name: String, shared: &Arc<SubscriptionShared>) {
         let mut open = self.lock();
         open.retain(|_, shared| shared.strong_count() > 0);
@@ -74,6 +100,10 @@ pub enum SubscriptionLost {
     /// [removed](crate::Runtime::remove_durable_subscription).
     #[error("the subscription was removed, or its topic deleted")]
     Deleted,
+    /// Nobody had used it for longer than
+    /// [`subscription_idle_max`](millrun_workflow::DurableTopic::subscription_idle_max) of its topic.
+    #[error("the subscription has expired: it was not used for longer than subscription_idle_max")]
+    Expired,
     /// What it is to keep was refused.
     #[error("what the subscription is to keep was refused: {problem}")]
     Refused {
@@ -109,6 +139,8 @@ pub(in crate::topics::durable) struct SubscriptionShared {
     pub(super) partition: Partition,
     /// Where undelivered records go.
     pub(super) undelivered: Option<KnownTopic>,
+    /// One of its name was there before, and has expired or was removed.
+    pub(super) has_begun_anew: bool,
     /// Records come from here, to one consumer at a time.
     pub(super) reader: tokio::sync::Mutex<TopicReader<()>>,
     state: Mutex<SubscriptionState>,
@@ -129,6 +161,10 @@ pub(super) struct SubscriptionState {
     /// The version that is kept, and the record with it.
     pub(super) saved: u64,
     pub(super) last_kept: Sequence,
+    /// When that was appended.
+    pub(super) last_kept_at: Timestamp,
+    /// What is kept is appended anew when it is as old as this, so that the store knows of its use.
+    pub(super) renewed_each: Option<Duration>,
     pub(super) lost: Option<SubscriptionLost>,
     /// What is to be told to a consumer: records that cannot be given.
     pub(super) told: VecDeque<TopicReadError>,
@@ -143,10 +179,16 @@ pub(super) struct SubscriptionState {
 }
 
 impl SubscriptionState {
-    pub(super) fn new(in_hand: RecordsInHand, last_kept: Sequence) -> Self {
+    pub(super) fn new(
+        in_hand: RecordsInHand,
+        (last_kept, last_kept_at): (Sequence, Timestamp),
+        renewed_each: Option<Duration>,
+    ) -> Self {
         Self {
             saved: in_hand.version(),
             last_kept,
+            last_kept_at,
+            renewed_each,
             in_hand,
             lost: None,
             told: VecDeque::new(),
@@ -155,6 +197,11 @@ impl SubscriptionState {
             is_waited_for: false,
             has_ended: false,
         }
+    }
+
+    /// When what is kept is to be appended anew, whatever has changed.
+    pub(super) fn renewed_at(&self) -> Option<Timestamp> {
+        self.renewed_each.map(|each| self.last_kept_at + each)
     }
 
     /// Where it begins is to be kept.
@@ -176,6 +223,7 @@ impl SubscriptionShared {
         bounds: SubscriptionBounds,
         (kept_in, partition): (TopicNumber, Partition),
         undelivered: Option<KnownTopic>,
+        has_begun_anew: bool,
         reader: TopicReader<()>,
         state: SubscriptionState,
     ) -> Self {
@@ -188,6 +236,7 @@ impl SubscriptionShared {
             kept_in,
             partition,
             undelivered,
+            has_begun_anew,
             reader: tokio::sync::Mutex::new(reader),
             state: Mutex::new(state),
             changed: Notify::new(),
