@@ -104,7 +104,8 @@ pub enum OpenError {
         problem: String,
     },
     /// A durable topic is declared in two ways: by a [topic of the broker](crate::RuntimeBuilder::topic) too, with another type
-    /// of its records, or with another retention.
+    /// of its records, or with another retention, be it by itself or by [filters](crate::RuntimeBuilder::topic_terms). The name
+    /// may be that of a filter that contradicts itself.
     #[error("the topic {name:?} is declared in two ways: {problem}")]
     TopicContradiction {
         /// The name.

@@ -31,6 +31,7 @@ use crate::shared::{Counters, ShardShared};
 use crate::timers::TimersDoor;
 use crate::topics::durable::declared::{DeclaredTopic, DurableTopics};
 use crate::topics::durable::subscription::{expire_unused, note_places};
+use crate::topics::durable::terms::TermsByFilter;
 use crate::topics::publisher::{NamedPublisher, Publisher, Topics};
 use crate::traces::TracedEnds;
 use crate::tree::{Role, Tree};
@@ -46,6 +47,7 @@ pub(crate) struct Code {
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
     pub(crate) durable_topics: Vec<DeclaredTopic>,
+    pub(crate) topic_terms: TermsByFilter,
     /// The store is only read: there is no code.
     pub(crate) is_read_only: bool,
 }
@@ -82,7 +84,13 @@ pub(crate) fn assemble(
         TopicRetention::default()
     };
     let volatile: Vec<_> = code.topics.iter().map(|topic| topic.name).collect();
-    let durable = DurableTopics::declare(code.durable_topics, &volatile, &opened.journal, default)?;
+    let durable = DurableTopics::declare(
+        code.durable_topics,
+        &code.topic_terms,
+        &volatile,
+        &opened.journal,
+        default,
+    )?;
     let topics = Topics::connect(code.topics, code.named_topics, &broker)
         .map_err(|(name, problem)| OpenError::Topic { name, problem })?;
     let doors = ShardDoors::new(&broker, shards_len, config.shard_queue_len_max).map_err(|error| {

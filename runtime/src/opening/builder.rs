@@ -19,6 +19,7 @@ use crate::opening::assembly::{self, Code};
 use crate::opening::registry::{Definition, Registered, Registration};
 use crate::opening::store::{self, Opener};
 use crate::topics::durable::declared::DeclaredTopic;
+use crate::topics::durable::terms::{TermsByFilter, TopicTerms};
 use crate::topics::publisher::{NamedPublisher, Publisher};
 use crate::{OpenError, Runtime, RuntimeConfig};
 
@@ -35,6 +36,7 @@ pub struct RuntimeBuilder {
     topics: Vec<Publisher>,
     named_topics: Vec<NamedPublisher>,
     durable_topics: Vec<DeclaredTopic>,
+    topic_terms: Vec<(&'static str, TopicTerms)>,
     broker: Option<Broker>,
     is_read_only: bool,
 }
@@ -78,6 +80,7 @@ impl RuntimeBuilder {
             topics: Vec::new(),
             named_topics: Vec::new(),
             durable_topics: Vec::new(),
+            topic_terms: Vec::new(),
             broker: None,
             is_read_only: false,
         }
@@ -312,6 +315,37 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Says how long the records and subscriptions of durable topics stay, for all that this filter selects of those that the
+    /// builder is [told of](Self::durable_topic), before or after. In it `*` stands for one token of a name, and a `>` at its
+    /// end for one or more.
+    ///
+    /// What is said of a topic comes together: by itself, and by each filter that selects it. The runtime does not start if a
+    /// bound is said in two ways ([`OpenError::TopicContradiction`]), or a filter is none ([`OpenError::Topic`]).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millrun::topics::TopicTerms;
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable().len_max(1_000_000);
+    /// const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let orders = TopicTerms::new().age_max(YEAR).unread_bytes_max(4 << 30);
+    /// let builder = Runtime::volatile().durable_topic(PLACED).topic_terms("orders.>", orders);
+    /// let runtime = builder.start().await?;
+    /// let retention = runtime.durable_topics()[0].retention;
+    /// assert_eq!((retention.age_max, retention.len_max), (YEAR, 1_000_000));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn topic_terms(mut self, filter: &'static str, terms: TopicTerms) -> Self {
+        self.topic_terms.push((filter, terms));
+        self
+    }
+
     /// Lets workflows [publish](crate::WorkflowContext::publish_to) to topics whose names are known at run time
     /// only, of those that this filter selects: their payloads are `T`s. A topic that is registered by its own name
     /// goes by that; of two filters that select it, the first counts.
@@ -438,6 +472,7 @@ impl RuntimeBuilder {
         code.topics = self.topics;
         code.named_topics = self.named_topics;
         code.durable_topics = self.durable_topics;
+        code.topic_terms = TermsByFilter::new(self.topic_terms)?;
         let (tokio_host, host) = match self.host {
             Some(host) => (None, host),
             None => {
@@ -471,6 +506,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         topics: Vec::new(),
         named_topics: Vec::new(),
         durable_topics: Vec::new(),
+        topic_terms: TermsByFilter::default(),
         is_read_only: false,
     };
     for Registration(registered) in registrations {

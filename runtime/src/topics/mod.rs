@@ -22,6 +22,7 @@ pub use durable::subscription::{
     RecordDelivery, RecordTurn, SendBackError, SubscribeRecords, SubscriptionLost, SubscriptionOpenError,
     SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
 };
+pub use durable::terms::TopicTerms;
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use durable::trigger::{DurableTrigger, TriggerRecords};
 pub use millrun_persistence::TopicRetention;

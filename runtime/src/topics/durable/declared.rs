@@ -12,14 +12,17 @@ use millrun_workflow::DurableTopic;
 use super::news::TopicNews;
 use super::receiving::RecordWaits;
 use super::subscription::OpenSubscriptions;
+use super::terms::{TermsByFilter, TopicTerms};
 use crate::OpenError;
 
 /// What a builder is told of a durable topic.
 #[derive(Clone, Debug)]
 pub(crate) struct DeclaredTopic {
     pub(crate) name: &'static str,
-    /// What is said of its retention.
-    said: SaidRetention,
+    /// What it says of how long its records and subscriptions stay.
+    said: TopicTerms,
+    /// With what filters say of it.
+    terms: TopicTerms,
     payload: TypeId,
     payload_name: &'static str,
 }
@@ -27,43 +30,13 @@ pub(crate) struct DeclaredTopic {
 /// The shortest time after which an unused subscription may expire.
 const IDLE_MAX_LEAST: Duration = Duration::from_secs(1);
 
-/// Of a retention, and of how long subscriptions stay, what is said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SaidRetention {
-    age_max: Option<Duration>,
-    bytes_max: Option<u64>,
-    len_max: Option<u64>,
-    unread_bytes_max: Option<u64>,
-    subscription_idle_max: Option<Duration>,
-}
-
-impl SaidRetention {
-    fn of<T>(topic: &DurableTopic<T>) -> Self {
-        Self {
-            age_max: topic.kept_age_max(),
-            bytes_max: topic.kept_bytes_max(),
-            len_max: topic.kept_len_max(),
-            unread_bytes_max: topic.kept_unread_bytes_max(),
-            subscription_idle_max: topic.kept_subscription_idle_max(),
-        }
-    }
-
-    /// With what counts where nothing is said.
-    fn or(self, default: TopicRetention) -> TopicRetention {
-        TopicRetention {
-            age_max: self.age_max.unwrap_or(default.age_max),
-            bytes_max: self.bytes_max.unwrap_or(default.bytes_max),
-            len_max: self.len_max.unwrap_or(default.len_max),
-            unread_bytes_max: self.unread_bytes_max.unwrap_or(default.unread_bytes_max),
-        }
-    }
-}
-
 impl DeclaredTopic {
     pub(crate) fn new<T: 'static>(topic: DurableTopic<T>) -> Self {
+        let said = TopicTerms::of(&topic);
         Self {
             name: topic.topic().name(),
-            said: SaidRetention::of(&topic),
+            said,
+            terms: said,
             payload: TypeId::of::<T>(),
             payload_name: type_name::<T>(),
         }
@@ -123,15 +96,16 @@ pub(crate) struct DurableTopics {
 
 impl DurableTopics {
     /// Declares them in the journal. `volatile` are the names that the broker's topics were registered under;
-    /// `default` says what counts where a topic says nothing.
+    /// `default` says what counts where neither a topic nor a filter says anything.
     pub(crate) fn declare(
         declared: Vec<DeclaredTopic>,
+        by_filter: &TermsByFilter,
         volatile: &[&'static str],
         journal: &Arc<dyn Journal>,
         default: TopicRetention,
     ) -> Result<Self, OpenError> {
         let mut by_name: BTreeMap<&'static str, DeclaredTopic> = BTreeMap::new();
-        for topic in declared {
+        for mut topic in declared {
             let name = topic.name;
             let mut problem = volatile
                 .contains(&name)
@@ -142,7 +116,8 @@ impl DurableTopics {
             if let Some(problem) = problem {
                 return Err(OpenError::TopicContradiction { name, problem });
             }
-            if (topic.said.subscription_idle_max).is_some_and(|idle_max| idle_max < IDLE_MAX_LEAST) {
+            topic.terms = by_filter.of_topic(name, topic.said)?;
+            if (topic.terms.subscription_idle_max).is_some_and(|idle_max| idle_max < IDLE_MAX_LEAST) {
                 return Err(OpenError::Config {
                     field: "subscription_idle_max",
                     problem: format!("of the topic {name:?} must be at least a second"),
@@ -158,7 +133,7 @@ impl DurableTopics {
         let mut known = BTreeMap::new();
         for (name, topic) in by_name {
             let number = streams
-                .declare(name, topic.said.or(default))
+                .declare(name, topic.terms.or(default))
                 .map_err(|refused| OpenError::TopicRefused { name, refused })?;
             known.insert(name, (KnownTopic { number, store }, topic));
         }
@@ -194,13 +169,13 @@ impl DurableTopics {
     /// After which time an unused subscription of the topic of this name expires, if ever.
     pub(super) fn subscription_idle_max(&self, name: &str) -> Option<Duration> {
         let (_, declared) = self.by_name.get(name)?;
-        declared.said.subscription_idle_max
+        declared.terms.subscription_idle_max
     }
 
     /// The topics of which unused subscriptions expire, each with the time for that.
     pub(crate) fn with_idle_max(&self) -> impl Iterator<Item = (&'static str, KnownTopic, Duration)> + '_ {
         self.by_name.iter().filter_map(|(name, (known, declared))| {
-            let idle_max = declared.said.subscription_idle_max?;
+            let idle_max = declared.terms.subscription_idle_max?;
             Some((*name, *known, idle_max))
         })
     }

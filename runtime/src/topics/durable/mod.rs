@@ -22,6 +22,7 @@ pub(crate) mod record;
 pub(crate) mod standing;
 pub(crate) mod stored;
 pub(crate) mod subscription;
+pub(crate) mod terms;
 pub(crate) mod token;
 pub(crate) mod trigger;
 mod triggered;

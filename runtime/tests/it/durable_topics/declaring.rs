@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrun::topics::{DurableTopicError, TopicRetention};
+use millrun::topics::{DurableTopicError, TopicRetention, TopicTerms};
 use millrun::{DurableTopic, OpenError, Runtime, RuntimeBuilder, Topic};
 use millrun_persistence::Journal;
 
@@ -98,6 +98,139 @@ async fn a_journal_that_keeps_no_topics_or_not_this_one_is_told_of_at_the_start(
         matches!(error, OpenError::TopicRefused { name: "other", .. }),
         "{error:?}"
     );
+}
+
+/// What the topics `orders.placed` and `orders.eu.paid` keep, of which the first says that it keeps ten records.
+async fn told_by_filters(filters: &[(&'static str, TopicTerms)]) -> Result<[TopicRetention; 2], OpenError> {
+    const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable().len_max(10);
+    const PAID: DurableTopic<u64> = Topic::named("orders.eu.paid").durable();
+    let mut builder = Runtime::volatile();
+    for (filter, terms) in filters {
+        builder = builder.topic_terms(filter, *terms);
+    }
+    let runtime = builder.durable_topic(PLACED).durable_topic(PAID).start().await?;
+    // What a topic says of itself is all that its handle has to say.
+    runtime.durable_topic(PLACED).unwrap();
+    let told = runtime.durable_topics();
+    assert_eq!(told[0].name, "orders.eu.paid");
+    runtime.shutdown().await.unwrap();
+    Ok([told[1].retention, told[0].retention])
+}
+
+#[tokio::test]
+async fn filters_say_what_the_topics_keep_that_they_select() {
+    let default = TopicRetention::in_memory();
+    let (terms, age_max) = (TopicTerms::new(), Duration::from_secs(60));
+    let placed = TopicRetention {
+        len_max: 10,
+        ..default
+    };
+    for (filters, expected) in [
+        (vec![], [placed, default]),
+        (
+            vec![("orders.>", terms.age_max(age_max))],
+            [
+                TopicRetention { age_max, ..placed },
+                TopicRetention { age_max, ..default },
+            ],
+        ),
+        (
+            vec![
+                ("orders.*", terms.bytes_max(5_000)),
+                ("*.eu.>", terms.unread_bytes_max(7_000).len_max(20)),
+                ("other.>", terms.len_max(1)),
+                ("orders.placed", terms.len_max(10)),
+            ],
+            [
+                TopicRetention {
+                    bytes_max: 5_000,
+                    ..placed
+                },
+                TopicRetention {
+                    unread_bytes_max: 7_000,
+                    len_max: 20,
+                    ..default
+                },
+            ],
+        ),
+        // What is said twice in one way is said once.
+        (
+            vec![
+                (">", terms.age_max(age_max)),
+                ("orders.>", terms.age_max(age_max)),
+                (">", terms.bytes_max(5_000)),
+            ],
+            [placed, default].map(|kept| TopicRetention {
+                age_max,
+                bytes_max: 5_000,
+                ..kept
+            }),
+        ),
+    ] {
+        let told = told_by_filters(&filters).await.unwrap();
+        assert_eq!(told, expected, "{filters:?}");
+    }
+}
+
+#[tokio::test]
+async fn filters_that_say_two_things_of_a_topic_are_refused() {
+    let terms = TopicTerms::new();
+    for (filters, expected_name, bound) in [
+        (vec![("orders.*", terms.len_max(11))], "orders.placed", "len_max"),
+        (
+            vec![
+                ("orders.>", terms.bytes_max(1_000)),
+                ("*.eu.paid", terms.bytes_max(2_000)),
+            ],
+            "orders.eu.paid",
+            "bytes_max",
+        ),
+        (
+            vec![
+                ("none.>", terms.unread_bytes_max(1)),
+                ("none.>", terms.unread_bytes_max(2)),
+            ],
+            "none.>",
+            "unread_bytes_max",
+        ),
+        (
+            vec![
+                ("orders.>", terms.subscription_idle_max(Duration::from_secs(5))),
+                (">", terms.subscription_idle_max(Duration::from_secs(6))),
+            ],
+            "orders.placed",
+            "subscription_idle_max",
+        ),
+    ] {
+        match told_by_filters(&filters).await {
+            Err(OpenError::TopicContradiction { name, problem }) => {
+                let is_told = problem.contains(bound) && problem.contains("filter");
+                assert!(name == expected_name && is_told, "{name}: {problem}");
+            }
+            told => panic!("{told:?} of {filters:?}"),
+        }
+    }
+    for filter in ["", "orders..placed", "orders.>.eu", "orders.pl*"] {
+        let refused = told_by_filters(&[(filter, terms)]).await;
+        assert!(
+            matches!(refused, Err(OpenError::Topic { name, .. }) if name == filter),
+            "{refused:?}"
+        );
+    }
+    let short = terms.subscription_idle_max(Duration::ZERO);
+    let refused = told_by_filters(&[("orders.>", short)]).await;
+    assert!(
+        matches!(
+            refused,
+            Err(OpenError::Config {
+                field: "subscription_idle_max",
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    let none = told_by_filters(&[("orders.>", terms.bytes_max(0))]).await;
+    assert!(matches!(none, Err(OpenError::TopicRefused { .. })), "{none:?}");
 }
 
 #[tokio::test]
