@@ -1,4 +1,4 @@
-//! Who may do what: a role for each request.
+//! Who may do what: a role for each request, and by choice a rule for each topic.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +46,37 @@ impl Role {
 /// });
 /// ```
 #[derive(Clone)]
-pub struct Access(Arc<Rule>);
+pub struct Access {
+    rule: Arc<Rule>,
+    topics: Option<Arc<TopicRule>>,
+}
+
+/// Whether a caller may use a topic.
+type TopicRule = dyn Fn(&TopicRequest<'_>) -> bool + Send + Sync;
+
+/// What a caller wants of a topic that is exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopicUse {
+    /// To publish to it.
+    Publish,
+    /// To read or tail it, and to be told that it is exposed.
+    Read,
+}
+
+/// A request that is about a topic: see [`Access::topics`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct TopicRequest<'a> {
+    /// The head of the request: method, path, headers and extensions.
+    pub head: &'a Parts,
+    /// The role of the caller.
+    pub role: Role,
+    /// The name of the topic. It may be none of an exposed topic: callers name what they like.
+    pub topic: &'a str,
+    /// What is wanted of the topic.
+    pub wanted: TopicUse,
+}
 
 enum Rule {
     Everybody(Role),
@@ -58,13 +88,13 @@ impl Access {
     /// Every caller that reaches the router may look, and change nothing.
     #[must_use]
     pub fn read_only() -> Self {
-        Self(Arc::new(Rule::Everybody(Role::Reader)))
+        Self::of(Rule::Everybody(Role::Reader))
     }
 
     /// Every caller that reaches the router may do everything.
     #[must_use]
     pub fn operator() -> Self {
-        Self(Arc::new(Rule::Everybody(Role::Operator)))
+        Self::of(Rule::Everybody(Role::Operator))
     }
 
     /// Callers that send the token for reading may look, those that send the one for operating may do everything,
@@ -76,7 +106,7 @@ impl Access {
     pub fn token(reading: impl Into<Option<Token>>, operating: impl Into<Option<Token>>) -> Self {
         let (reading, operating) = (reading.into(), operating.into());
         let tokens = Tokens::new(reading.as_ref(), operating.as_ref());
-        Self(Arc::new(Rule::Tokens(tokens)))
+        Self::of(Rule::Tokens(tokens))
     }
 
     /// A function decides, of the request's head: method, path, headers, and what layers before the router have put
@@ -84,11 +114,72 @@ impl Access {
     /// and must not block.
     #[must_use]
     pub fn by(role: impl Fn(&Parts) -> Role + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Rule::By(Box::new(role))))
+        Self::of(Rule::By(Box::new(role)))
+    }
+
+    fn of(rule: Rule) -> Self {
+        Self {
+            rule: Arc::new(rule),
+            topics: None,
+        }
+    }
+
+    /// A function decides for each topic who may publish to it and who may read it, in place of the roles: for the operations
+    /// `publish`, `records` and `tail` it alone counts, and the list of `topics` shows a caller what that caller may use. It is called
+    /// for each such request, once for each exposed topic and use where topics are listed or traced, and must not block.
+    ///
+    /// Other operations go by the role as ever. So a reader still sees in the histories of runs what these publish and
+    /// receive, and the names of durable topics with the lag of their subscriptions; purging and deleting a topic is for operators.
+    ///
+    /// ```
+    /// use millrun_http::{Access, Role, TopicUse};
+    ///
+    /// // Each team publishes to topics of its own, and reads those of all.
+    /// let access = Access::read_only().topics(|request| match request.wanted {
+    ///     TopicUse::Publish => {
+    ///         let team = request.head.headers.get("x-team").and_then(|team| team.to_str().ok());
+    ///         team.is_some_and(|team| request.topic.split('.').next() == Some(team))
+    ///     }
+    ///     _ => request.role >= Role::Reader,
+    /// });
+    /// ```
+    #[must_use]
+    pub fn topics(mut self, may: impl Fn(&TopicRequest<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.topics = Some(Arc::new(may));
+        self
+    }
+
+    /// Whether a caller may use a topic like this, whose role would be enough for it or not.
+    pub(crate) fn may_use(&self, request: &TopicRequest<'_>, is_role_enough: bool) -> bool {
+        match &self.topics {
+            Some(may) => may(request),
+            None => is_role_enough,
+        }
+    }
+
+    /// Whether a rule of its own says who may use which topic.
+    pub(crate) fn has_topic_rule(&self) -> bool {
+        self.topics.is_some()
+    }
+
+    /// Why a use of a topic is refused to a caller of this role, whether there is such a topic or not.
+    pub(crate) fn topic_refusal(&self, operation: &Operation, role: Role, topic: &str) -> Problem {
+        let (name, code) = (operation.name, self.refusal_code(role));
+        Problem::new(
+            code,
+            format!("{name} of the topic {topic:?} is not for this caller"),
+        )
+    }
+
+    fn refusal_code(&self, role: Role) -> &'static str {
+        match &*self.rule {
+            Rule::Tokens(_) if role == Role::Anonymous => "token",
+            _ => "forbidden",
+        }
     }
 
     pub(crate) fn role(&self, request: &Parts) -> Role {
-        match &*self.0 {
+        match &*self.rule {
             Rule::Everybody(role) => *role,
             Rule::By(role) => role(request),
             Rule::Tokens(tokens) => tokens.role(request),
@@ -97,16 +188,13 @@ impl Access {
 
     #[cfg(feature = "serve")]
     pub(crate) fn is_for_everybody(&self) -> bool {
-        matches!(&*self.0, Rule::Everybody(_))
+        matches!(&*self.rule, Rule::Everybody(_))
     }
 
     /// Why an operation is refused to a caller of this role.
     pub(crate) fn refusal(&self, operation: &Operation, role: Role) -> Problem {
         let (name, least) = (operation.name, operation.role.name());
-        let code = match &*self.0 {
-            Rule::Tokens(_) if role == Role::Anonymous => "token",
-            _ => "forbidden",
-        };
+        let code = self.refusal_code(role);
         let role = role.name();
         Problem::new(
             code,
@@ -116,7 +204,7 @@ impl Access {
 
     /// The cookies that an answer sets for a caller: one in place of its token, or the end of all.
     pub(crate) fn set_cookie(&self, request: &Parts, is_end: bool) -> Vec<HeaderValue> {
-        match &*self.0 {
+        match &*self.rule {
             Rule::Tokens(tokens) => tokens.set_cookie(request, is_end),
             Rule::Everybody(_) | Rule::By(_) => Vec::new(),
         }

@@ -35,7 +35,7 @@ use crate::view::{
     parts, past, stats, why,
 };
 use crate::waiting::within;
-use crate::{Access, Redaction, Role};
+use crate::{Access, Redaction, Role, TopicRequest, TopicUse};
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
@@ -51,6 +51,23 @@ pub(crate) struct Asked<'a> {
     pub(crate) query: &'a str,
     /// Its body; empty where the operation has none.
     pub(crate) body: &'a [u8],
+}
+
+impl Asked<'_> {
+    /// Whether the caller may use the topic of this name like this.
+    pub(crate) fn may_use(&self, topic: &str, wanted: TopicUse) -> bool {
+        let is_role_enough = match wanted {
+            TopicUse::Publish => self.role >= Role::Operator,
+            TopicUse::Read => self.role >= Role::Reader,
+        };
+        let asked = TopicRequest {
+            head: self.head,
+            role: self.role,
+            topic,
+            wanted,
+        };
+        self.access.may_use(&asked, is_role_enough)
+    }
 }
 
 /// Performs an operation. What it changes is durable before this returns.
@@ -124,7 +141,10 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::WhyRun => why(&runtime.why_run(run(value)?).await?),
         Action::TraceInstance => trace_instance(runtime, value, query).await?,
         Action::TraceRun => trace_run(runtime, run(value)?, query).await?,
-        Action::TraceRecord => trace_record(served, value, query).await?,
+        Action::TraceRecord => {
+            let may_read = asked.may_use(value, TopicUse::Read);
+            trace_record(served, value, query, may_read).await?
+        }
         Action::History => {
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
             let after = Sequence::new(page.after_number()?);
@@ -153,7 +173,10 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
                 .await?
                 .into_response());
         }
-        Action::Topics => served.topics.told(runtime).await?,
+        Action::Topics => {
+            let may_read = |topic: &str| asked.may_use(topic, TopicUse::Read);
+            served.topics.told(runtime, &may_read).await?
+        }
         Action::Tail => match served.topics.get(value)? {
             ExposedTopic::Volatile(topic) => {
                 return tail(served, topic, StreamQuery::parse(query, &head.headers)?);

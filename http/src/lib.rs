@@ -57,7 +57,7 @@ mod waiting;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-pub use access::{Access, Role};
+pub use access::{Access, Role, TopicRequest, TopicUse};
 pub use body::{BODY_BYTES_MAX, LINES_BYTES_MAX};
 pub use console::{Console, router};
 pub use hooks::{Hook, HookPath, Hooks, Reaction, RefusedWebhook, Scheme, SecretError, SignedHook, Webhook};

@@ -2,8 +2,8 @@
 
 use axum::http::Method;
 
-use crate::Role;
 use crate::body::BodyForm;
+use crate::{Role, TopicUse};
 
 /// One thing that a client can ask for.
 #[derive(Clone, Debug)]
@@ -23,6 +23,15 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// What it wants of the topic in its path, where a [rule for topics](crate::Access::topics) says who may.
+    pub(crate) fn topic_use(&self) -> Option<TopicUse> {
+        match self.action {
+            Action::Publish => Some(TopicUse::Publish),
+            Action::Tail | Action::Records => Some(TopicUse::Read),
+            _ => None,
+        }
+    }
+
     /// What its body is made of, if it has one.
     pub(crate) fn body(&self) -> Option<BodyForm> {
         match self.action {

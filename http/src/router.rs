@@ -21,7 +21,7 @@ use crate::past::Past;
 use crate::problem::Problem;
 use crate::stream::Places;
 use crate::topics::Topics;
-use crate::{Access, OPERATIONS, Operation, Redaction};
+use crate::{Access, OPERATIONS, Operation, Redaction, TopicRequest};
 
 /// A route for each operation of the table, and those of the page.
 pub(crate) fn routes(served: &Served) -> Router {
@@ -95,13 +95,25 @@ impl Served {
     ) -> Result<Response, Problem> {
         let (request, body) = request.into_parts();
         let role = self.access.role(&request);
-        if role < operation.role {
+        let topic_use = operation.topic_use().filter(|_| self.access.has_topic_rule());
+        if role < operation.role && topic_use.is_none() {
             return Err(self.access.refusal(operation, role));
         }
         if matches!(operation.action, Action::Ready) && self.is_leaving.load(Ordering::Relaxed) {
             return Err(Problem::stopping());
         }
         let value = value_of(request.uri.path(), value_at)?;
+        if let Some(wanted) = topic_use {
+            let asked = TopicRequest {
+                head: &request,
+                role,
+                topic: &value,
+                wanted,
+            };
+            if !self.access.may_use(&asked, false) {
+                return Err(self.access.topic_refusal(operation, role, &value));
+            }
+        }
         let query = request.uri.query().unwrap_or_default();
         let body = match operation.body() {
             Some(form) => read(form, &request.headers, body).await?,

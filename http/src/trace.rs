@@ -84,8 +84,14 @@ pub(crate) async fn trace_run(runtime: &Runtime, run: RunId, query: &str) -> Res
     Ok(asked.told(&page, query, true))
 }
 
-/// A page of a record of a durable topic: that of a token, of a number, or the one that was published with an id.
-pub(crate) async fn trace_record(served: &Served, topic: &str, query: &str) -> Result<Json, Problem> {
+/// A page of a record of a durable topic: that of a token, of a number, or the one that was published with an id. What a
+/// caller that may not read the topic is told of it is what is told of one that is not exposed.
+pub(crate) async fn trace_record(
+    served: &Served,
+    topic: &str,
+    query: &str,
+    may_read: bool,
+) -> Result<Json, Problem> {
     served.topics.refuse_volatile(topic)?;
     let names = ["after", "limit", "direction", "token", "sequence", "id"];
     let [after, limit, direction, token, sequence, id] = parameters(query, names)?;
@@ -106,7 +112,7 @@ pub(crate) async fn trace_record(served: &Served, topic: &str, query: &str) -> R
         let detail = format!("the token is of a record of another topic than {topic:?}");
         return Err(Problem::new("other-topic", detail));
     }
-    let is_exposed = matches!(served.topics.get(topic), Ok(ExposedTopic::Durable(_)));
+    let is_exposed = may_read && matches!(served.topics.get(topic), Ok(ExposedTopic::Durable(_)));
     Ok(asked.told(&page, query, is_exposed))
 }
 

@@ -119,11 +119,16 @@ impl Topics {
         }
     }
 
-    /// The topics in memory that are exposed, and what is kept of each durable one.
-    pub(crate) async fn told(&self, runtime: &Runtime) -> Result<Json, Problem> {
+    /// The topics in memory that are exposed, and what is kept of each durable one. To a caller that may not read a topic it is as
+    /// one that is not exposed.
+    pub(crate) async fn told(
+        &self,
+        runtime: &Runtime,
+        may_read: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Json, Problem> {
         let volatile = self.0.iter().filter_map(|(name, exposed)| match exposed {
-            ExposedTopic::Volatile(tail) => Some((*name, tail.carried())),
-            ExposedTopic::Durable(_) => None,
+            ExposedTopic::Volatile(tail) if may_read(name) => Some((*name, tail.carried())),
+            ExposedTopic::Volatile(_) | ExposedTopic::Durable(_) => None,
         });
         let topics = list(volatile, |(name, carried)| {
             object([
@@ -135,8 +140,8 @@ impl Topics {
         let mut durable = Vec::new();
         for summary in runtime.durable_topics() {
             let payload = match self.0.get(summary.name.as_str()) {
-                Some(ExposedTopic::Durable(topic)) => Some(topic.type_name()),
-                Some(ExposedTopic::Volatile(_)) | None => None,
+                Some(ExposedTopic::Durable(topic)) if may_read(&summary.name) => Some(topic.type_name()),
+                Some(ExposedTopic::Durable(_) | ExposedTopic::Volatile(_)) | None => None,
             };
             let times = match runtime.durable_topic_times(&summary.name).await {
                 Err(TopicLookError::Read(_)) => DurableTopicTimes::default(),

@@ -30,6 +30,7 @@ mod store;
 mod streaming;
 mod support;
 mod tailing;
+mod topic_access;
 mod traced;
 mod webhooks;
 mod writing;
