@@ -261,6 +261,7 @@ fn tests_and_files_that_the_documents_name_are_there() {
         "broker",
         "workflow",
         "persistence",
+        "postgres",
         "runtime",
         "http",
         "testkit",

@@ -91,6 +91,12 @@ impl Connection {
                 "SELECT set_config('synchronous_commit', \
                  CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false);"
             }
+            // A crash of the server loses what three rounds of its WAL writer have not written.
+            Durability::Eventual { window } => &format!(
+                "SELECT set_config('synchronous_commit', CASE WHEN 3 * setting::bigint <= {} THEN 'off' ELSE 'on' END, \
+                 false) FROM pg_settings WHERE name = 'wal_writer_delay';",
+                window.as_millis()
+            ),
             _ => "SET synchronous_commit = off;",
         };
         // The plans of the writer are made once, and must hold when the tables have grown.
@@ -182,7 +188,8 @@ impl Connection {
         let (client, wait_max) = (&self.client, self.answer_wait_max);
         self.runtime.block_on(async {
             let values = values.iter().copied();
-            let rows = client.query_raw(&statement, values).await.map_err(trouble)?;
+            let rows = timeout(wait_max, client.query_raw(&statement, values)).await;
+            let rows = rows.map_err(|_| late(wait_max))?.map_err(trouble)?;
             pin_mut!(rows);
             loop {
                 match timeout(wait_max, rows.next()).await {

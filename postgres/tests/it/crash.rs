@@ -346,10 +346,10 @@ fn who_has_lost_the_store_to_another_process_is_fenced() {
     let mut config = PostgresConfig::default();
     config.open_wait_max = Duration::ZERO;
     let refused = PostgresJournal::open(&subject.0, config).expect_err("it is open");
-    assert!(
-        matches!(refused, PostgresOpenError::AlreadyOpen { .. }),
-        "{refused:?}"
-    );
+    let PostgresOpenError::AlreadyOpen { by, .. } = &refused else {
+        panic!("{refused:?}")
+    };
+    assert!(by.starts_with("session ") && refused.is_retryable(), "{by}");
     // The server ends the session of the first process; the second comes before it is back.
     server.sql(&format!(
         "SELECT pg_terminate_backend(l.pid, 5000) FROM pg_locks l JOIN pg_namespace n ON n.nspname = '{schema}' \
