@@ -1,9 +1,11 @@
 //! What is acknowledged is there, once and whole, whatever becomes of the server and of the way to it.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use millrun_core::{Offset, Partition, Sequence};
+use millrun_core::{Offset, Partition, RunId, Sequence};
 use millrun_persistence::contract::{Author, Subject};
 use millrun_persistence::{
     Batch, Durability, FailureKind, Journal, JournalConfig, ReadError, Reads, Resolved, TopicAppend,
@@ -514,4 +516,59 @@ fn while_the_server_is_away_the_buffer_fills_and_then_all_is_taken() {
     author.assert_history(&journal);
     let nothing = journal.enqueue(&Batch::new()).unwrap();
     assert!(journal.high_watermark() >= nothing.offset);
+}
+
+/// What [`the_writing_process`] is told by, and where it writes.
+const URL: &str = "MILLRUN_POSTGRES_WRITER";
+
+/// Not a test of its own: the process that the next one kills. It tells each turn that was acknowledged.
+#[test]
+fn the_writing_process() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let subject = AtUrl(url);
+    let journal = subject.open();
+    for round in 0_u64.. {
+        let opened = journal.stats().finished_runs + journal.stats().live_runs;
+        let mut author = Author::new(&journal, &format!("run-{opened}"), opened);
+        author.append(&subject, &journal, &[b"begin", &round.to_le_bytes()], false);
+        author.append(&subject, &journal, &[b"end"], round % 2 == 0);
+        println!("acknowledged {:032x}", author.run.bits());
+    }
+}
+
+/// A process is killed again and again as it appends; each that comes after it finds all that it was told.
+#[test]
+fn a_process_that_is_killed_leaves_all_that_it_was_told_to_the_next() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let mut acknowledged = Vec::new();
+    for life in 1..=5 {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::the_writing_process", "--nocapture"])
+            .env(URL, &url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        for line in lines.map_while(Result::ok) {
+            let Some(run) = line.split("acknowledged ").nth(1) else {
+                continue;
+            };
+            acknowledged.push(RunId::from_bits(u128::from_str_radix(run, 16).unwrap()).unwrap());
+            if acknowledged.len() >= life * 15 {
+                break;
+            }
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    let journal = AtUrl(url).open();
+    for run in &acknowledged {
+        let history = journal.history(*run).unwrap();
+        assert_eq!(history.records.len(), 3, "{run}");
+    }
+    let (first, rest) = acknowledged.split_at(1);
+    assert!(!rest.contains(&first[0]) && acknowledged.len() >= 75);
 }
