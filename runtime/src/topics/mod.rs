@@ -18,9 +18,10 @@ pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;
 pub use durable::stored::RECORD_TEXT_BYTES_MAX;
 pub use durable::subscription::{
-    AckSaved, AttachedSubscription, DurableSubscription, DurableSubscriptionSummary, LeaseLost,
-    RecordDelivery, RecordTurn, SendBackError, SubscribeRecords, SubscriptionLost, SubscriptionOpenError,
-    SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
+    AckSaved, AttachedSubscription, DurableSubscription, DurableSubscriptionSummary, FILTERED_TOPICS_MAX,
+    FilteredOpenError, FilteredReadError, FilteredSubscription, FilteredTopics, FilteredTopicsError,
+    LeaseLost, RecordDelivery, RecordTurn, SendBackError, SubscribeFiltered, SubscribeRecords,
+    SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
 };
 pub use durable::terms::TopicTerms;
 pub use durable::token::{RecordToken, RecordTokenError};

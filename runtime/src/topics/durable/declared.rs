@@ -180,6 +180,16 @@ impl DurableTopics {
         })
     }
 
+    /// All topics, in the order of their names, each with the name of the type that it carries where that is another one.
+    pub(super) fn carrying<T: 'static>(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, KnownTopic, Option<&'static str>)> + '_ {
+        self.by_name.iter().map(|(name, (known, declared))| {
+            let is_other = declared.payload != TypeId::of::<T>();
+            (*name, *known, is_other.then_some(declared.payload_name))
+        })
+    }
+
     /// What is known of a topic that was declared like this.
     pub(crate) fn known<T: 'static>(&self, topic: DurableTopic<T>) -> Result<KnownTopic, DurableTopicError> {
         let topic = DeclaredTopic::new(topic);

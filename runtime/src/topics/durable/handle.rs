@@ -87,12 +87,7 @@ impl Runtime {
         topic: DurableTopic<T>,
     ) -> Result<DurableTopicHandle<T>, DurableTopicError> {
         let known = self.inner().shared.durable.known(topic)?;
-        Ok(DurableTopicHandle {
-            inner: Arc::clone(self.inner()),
-            known,
-            name: topic.topic().name(),
-            payload: PhantomData,
-        })
+        Ok(DurableTopicHandle::of(self.inner(), known, topic.topic().name()))
     }
 
     /// The durable topics of this runtime, in the order of their names: what is kept of each.
@@ -119,6 +114,16 @@ impl Runtime {
 }
 
 impl<T> DurableTopicHandle<T> {
+    /// The handle to a topic that is known to carry records of this type.
+    pub(super) fn of(inner: &Arc<Inner>, known: KnownTopic, name: &'static str) -> Self {
+        Self {
+            inner: Arc::clone(inner),
+            known,
+            name,
+            payload: PhantomData,
+        }
+    }
+
     /// Describes a publish, which is made when it is awaited: it ends when the record is durable.
     pub fn publish(&self, value: &T) -> PublishRecord<'_>
     where

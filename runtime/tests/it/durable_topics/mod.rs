@@ -5,6 +5,7 @@ mod consumed;
 mod crashes;
 mod declaring;
 mod expiring;
+mod filtered;
 mod followed;
 mod managing;
 mod moving;

@@ -57,6 +57,12 @@ impl<T> RecordDelivery<T> {
         }
     }
 
+    /// The name of the topic that the record is of.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        self.shared.topic_name
+    }
+
     /// The record.
     #[must_use]
     pub fn record(&self) -> &DurableRecord<T> {

@@ -18,6 +18,7 @@ mod consumer;
 mod deliveries;
 mod delivery;
 mod expiry;
+mod filtered;
 mod keeper;
 mod open;
 mod places;
@@ -31,6 +32,10 @@ pub use attached::{AttachedSubscription, RecordTurn};
 pub use consumer::{DurableSubscription, SubscriptionReadError};
 pub use delivery::{AckSaved, LeaseLost, RecordDelivery};
 pub(crate) use expiry::expire_unused;
+pub use filtered::{
+    FILTERED_TOPICS_MAX, FilteredOpenError, FilteredReadError, FilteredSubscription, FilteredTopics,
+    FilteredTopicsError, SubscribeFiltered,
+};
 pub use open::{SubscribeRecords, SubscriptionOpenError};
 pub(crate) use places::note_places;
 pub(crate) use shared::OpenSubscriptions;

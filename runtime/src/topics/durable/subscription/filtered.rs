@@ -1,0 +1,395 @@
+//! One named subscription of all durable topics that a filter selects: a subscription of each of them under the same name,
+//! whose records come through one door.
+//!
+//! ```text
+//!   orders.placed ─► subscription "billing" of it ─┐
+//!   orders.paid ───► subscription "billing" of it ─┴─ in turn ─► next() ─► delivery, which names its topic
+//! ```
+//!
+//! Invariants: which topics there are is settled when the handle is made. A member is in no way different from a subscription
+//! that is opened by itself: it keeps its own place, and has its own bounds. No member that has a record waits behind one that
+//! has more.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, select_all};
+use futures_util::stream::{self, Stream};
+use millrun_broker::{Filter, NameError, TopicName};
+use millrun_workflow::DurableTopic;
+use serde::de::DeserializeOwned;
+
+use super::consumer::{DurableSubscription, SubscriptionReadError};
+use super::delivery::RecordDelivery;
+use super::open::{SubscribeRecords, SubscriptionOpenError};
+use super::summary::SubscriptionStatus;
+use super::undelivered::UndeliveredRecord;
+use crate::Runtime;
+use crate::topics::durable::handle::DurableTopicHandle;
+use crate::topics::durable::reader::ReadFrom;
+
+/// The most topics that a subscription by a filter may have.
+pub const FILTERED_TOPICS_MAX: usize = 64;
+
+/// Why there is no handle to the durable topics of a filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilteredTopicsError {
+    /// The filter is none.
+    #[error("it is no filter of topics")]
+    Filter(#[from] NameError),
+    /// The builder of this runtime was told of no durable topic that the filter selects.
+    #[error("the builder of this runtime was told of no durable topic that {filter:?} selects")]
+    NoTopic {
+        /// The filter.
+        filter: String,
+    },
+    /// A topic that the filter selects carries records of another type.
+    #[error("the durable topic {name:?}, which the filter selects, carries records of type {carries}")]
+    OtherType {
+        /// The topic.
+        name: &'static str,
+        /// The type of its records.
+        carries: &'static str,
+    },
+    /// It selects more topics than a subscription may have.
+    #[error("the filter selects {len} durable topics, at most {FILTERED_TOPICS_MAX} are allowed")]
+    TooMany {
+        /// How many.
+        len: usize,
+    },
+}
+
+/// Why a subscription by a filter was not opened: see [`SubscribeFiltered`].
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the subscription of the topic {topic:?}")]
+#[non_exhaustive]
+pub struct FilteredOpenError {
+    /// The topic whose subscription was not opened. Those of topics before it in the order of names were.
+    pub topic: &'static str,
+    /// Why not.
+    #[source]
+    pub error: SubscriptionOpenError,
+}
+
+/// Why a topic of a subscription by a filter has no record to give. The next call goes on with all topics whose
+/// subscriptions are not [lost](SubscriptionReadError::Lost).
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the subscription of the topic {topic:?}")]
+#[non_exhaustive]
+pub struct FilteredReadError {
+    /// The topic.
+    pub topic: &'static str,
+    /// What there is in place of a record.
+    #[source]
+    pub error: SubscriptionReadError,
+}
+
+/// The durable topics of a runtime that a filter selects, and that carry records of one type; made by
+/// [`Runtime::durable_topics_of`]. A cheap clone, which keeps the runtime alive.
+#[derive(Clone, Debug)]
+pub struct FilteredTopics<T> {
+    topics: Arc<[DurableTopicHandle<T>]>,
+}
+
+impl Runtime {
+    /// The handle to the durable topics that this filter selects of those that the builder was
+    /// [told of](crate::RuntimeBuilder::durable_topic). In it `*` stands for one token of a name, and a `>` at its end for one or
+    /// more. All have to carry records of this type.
+    ///
+    /// ```
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    /// const PAID: DurableTopic<u64> = Topic::named("orders.paid").durable();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().durable_topic(PLACED).durable_topic(PAID).start().await?;
+    /// let audit = runtime.durable_topics_of::<u64>("orders.>")?.subscribe("audit").await?;
+    /// runtime.durable_topic(PAID)?.publish(&7).key("order-7").await?;
+    /// let delivery = audit.next().await?;
+    /// assert_eq!((delivery.topic(), delivery.payload()), ("orders.paid", &7));
+    /// delivery.ack()?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`FilteredTopicsError`].
+    pub fn durable_topics_of<T: 'static>(
+        &self,
+        filter: &str,
+    ) -> Result<FilteredTopics<T>, FilteredTopicsError> {
+        let parsed = Filter::new(filter)?;
+        let inner = self.inner();
+        let selects = |name: &str| TopicName::new(name).is_ok_and(|name| parsed.matches(&name));
+        let selected: Vec<_> = inner
+            .shared
+            .durable
+            .carrying::<T>()
+            .filter(|(name, ..)| selects(name))
+            .collect();
+        if selected.is_empty() {
+            return Err(FilteredTopicsError::NoTopic {
+                filter: filter.to_owned(),
+            });
+        }
+        if selected.len() > FILTERED_TOPICS_MAX {
+            return Err(FilteredTopicsError::TooMany { len: selected.len() });
+        }
+        let topics = selected.into_iter().map(|(name, known, other)| match other {
+            None => Ok(DurableTopicHandle::of(inner, known, name)),
+            Some(carries) => Err(FilteredTopicsError::OtherType { name, carries }),
+        });
+        Ok(FilteredTopics {
+            topics: topics.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl<T> FilteredTopics<T> {
+    /// The names of the topics, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.topics.iter().map(|topic| topic.name)
+    }
+
+    /// Describes a durable subscription of this name of each of the topics, which are opened when it is awaited: their records
+    /// come from one [`next`](FilteredSubscription::next).
+    ///
+    /// Each topic has its place of its own, under the name: it is the subscription that
+    /// [`subscribe`](DurableTopicHandle::subscribe) of the topic opens, is shown with its topic, and is removed and expires with
+    /// it. A topic that is declared later, and selected, is taken in when the filter is asked for again, and begins where that
+    /// opening says. Records of one key come one at a time within each topic; those of different topics have no order.
+    pub fn subscribe<'a>(&'a self, name: &'a str) -> SubscribeFiltered<'a, T> {
+        SubscribeFiltered {
+            topics: self,
+            name,
+            from: ReadFrom::Beginning,
+            in_flight_max: None,
+            lease: None,
+            is_unordered: false,
+            undelivered: None,
+        }
+    }
+}
+
+/// A subscription by a filter that is described; made by [`FilteredTopics::subscribe`]. Awaited, it is opened. What is said
+/// holds for the subscription of each topic, and is as for [`SubscribeRecords`].
+#[must_use = "nothing is opened until it is awaited"]
+#[derive(Debug)]
+pub struct SubscribeFiltered<'a, T> {
+    topics: &'a FilteredTopics<T>,
+    name: &'a str,
+    from: ReadFrom,
+    in_flight_max: Option<usize>,
+    lease: Option<Duration>,
+    is_unordered: bool,
+    undelivered: Option<(DurableTopic<UndeliveredRecord>, u32)>,
+}
+
+impl<T> SubscribeFiltered<'_, T> {
+    /// As [`SubscribeRecords::from`], in each topic of which nothing is kept. A token names a record of one topic, so that a
+    /// filter that selects more begins [nowhere](crate::topics::ReadFromError::OtherTopic) behind it.
+    pub fn from(mut self, from: ReadFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// As [`SubscribeRecords::in_flight_max`], of each topic.
+    pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
+        self.in_flight_max = Some(in_flight_max);
+        self
+    }
+
+    /// As [`SubscribeRecords::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// As [`SubscribeRecords::unordered`].
+    pub fn unordered(mut self) -> Self {
+        self.is_unordered = true;
+        self
+    }
+
+    /// As [`SubscribeRecords::undelivered_to`]: each record there names its topic.
+    pub fn undelivered_to(mut self, topic: DurableTopic<UndeliveredRecord>, deliveries_max: u32) -> Self {
+        self.undelivered = Some((topic, deliveries_max));
+        self
+    }
+
+    /// What is said, of one topic.
+    fn of_topic<'t>(&'t self, topic: &'t DurableTopicHandle<T>) -> SubscribeRecords<'t, T> {
+        let mut subscribe = topic.subscribe(self.name).from(self.from);
+        if let Some(in_flight_max) = self.in_flight_max {
+            subscribe = subscribe.in_flight_max(in_flight_max);
+        }
+        if let Some(lease) = self.lease {
+            subscribe = subscribe.lease(lease);
+        }
+        if self.is_unordered {
+            subscribe = subscribe.unordered();
+        }
+        match self.undelivered {
+            Some((topic, deliveries_max)) => subscribe.undelivered_to(topic, deliveries_max),
+            None => subscribe,
+        }
+    }
+}
+
+impl<'a, T: Send + Sync + 'static> IntoFuture for SubscribeFiltered<'a, T> {
+    type Output = Result<FilteredSubscription<T>, FilteredOpenError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut members = Vec::with_capacity(self.topics.topics.len());
+            for topic in &*self.topics.topics {
+                let opened = self.of_topic(topic).await;
+                let subscription = opened.map_err(|error| FilteredOpenError {
+                    topic: topic.name,
+                    error,
+                })?;
+                members.push(FilteredMember {
+                    topic: topic.name,
+                    subscription,
+                    is_told_lost: AtomicBool::new(false),
+                });
+            }
+            Ok(FilteredSubscription {
+                members: members.into(),
+                next: Arc::new(AtomicUsize::new(0)),
+            })
+        })
+    }
+}
+
+/// A consumer of the durable subscriptions of one name of all topics of a filter; made by [`FilteredTopics::subscribe`]. Clones
+/// are consumers of the same, and share their records.
+pub struct FilteredSubscription<T> {
+    members: Arc<[FilteredMember<T>]>,
+    /// Which member is looked at first.
+    next: Arc<AtomicUsize>,
+}
+
+struct FilteredMember<T> {
+    topic: &'static str,
+    subscription: DurableSubscription<T>,
+    /// A consumer was told that it does not go on.
+    is_told_lost: AtomicBool,
+}
+
+impl<T> Clone for FilteredSubscription<T> {
+    fn clone(&self) -> Self {
+        Self {
+            members: Arc::clone(&self.members),
+            next: Arc::clone(&self.next),
+        }
+    }
+}
+
+impl<T> fmt::Debug for FilteredSubscription<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subscriptions = self.members.iter().map(|member| &member.subscription);
+        f.debug_list().entries(subscriptions).finish()
+    }
+}
+
+impl<T> FilteredSubscription<T> {
+    /// The topics, in the order of their names, each with the consumer of its subscription, by which its status is told.
+    pub fn members(&self) -> impl Iterator<Item = (&'static str, &DurableSubscription<T>)> + '_ {
+        self.members
+            .iter()
+            .map(|member| (member.topic, &member.subscription))
+    }
+
+    /// How the subscriptions stand, in the order of their topics' names.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<(&'static str, SubscriptionStatus)> {
+        self.members()
+            .map(|(topic, member)| (topic, member.status()))
+            .collect()
+    }
+}
+
+impl<T: DeserializeOwned> FilteredSubscription<T> {
+    /// Waits for a record of any of the topics that can be given, and gives it for as long as a lease lasts. Topics take
+    /// turns.
+    ///
+    /// # Errors
+    /// What there is in place of a record, see [`FilteredReadError`]. That a topic's subscription is lost is told once; when all
+    /// are, it is told again and again.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&self) -> Result<RecordDelivery<T>, FilteredReadError>
+    where
+        T: Send + Sync,
+    {
+        loop {
+            if let Some(next) = self.try_next() {
+                return next;
+            }
+            let live = self.members.iter().filter(|member| !member.is_lost());
+            let waits: Vec<BoxFuture<'_, _>> = live
+                .map(|member| -> BoxFuture<'_, _> { Box::pin(member.subscription.until_ready()) })
+                .collect();
+            // Another clone may have told the last one lost meanwhile: then that is told here too.
+            if !waits.is_empty() {
+                select_all(waits).await;
+            }
+        }
+    }
+
+    /// What can be given now, of the first topic in turn that has something.
+    fn try_next(&self) -> Option<Result<RecordDelivery<T>, FilteredReadError>> {
+        let len = self.members.len();
+        let first = self.next.load(Ordering::Relaxed);
+        let is_all_lost = self.members.iter().all(FilteredMember::is_lost);
+        for at in (first..first + len).map(|at| at % len) {
+            let member = &self.members[at];
+            if member.is_lost() && !is_all_lost {
+                continue;
+            }
+            let Some(next) = member.subscription.try_next() else {
+                continue;
+            };
+            self.next.store((at + 1) % len, Ordering::Relaxed);
+            return Some(next.map_err(|error| {
+                if matches!(error, SubscriptionReadError::Lost(_)) {
+                    member.is_told_lost.store(true, Ordering::Relaxed);
+                }
+                FilteredReadError {
+                    topic: member.topic,
+                    error,
+                }
+            }));
+        }
+        None
+    }
+
+    /// The same as a stream, which ends behind the error that tells the last subscription lost.
+    pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, FilteredReadError>> + Send
+    where
+        T: Send + Sync,
+    {
+        stream::unfold(Some(self), |consumer| async {
+            let consumer = consumer?;
+            let next = consumer.next().await;
+            let is_last = next.is_err() && consumer.members.iter().all(FilteredMember::is_lost);
+            Some((next, (!is_last).then_some(consumer)))
+        })
+    }
+}
+
+impl<T> FilteredMember<T> {
+    fn is_lost(&self) -> bool {
+        self.is_told_lost.load(Ordering::Relaxed)
+    }
+}
