@@ -20,16 +20,78 @@ use crate::Topic;
 ///     .age_max(Duration::from_secs(30 * 24 * 3_600))
 ///     .bytes_max(8 << 30);
 /// assert_eq!(PLACED.topic().name(), "orders.placed");
-/// assert_eq!(PLACED.kept_bytes_max(), Some(8 << 30));
-/// assert_eq!(PLACED.kept_len_max(), None);
+/// assert_eq!(PLACED.terms().bytes_max, Some(8 << 30));
+/// assert_eq!(PLACED.terms().len_max, None);
 /// ```
 pub struct DurableTopic<T> {
     topic: Topic<T>,
-    age_max: Option<Duration>,
-    bytes_max: Option<u64>,
-    len_max: Option<u64>,
-    unread_bytes_max: Option<u64>,
-    subscription_idle_max: Option<Duration>,
+    terms: TopicTerms,
+}
+
+/// How long the records and subscriptions of durable topics stay: said by a topic of itself, or by a runtime's builder for all
+/// topics of a filter. `None`: not said here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicTerms {
+    /// See [`DurableTopic::age_max`].
+    pub age_max: Option<Duration>,
+    /// See [`DurableTopic::bytes_max`]; of each topic.
+    pub bytes_max: Option<u64>,
+    /// See [`DurableTopic::len_max`]; of each topic.
+    pub len_max: Option<u64>,
+    /// See [`DurableTopic::unread_bytes_max`]; of each topic.
+    pub unread_bytes_max: Option<u64>,
+    /// See [`DurableTopic::subscription_idle_max`].
+    pub subscription_idle_max: Option<Duration>,
+}
+
+impl TopicTerms {
+    /// Terms that say nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            age_max: None,
+            bytes_max: None,
+            len_max: None,
+            unread_bytes_max: None,
+            subscription_idle_max: None,
+        }
+    }
+
+    /// See [`DurableTopic::age_max`].
+    #[must_use]
+    pub const fn age_max(mut self, age_max: Duration) -> Self {
+        self.age_max = Some(age_max);
+        self
+    }
+
+    /// See [`DurableTopic::bytes_max`]; of each topic.
+    #[must_use]
+    pub const fn bytes_max(mut self, bytes_max: u64) -> Self {
+        self.bytes_max = Some(bytes_max);
+        self
+    }
+
+    /// See [`DurableTopic::len_max`]; of each topic.
+    #[must_use]
+    pub const fn len_max(mut self, len_max: u64) -> Self {
+        self.len_max = Some(len_max);
+        self
+    }
+
+    /// See [`DurableTopic::unread_bytes_max`]; of each topic.
+    #[must_use]
+    pub const fn unread_bytes_max(mut self, unread_bytes_max: u64) -> Self {
+        self.unread_bytes_max = Some(unread_bytes_max);
+        self
+    }
+
+    /// See [`DurableTopic::subscription_idle_max`].
+    #[must_use]
+    pub const fn subscription_idle_max(mut self, subscription_idle_max: Duration) -> Self {
+        self.subscription_idle_max = Some(subscription_idle_max);
+        self
+    }
 }
 
 impl<T> Topic<T> {
@@ -38,11 +100,7 @@ impl<T> Topic<T> {
     pub const fn durable(self) -> DurableTopic<T> {
         DurableTopic {
             topic: self,
-            age_max: None,
-            bytes_max: None,
-            len_max: None,
-            unread_bytes_max: None,
-            subscription_idle_max: None,
+            terms: TopicTerms::new(),
         }
     }
 }
@@ -51,7 +109,7 @@ impl<T> DurableTopic<T> {
     /// Keeps records until they are as old as this.
     #[must_use]
     pub const fn age_max(mut self, age_max: Duration) -> Self {
-        self.age_max = Some(age_max);
+        self.terms = self.terms.age_max(age_max);
         self
     }
 
@@ -59,14 +117,14 @@ impl<T> DurableTopic<T> {
     /// told zero does not start.
     #[must_use]
     pub const fn bytes_max(mut self, bytes_max: u64) -> Self {
-        self.bytes_max = Some(bytes_max);
+        self.terms = self.terms.bytes_max(bytes_max);
         self
     }
 
     /// Keeps as many of the latest records. A runtime that is told zero does not start.
     #[must_use]
     pub const fn len_max(mut self, len_max: u64) -> Self {
-        self.len_max = Some(len_max);
+        self.terms = self.terms.len_max(len_max);
         self
     }
 
@@ -76,7 +134,7 @@ impl<T> DurableTopic<T> {
     /// default nothing is held back.
     #[must_use]
     pub const fn unread_bytes_max(mut self, unread_bytes_max: u64) -> Self {
-        self.unread_bytes_max = Some(unread_bytes_max);
+        self.terms = self.terms.unread_bytes_max(unread_bytes_max);
         self
     }
 
@@ -89,7 +147,7 @@ impl<T> DurableTopic<T> {
     /// eighth of it behind the start of a runtime, so that a program that was away finds its places when it opens them at once.
     #[must_use]
     pub const fn subscription_idle_max(mut self, subscription_idle_max: Duration) -> Self {
-        self.subscription_idle_max = Some(subscription_idle_max);
+        self.terms = self.terms.subscription_idle_max(subscription_idle_max);
         self
     }
 
@@ -99,34 +157,10 @@ impl<T> DurableTopic<T> {
         self.topic
     }
 
-    /// The age up to which records stay, if it was said.
+    /// What the topic says of how long its records and subscriptions stay.
     #[must_use]
-    pub const fn kept_age_max(&self) -> Option<Duration> {
-        self.age_max
-    }
-
-    /// How many bytes of records stay, if it was said.
-    #[must_use]
-    pub const fn kept_bytes_max(&self) -> Option<u64> {
-        self.bytes_max
-    }
-
-    /// How many records stay, if it was said.
-    #[must_use]
-    pub const fn kept_len_max(&self) -> Option<u64> {
-        self.len_max
-    }
-
-    /// Up to how many bytes records are held back that a subscription has not acknowledged, if it was said.
-    #[must_use]
-    pub const fn kept_unread_bytes_max(&self) -> Option<u64> {
-        self.unread_bytes_max
-    }
-
-    /// After which time an unused subscription expires, if it was said.
-    #[must_use]
-    pub const fn kept_subscription_idle_max(&self) -> Option<Duration> {
-        self.subscription_idle_max
+    pub const fn terms(&self) -> TopicTerms {
+        self.terms
     }
 }
 
@@ -142,11 +176,7 @@ impl<T> fmt::Debug for DurableTopic<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DurableTopic")
             .field("name", &self.topic.name())
-            .field("age_max", &self.age_max)
-            .field("bytes_max", &self.bytes_max)
-            .field("len_max", &self.len_max)
-            .field("unread_bytes_max", &self.unread_bytes_max)
-            .field("subscription_idle_max", &self.subscription_idle_max)
+            .field("terms", &self.terms)
             .finish()
     }
 }

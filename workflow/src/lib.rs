@@ -75,7 +75,7 @@ pub use definition::{
     Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, OutputStream, Query, Signal, Topic,
     Update, Workflow,
 };
-pub use durable_topic::{DurableTopic, PublishTarget};
+pub use durable_topic::{DurableTopic, PublishTarget, TopicTerms};
 pub use entity::{
     ENTITY_COMMAND, ENTITY_SNAPSHOT_EVERY, EntityAnswer, EntityCode, EntityContext, EntityOrder, EntityState,
     EntityStep, EntityStepError,

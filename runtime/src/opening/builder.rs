@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrun_broker::Broker;
 use millrun_core::{Bell, Host};
 use millrun_persistence::{Journal, Retention};
-use millrun_workflow::{Activity, DurableTopic, EntityCode, EntityState, Topic, TypedError};
+use millrun_workflow::{Activity, DurableTopic, EntityCode, EntityState, Topic, TopicTerms, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,7 +19,7 @@ use crate::opening::assembly::{self, Code};
 use crate::opening::registry::{Definition, Registered, Registration};
 use crate::opening::store::{self, Opener};
 use crate::topics::durable::declared::DeclaredTopic;
-use crate::topics::durable::terms::{TermsByFilter, TopicTerms};
+use crate::topics::durable::terms::TermsByFilter;
 use crate::topics::publisher::{NamedPublisher, Publisher};
 use crate::{OpenError, Runtime, RuntimeConfig};
 

@@ -23,7 +23,7 @@ pub use durable::subscription::{
     LeaseLost, RecordDelivery, RecordTurn, SendBackError, SubscribeFiltered, SubscribeRecords,
     SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
 };
-pub use durable::terms::TopicTerms;
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use durable::trigger::{DurableTrigger, TriggerRecords};
 pub use millrun_persistence::TopicRetention;
+pub use millrun_workflow::TopicTerms;

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use millrun_persistence::{Journal, TopicNumber, TopicRetention};
-use millrun_workflow::DurableTopic;
+use millrun_workflow::{DurableTopic, TopicTerms};
 
 use super::news::TopicNews;
 use super::receiving::RecordWaits;
 use super::subscription::OpenSubscriptions;
-use super::terms::{TermsByFilter, TopicTerms};
+use super::terms::{TermsByFilter, retention_by};
 use crate::OpenError;
 
 /// What a builder is told of a durable topic.
@@ -32,7 +32,7 @@ const IDLE_MAX_LEAST: Duration = Duration::from_secs(1);
 
 impl DeclaredTopic {
     pub(crate) fn new<T: 'static>(topic: DurableTopic<T>) -> Self {
-        let said = TopicTerms::of(&topic);
+        let said = topic.terms();
         Self {
             name: topic.topic().name(),
             said,
@@ -133,7 +133,7 @@ impl DurableTopics {
         let mut known = BTreeMap::new();
         for (name, topic) in by_name {
             let number = streams
-                .declare(name, topic.terms.or(default))
+                .declare(name, retention_by(topic.terms, default))
                 .map_err(|refused| OpenError::TopicRefused { name, refused })?;
             known.insert(name, (KnownTopic { number, store }, topic));
         }

@@ -1,117 +1,40 @@
 //! What is said of how long the records and subscriptions of durable topics stay: by a topic itself, or by a filter.
 
-use std::time::Duration;
-
 use millrun_broker::{Filter, TopicName};
 use millrun_persistence::TopicRetention;
-use millrun_workflow::DurableTopic;
+use millrun_workflow::TopicTerms;
 
 use crate::OpenError;
 
-/// How long the records and subscriptions of durable topics stay that a filter selects: see
-/// [`RuntimeBuilder::topic_terms`](crate::RuntimeBuilder::topic_terms). What is not said is left to the topics themselves, to
-/// other filters, and to the defaults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TopicTerms {
-    age_max: Option<Duration>,
-    bytes_max: Option<u64>,
-    len_max: Option<u64>,
-    unread_bytes_max: Option<u64>,
-    pub(super) subscription_idle_max: Option<Duration>,
+/// Both together; or the name of a bound of which the two say something else.
+fn together(one: TopicTerms, other: TopicTerms) -> Result<TopicTerms, &'static str> {
+    fn bound<T: PartialEq>(
+        name: &'static str,
+        one: Option<T>,
+        other: Option<T>,
+    ) -> Result<Option<T>, &'static str> {
+        match (one, other) {
+            (Some(one), Some(other)) if one != other => Err(name),
+            (one, other) => Ok(one.or(other)),
+        }
+    }
+    let mut all = TopicTerms::new();
+    all.age_max = bound("age_max", one.age_max, other.age_max)?;
+    all.bytes_max = bound("bytes_max", one.bytes_max, other.bytes_max)?;
+    all.len_max = bound("len_max", one.len_max, other.len_max)?;
+    all.unread_bytes_max = bound("unread_bytes_max", one.unread_bytes_max, other.unread_bytes_max)?;
+    let (one, other) = (one.subscription_idle_max, other.subscription_idle_max);
+    all.subscription_idle_max = bound("subscription_idle_max", one, other)?;
+    Ok(all)
 }
 
-impl TopicTerms {
-    /// Nothing is said.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            age_max: None,
-            bytes_max: None,
-            len_max: None,
-            unread_bytes_max: None,
-            subscription_idle_max: None,
-        }
-    }
-
-    /// As [`DurableTopic::age_max`].
-    #[must_use]
-    pub const fn age_max(mut self, age_max: Duration) -> Self {
-        self.age_max = Some(age_max);
-        self
-    }
-
-    /// As [`DurableTopic::bytes_max`], of each topic.
-    #[must_use]
-    pub const fn bytes_max(mut self, bytes_max: u64) -> Self {
-        self.bytes_max = Some(bytes_max);
-        self
-    }
-
-    /// As [`DurableTopic::len_max`], of each topic.
-    #[must_use]
-    pub const fn len_max(mut self, len_max: u64) -> Self {
-        self.len_max = Some(len_max);
-        self
-    }
-
-    /// As [`DurableTopic::unread_bytes_max`], of each topic.
-    #[must_use]
-    pub const fn unread_bytes_max(mut self, unread_bytes_max: u64) -> Self {
-        self.unread_bytes_max = Some(unread_bytes_max);
-        self
-    }
-
-    /// As [`DurableTopic::subscription_idle_max`].
-    #[must_use]
-    pub const fn subscription_idle_max(mut self, subscription_idle_max: Duration) -> Self {
-        self.subscription_idle_max = Some(subscription_idle_max);
-        self
-    }
-
-    /// What a topic says of itself.
-    pub(super) fn of<T>(topic: &DurableTopic<T>) -> Self {
-        Self {
-            age_max: topic.kept_age_max(),
-            bytes_max: topic.kept_bytes_max(),
-            len_max: topic.kept_len_max(),
-            unread_bytes_max: topic.kept_unread_bytes_max(),
-            subscription_idle_max: topic.kept_subscription_idle_max(),
-        }
-    }
-
-    /// Both together; or the name of a bound of which the two say something else.
-    fn and(self, other: Self) -> Result<Self, &'static str> {
-        fn one<T: PartialEq>(
-            name: &'static str,
-            one: Option<T>,
-            other: Option<T>,
-        ) -> Result<Option<T>, &'static str> {
-            match (one, other) {
-                (Some(one), Some(other)) if one != other => Err(name),
-                (one, other) => Ok(one.or(other)),
-            }
-        }
-        Ok(Self {
-            age_max: one("age_max", self.age_max, other.age_max)?,
-            bytes_max: one("bytes_max", self.bytes_max, other.bytes_max)?,
-            len_max: one("len_max", self.len_max, other.len_max)?,
-            unread_bytes_max: one("unread_bytes_max", self.unread_bytes_max, other.unread_bytes_max)?,
-            subscription_idle_max: one(
-                "subscription_idle_max",
-                self.subscription_idle_max,
-                other.subscription_idle_max,
-            )?,
-        })
-    }
-
-    /// The retention, with what counts where nothing is said.
-    pub(super) fn or(self, default: TopicRetention) -> TopicRetention {
-        TopicRetention {
-            age_max: self.age_max.unwrap_or(default.age_max),
-            bytes_max: self.bytes_max.unwrap_or(default.bytes_max),
-            len_max: self.len_max.unwrap_or(default.len_max),
-            unread_bytes_max: self.unread_bytes_max.unwrap_or(default.unread_bytes_max),
-        }
+/// The retention by these terms, with what counts where they say nothing.
+pub(super) fn retention_by(terms: TopicTerms, default: TopicRetention) -> TopicRetention {
+    TopicRetention {
+        age_max: terms.age_max.unwrap_or(default.age_max),
+        bytes_max: terms.bytes_max.unwrap_or(default.bytes_max),
+        len_max: terms.len_max.unwrap_or(default.len_max),
+        unread_bytes_max: terms.unread_bytes_max.unwrap_or(default.unread_bytes_max),
     }
 }
 
@@ -129,9 +52,7 @@ impl TermsByFilter {
                 problem: error.to_string(),
             })?;
             if let Some((_, _, before)) = terms.iter_mut().find(|(before, ..)| *before == text) {
-                *before = before
-                    .and(more)
-                    .map_err(|bound| contradiction(text, bound, text))?;
+                *before = together(*before, more).map_err(|bound| contradiction(text, bound, text))?;
             } else {
                 terms.push((text, filter, more));
             }
@@ -148,9 +69,7 @@ impl TermsByFilter {
         };
         for (text, filter, terms) in &self.0 {
             if filter.matches(&topic) {
-                all = all
-                    .and(*terms)
-                    .map_err(|bound| contradiction(name, bound, text))?;
+                all = together(all, *terms).map_err(|bound| contradiction(name, bound, text))?;
             }
         }
         Ok(all)
