@@ -32,7 +32,7 @@ pub(crate) struct Address {
 pub(crate) enum TlsDemand {
     /// Not at all.
     Plain,
-    /// Whoever answers.
+    /// Encrypted, with any server that answers: its certificate is not checked.
     Unverified,
     /// By a server with a certificate for its host, of these authorities; `None`: those of the system.
     Verified { roots: Option<PathBuf> },
@@ -146,7 +146,7 @@ impl Parts {
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
         if !(host.starts_with('/') || host.chars().all(is_name)) || host.is_empty() {
-            // What stands here may be the rest of a password.
+            // The error does not repeat the host: where a password has an unescaped sign, this is the rest of it.
             return Err(bad(
                 "a host is neither a name, nor an address, nor the folder of a socket: write signs such as @, / and # of a \
                  password as %40, %2F and %23",
@@ -266,7 +266,7 @@ impl Parts {
     }
 }
 
-/// Names that need no quotes, so that nobody has to think of them.
+/// Names that SQL takes without quotes.
 fn check_schema(name: &str) -> Result<(), PostgresOpenError> {
     let mut chars = name.chars();
     let begins = chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_');
@@ -283,7 +283,7 @@ fn check_schema(name: &str) -> Result<(), PostgresOpenError> {
     }
 }
 
-/// Whether nobody else can listen in.
+/// Whether the connection stays on this machine.
 fn is_local(host: &str) -> bool {
     host.starts_with('/')
         || host == "localhost"

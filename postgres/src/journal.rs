@@ -29,7 +29,7 @@ use crate::writing::FlushWriter;
 /// Turns that are read of a history at a time, in bytes.
 const READ_BYTES: u64 = 4 << 20;
 
-/// So many histories wait for the caller of a recovery.
+/// The number of histories that a recovery reads ahead of its caller.
 const RECOVERED_LEN_MAX: usize = 64;
 
 /// A [`Journal`] in a schema of a PostgreSQL database. Dropping it closes it.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use millrun_core::{RunId, Timestamp};
 use millrun_persistence::Retention;
 
-/// So many of the earliest finished runs are known in memory, 48 bytes each.
+/// The number of the earliest finished runs that stay in memory, 48 bytes each.
 pub(crate) const WINDOW_LEN: usize = 8_192;
 
 /// A finished run as retention sees it.

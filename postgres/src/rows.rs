@@ -16,7 +16,7 @@ use millrun_persistence::{SealedTopics, StoredTopicName, TopicNumber};
 use crate::queued::{QueuedEntry, QueuedTurn};
 use crate::retained::{FinishedFront, WindowEmpty};
 
-/// At most so many finished runs are dropped with one flush.
+/// The most finished runs that one flush drops.
 pub(crate) const DROPPED_LEN_MAX: usize = 4_096;
 
 /// Rows that are written, and rows that go.

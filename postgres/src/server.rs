@@ -70,7 +70,7 @@ pub(crate) enum StoredTurns {
     Unknown,
 }
 
-/// A turn as it is stored.
+/// A turn, in the bytes of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredTurn {
     /// The sequence of its last record.

@@ -28,7 +28,7 @@ pub(crate) struct SharedState {
     pub(crate) queued_len: usize,
     pub(crate) queued_bytes: usize,
     pub(crate) queued_snapshot_bytes: usize,
-    /// Somebody found no room.
+    /// A caller was refused for lack of room, and waits for a bell.
     pub(crate) was_full: bool,
     pub(crate) enqueued: Offset,
     pub(crate) durable: Offset,

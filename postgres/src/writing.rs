@@ -1,4 +1,4 @@
-//! The thread that writes: takes what is queued, makes rows of it, and sees them through whatever happens to the server.
+//! The thread that writes: takes the queue, makes rows of it, and sends them again until the server holds them or has refused them.
 //!
 //! One flush is under way at a time. What comes meanwhile waits for the next one, so that a flush holds as much as came
 //! within the time of one.
@@ -40,7 +40,7 @@ pub(crate) struct FlushWriter {
     pub(crate) times: (Timestamp, Timestamp),
 }
 
-/// At most so many rows of topics are dropped with one flush.
+/// The most rows of topics that one flush drops.
 const TOPIC_ROWS_DROPPED_MAX: usize = 256;
 
 /// A journal that closes waits no longer for a server.
@@ -247,7 +247,7 @@ impl FlushWriter {
         ))
     }
 
-    /// Makes rows durable, whatever becomes of connections.
+    /// Makes rows durable, over as many connections as that takes.
     fn flush(&mut self, rows: &FlushRows) -> Result<(), JournalFailure> {
         let began = Instant::now();
         let mut outage = Outage::new(self.server_wait_max);

@@ -121,7 +121,7 @@ async fn a_client_follows_an_activity_and_its_retry_and_goes_on_where_it_was() {
     runtime.shutdown().await.unwrap();
 }
 
-/// A run may end before an attempt of it, whose end is told all the same.
+/// An attempt may outlive its run; its end is told when it comes.
 #[tokio::test]
 async fn a_client_that_comes_again_is_told_the_end_of_an_attempt_that_outlives_its_run() {
     const LEAVE: Workflow<(), ()> = Workflow::named("leave");

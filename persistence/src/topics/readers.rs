@@ -8,8 +8,8 @@ use super::TopicNumber;
 
 /// The readers for which retention holds records of a topic back, by the topics in which they keep their places.
 ///
-/// Nothing of it is stored. A store that was opened knows of no reader, so no record counts as read until somebody has said
-/// that all readers are noted.
+/// The places are in memory only. A journal that was just opened knows no reader, so that every record counts as unread until the
+/// runtime has noted all readers.
 #[derive(Debug, Default)]
 pub(crate) struct TopicReaders {
     are_all_noted: bool,

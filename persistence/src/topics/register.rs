@@ -26,7 +26,7 @@ use crate::journal::RefusedTurn;
 use crate::owners::OwnerTable;
 use crate::wire::topic_row::{StoredId, StoredTopic};
 
-/// So many of the earliest rows of a topic are asked for at a time, and known of it in memory.
+/// The number of a topic's earliest rows that are read at a time, and whose outlines stay in memory.
 const FRONT_LEN_MAX: usize = 64;
 
 /// What a chunk that stays in memory counts beside its bytes.
@@ -55,7 +55,7 @@ struct TopicFront {
     until: u64,
 }
 
-/// A topic as it is stored.
+/// A topic, in the bytes of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTopicName {
     /// Its number.
@@ -336,7 +336,7 @@ impl TopicRegister {
             let before = std::mem::replace(&mut head.durable, end);
             head.bytes_durable += bytes as u64;
             let front = Self::place(&mut self.fronts, row.topic);
-            // What stands behind rows that are not known is read when it is due.
+            // Outlines are without gaps: rows behind one that is missing here are read when retention comes to them.
             let is_next = front.until >= before || !had_rows;
             if is_next && front.rows.len() < FRONT_LEN_MAX {
                 front.until = end;

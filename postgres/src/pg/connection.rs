@@ -63,7 +63,7 @@ impl Connection {
             let (client, connection) =
                 connected.map_err(|_| ConnectError::Late(server.answer_wait_max))??;
             tokio::spawn(async move {
-                // Whoever waits for an answer is told of the end.
+                // Each request that is waiting gets an error of its own when the connection ends.
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to the database has ended");
                 }

@@ -1,4 +1,4 @@
-//! The opening of a store: what answers there, whether the schema is a store, and what stands in it.
+//! Opens a store: checks the server and the schema, takes the store for this process, and reads its live runs and topics.
 //!
 //! ```text
 //!   connect ─► version, standby, rights ─► tables (made, or checked) ─► lock ─► term ─► facts
@@ -33,7 +33,7 @@ const VERSION_MIN: i32 = 150_000;
 /// The pause between two tries for the lock of a store that another session has.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What stands in a store that was opened.
+/// What an opening has read of its store.
 pub(crate) struct StoreFacts {
     pub(crate) term: i64,
     pub(crate) marker: i64,

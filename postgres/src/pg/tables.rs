@@ -122,7 +122,7 @@ SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
 pub(super) const RAISE: &str =
     "UPDATE {s}.writer SET term = term + 1 WHERE node = $1 AND holder = $2 RETURNING term";
 
-/// Takes the store for this opening, whoever had it.
+/// Takes the store for this opening: a former process that still writes is fenced.
 pub(super) const TAKE: &str =
     "UPDATE {s}.writer SET term = term + 1, holder = $2 WHERE node = $1 RETURNING term";
 
@@ -162,7 +162,7 @@ SELECT l.run, t.seq, t.last, t.frames, (SELECT sum(octet_length(b.frames)) FROM 
 FROM {s}.live l LEFT JOIN LATERAL (
     SELECT seq, last, frames FROM {s}.turn WHERE part = l.part AND run = l.run ORDER BY seq DESC LIMIT 1) t ON true";
 
-/// Turns of a run behind a record, with the last record of the run: at most 512 of them, and as many as have so many bytes.
+/// Turns of a run behind a record, with the last record of the run: at most 512, and one more than fit into the bytes asked for.
 pub(super) const TURNS: &str = "
 SELECT h.last, t.last, t.frames
 FROM (SELECT last FROM {s}.turn WHERE part = $1 AND run = $2 ORDER BY seq DESC LIMIT 1) h LEFT JOIN LATERAL (
@@ -234,7 +234,8 @@ pub(super) const TOPIC_FRONT: &str = "
 SELECT first, first + len - 1, octet_length(frames)::bigint, last_at FROM {s}.topic_row
 WHERE topic = $1 AND first > $2 ORDER BY first LIMIT $3";
 
-/// Rows of a topic from the one on that holds the record behind another: at most 512, and as many as have so many bytes.
+/// Rows of a topic, from the row that holds the next record behind the given one: at most 512, and one more than fit into the bytes
+/// asked for.
 pub(super) const TOPIC_ROWS: &str = "
 SELECT w.first, w.len, w.last_at, w.frames FROM (
     SELECT r.first, r.len, r.last_at, r.frames,

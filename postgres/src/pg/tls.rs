@@ -73,7 +73,7 @@ fn of_system() -> Result<RootCertStore, String> {
     }
 }
 
-/// Takes any certificate: the connection is encrypted, and nobody knows with whom.
+/// Takes any certificate: the connection is encrypted, and the server's name is not proved.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

@@ -237,7 +237,7 @@ impl WaitsOfTopic {
             let mut state = self.lock();
             let last = state.recent.last();
             let from = match state.compared.through(run, scheduled) {
-                // The time that the run names is looked at all the same.
+                // A place cannot also hold the time that the run names: the look begins there again.
                 Some(through) if time.is_some() && through < last => from,
                 Some(through) => WaitFrom::Behind(through),
                 None => from,

@@ -100,7 +100,7 @@ pub enum SubscriptionLost {
     /// [removed](crate::Runtime::remove_durable_subscription).
     #[error("the subscription was removed, or its topic deleted")]
     Deleted,
-    /// Nobody had used it for longer than
+    /// It was unused for longer than
     /// [`subscription_idle_max`](millrun_workflow::DurableTopic::subscription_idle_max) of its topic.
     #[error("the subscription has expired: it was not used for longer than subscription_idle_max")]
     Expired,
@@ -199,7 +199,7 @@ impl SubscriptionState {
         }
     }
 
-    /// When what is kept is to be appended anew, whatever has changed.
+    /// When the place is to be appended anew, also if it has not changed: the append shows that the subscription is in use.
     pub(super) fn renewed_at(&self) -> Option<Timestamp> {
         self.renewed_each.map(|each| self.last_kept_at + each)
     }
