@@ -315,12 +315,18 @@ impl Journal for PostgresJournal {
             _ => state.append_to_topics(&batch, &refused),
         };
         let is_taken = state.queued_len > queued;
-        if is_taken {
+        let is_asked = batch.turns() + batch.topic_records() > 0;
+        let offset = if is_taken {
             state.enqueued = state.enqueued.next();
-        }
-        let offset = state.enqueued;
+            state.enqueued
+        } else if is_asked {
+            // A refusal is an answer from memory: a flush must find that this opening still has the store.
+            state.next_flush()
+        } else {
+            state.enqueued
+        };
         drop(state);
-        if is_taken {
+        if is_asked {
             self.shared.wake();
         }
         Ok(Enqueued {
@@ -341,15 +347,12 @@ impl Journal for PostgresJournal {
     /// The next flush tells whether this process still has the store. One that is queued already is as good: it was not
     /// sent before the question.
     fn confirm(&self, queued: Offset) -> Offset {
-        let Ok(mut state) = self.shared.open_state() else {
-            // Nothing is acknowledged any more.
-            return queued.next();
-        };
-        if !state.is_queued() {
-            state.push(QueuedEntry::Check);
-            state.enqueued = state.enqueued.next();
+        let mut state = self.shared.lock();
+        if state.failure.is_some() || state.is_closing {
+            // The watermark never comes to an offset that is not queued.
+            return state.enqueued.max(queued).next();
         }
-        let offset = state.enqueued.max(queued);
+        let offset = state.next_flush().max(queued);
         drop(state);
         self.shared.wake();
         offset
@@ -667,3 +670,6 @@ impl ReaderSeat {
         Ok(found.collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

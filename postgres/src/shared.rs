@@ -31,6 +31,8 @@ pub(crate) struct SharedState {
     /// A caller was refused for lack of room, and waits for a bell.
     pub(crate) was_full: bool,
     pub(crate) enqueued: Offset,
+    /// The offset of the last flush that the writer has taken: its statement may be under way already.
+    taken: Offset,
     pub(crate) durable: Offset,
     /// Claims whose partitions are fenced, each with the offset that must be durable first.
     claims: VecDeque<FencedClaim>,
@@ -88,6 +90,7 @@ impl PostgresShared {
             queued_snapshot_bytes: 0,
             was_full: false,
             enqueued: Offset::ZERO,
+            taken: Offset::ZERO,
             durable: Offset::ZERO,
             claims: VecDeque::new(),
             is_closing: false,
@@ -139,6 +142,7 @@ impl PostgresShared {
                 let entries = std::mem::take(&mut state.queue);
                 (state.queued_len, state.queued_bytes, state.queued_snapshot_bytes) = (0, 0, 0);
                 let (offset, topics) = (state.enqueued, state.topics.seal());
+                state.taken = offset;
                 let bells = match std::mem::take(&mut state.was_full) {
                     true => state.watchers.clone(),
                     false => Vec::new(),
@@ -216,11 +220,6 @@ impl SharedState {
         self.queue.push(entry);
     }
 
-    /// Whether anything waits that the writer has not taken.
-    pub(crate) fn is_queued(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
     /// Partitions have new epochs, which are to be durable before anybody relies on them. The partitions are in order.
     pub(crate) fn give(&mut self, given: &[(Partition, Epoch)]) {
         let partitions: Vec<_> = given.iter().map(|(partition, _)| *partition).collect();
@@ -247,6 +246,14 @@ impl SharedState {
         self.push(QueuedEntry::Check);
         self.enqueued = self.enqueued.next();
         self.enqueued
+    }
+
+    /// The offset of a flush that the writer has not taken yet: what it finds of the term is found after this call.
+    pub(crate) fn next_flush(&mut self) -> Offset {
+        if self.enqueued > self.taken {
+            return self.enqueued;
+        }
+        self.touch()
     }
 
     /// A claim waits until all that is queued is durable.
