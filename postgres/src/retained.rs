@@ -98,14 +98,31 @@ impl FinishedFront {
         number
     }
 
-    /// Takes in the earliest retained runs that were asked for: all of them if `is_all`.
-    pub(crate) fn fill(&mut self, runs: Vec<FrontRun>, is_all: bool) {
-        self.until = match runs.last() {
-            _ if is_all => self.next,
-            Some(last) => last.number + 1,
-            None => self.until,
-        };
+    /// Takes in the earliest retained runs that were asked for: all that the server has if `is_all`. Behind those come the
+    /// `unwritten` ones, which the flush adds that is being made.
+    pub(crate) fn fill(
+        &mut self,
+        runs: Vec<FrontRun>,
+        is_all: bool,
+        unwritten: impl Iterator<Item = FrontRun>,
+    ) {
+        if let Some(last) = runs.last() {
+            self.until = last.number + 1;
+        }
         self.window.extend(runs);
+        if !is_all {
+            return;
+        }
+        let from = self.until;
+        let mut unwritten = unwritten.filter(|run| run.number >= from);
+        let room = WINDOW_LEN.saturating_sub(self.window.len());
+        for run in unwritten.by_ref().take(room) {
+            self.until = run.number + 1;
+            self.window.push_back(run);
+        }
+        if unwritten.next().is_none() {
+            self.until = self.next;
+        }
     }
 
     /// Takes out the earliest if retention does not keep it at `now`.
@@ -143,9 +160,19 @@ mod tests {
         RunId::new(Partition::from_index(0).unwrap(), Timestamp::EPOCH, number)
     }
 
-    /// All that is dropped, with a store that has every run.
-    fn dropped(runs: &mut FinishedFront, store: &[FrontRun], now: u64) -> Vec<u64> {
+    fn front_run(number: u64) -> FrontRun {
+        FrontRun {
+            number,
+            run: run(number),
+            closed_at: Timestamp::from_micros(number),
+            bytes: 100,
+        }
+    }
+
+    /// All that is dropped by a flush that adds the runs behind those that are `written`.
+    fn dropped(runs: &mut FinishedFront, closed: &[FrontRun], written: usize, now: u64) -> Vec<u64> {
         let mut dropped = Vec::new();
+        let (store, unwritten) = closed.split_at(written);
         loop {
             match runs.drop_next(Timestamp::from_micros(now)) {
                 Ok(Some(run)) => dropped.push(run.number),
@@ -154,7 +181,7 @@ mod tests {
                     let later = store.iter().filter(|run| run.number >= from);
                     let page: Vec<_> = later.copied().take(3).collect();
                     let is_all = page.len() < 3;
-                    runs.fill(page, is_all);
+                    runs.fill(page, is_all, unwritten.iter().copied());
                 }
             }
         }
@@ -164,28 +191,16 @@ mod tests {
     fn the_earliest_are_dropped_whether_they_are_in_memory_or_not() {
         let mut retention = Retention::default();
         retention.len_max = 10;
-        // Ten stand in the store when it is opened, and three more close than the window would hold.
+        // Ten stand in the store when it is opened.
         let mut runs = FinishedFront::new(retention, 0, 10, 10, 1_000);
-        let mut store: Vec<_> = (0..10)
-            .map(|number| FrontRun {
-                number,
-                run: run(number),
-                closed_at: Timestamp::from_micros(number),
-                bytes: 100,
-            })
-            .collect();
-        assert!(dropped(&mut runs, &store, 10).is_empty());
+        let mut closed: Vec<_> = (0..10).map(front_run).collect();
+        assert!(dropped(&mut runs, &closed, 10, 10).is_empty());
         for number in 10..40 {
-            let closed_at = Timestamp::from_micros(number);
-            assert_eq!(runs.add(run(number), closed_at, 100), number);
-            store.push(FrontRun {
-                number,
-                run: run(number),
-                closed_at,
-                bytes: 100,
-            });
+            let run = front_run(number);
+            assert_eq!(runs.add(run.run, run.closed_at, run.bytes), number);
+            closed.push(run);
             let expected = number - 10;
-            assert_eq!(dropped(&mut runs, &store, number), [expected]);
+            assert_eq!(dropped(&mut runs, &closed, closed.len() - 1, number), [expected]);
             assert_eq!(
                 (runs.len(), runs.bytes(), runs.first()),
                 (10, 1_000, expected + 1)
@@ -197,21 +212,33 @@ mod tests {
     fn a_window_that_is_full_is_filled_again() {
         let mut retention = Retention::default();
         retention.age_max = std::time::Duration::from_micros(5);
-        let mut runs = FinishedFront::new(retention, 0, 0, 0, 0);
-        let mut store = Vec::new();
-        let count = WINDOW_LEN as u64 + 10;
-        for number in 0..count {
-            let closed_at = Timestamp::from_micros(number);
-            runs.add(run(number), closed_at, 1);
-            store.push(FrontRun {
-                number,
-                run: run(number),
-                closed_at,
-                bytes: 1,
-            });
+        let count = 2 * WINDOW_LEN + 10;
+        let closed: Vec<_> = (0..count as u64).map(front_run).collect();
+        for written in [0, 5, WINDOW_LEN + 5, count] {
+            let mut runs = FinishedFront::new(retention, 0, 0, 0, 0);
+            for run in &closed {
+                runs.add(run.run, run.closed_at, run.bytes);
+            }
+            let gone = dropped(&mut runs, &closed, written, 2 * count as u64);
+            assert!(gone.iter().copied().eq(0..count as u64), "{written}");
+            assert_eq!((runs.len(), runs.bytes(), runs.first()), (0, 0, count as u64));
         }
-        let gone = dropped(&mut runs, &store, count + 100);
-        assert_eq!(gone, (0..count).collect::<Vec<_>>());
-        assert_eq!((runs.len(), runs.bytes(), runs.first()), (0, 0, count));
+    }
+
+    /// The flush that fills the window of a store that was opened again has added runs that the server does not have yet.
+    #[test]
+    fn what_closes_in_the_flush_that_fills_the_window_is_dropped_in_its_turn() {
+        let mut retention = Retention::default();
+        retention.len_max = 2;
+        let mut runs = FinishedFront::new(retention, 0, 2, 2, 200);
+        let closed: Vec<_> = (0..6).map(front_run).collect();
+        for run in &closed[2..4] {
+            runs.add(run.run, run.closed_at, run.bytes);
+        }
+        assert_eq!(dropped(&mut runs, &closed[..4], 2, 10), [0, 1]);
+        for run in &closed[4..] {
+            runs.add(run.run, run.closed_at, run.bytes);
+        }
+        assert_eq!(dropped(&mut runs, &closed, 4, 10), [2, 3]);
     }
 }

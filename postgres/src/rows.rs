@@ -14,7 +14,7 @@ use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{SealedTopics, StoredTopicName, TopicNumber};
 
 use crate::queued::{QueuedEntry, QueuedTurn};
-use crate::retained::{FinishedFront, WindowEmpty};
+use crate::retained::{FinishedFront, FrontRun, WindowEmpty};
 
 /// The most finished runs that one flush drops.
 pub(crate) const DROPPED_LEN_MAX: usize = 4_096;
@@ -65,6 +65,18 @@ pub(crate) struct FinishedRow {
     pub(crate) head: u64,
     pub(crate) kind: u8,
     pub(crate) bytes: u64,
+}
+
+impl FinishedRow {
+    /// The run as retention sees it.
+    pub(crate) fn front(&self) -> FrontRun {
+        FrontRun {
+            number: self.number,
+            run: self.run,
+            closed_at: self.closed_at,
+            bytes: self.bytes,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -139,7 +151,7 @@ impl RowsBuilder {
         }
     }
 
-    /// WrittenCounts the runs that close, and gives them their numbers. Called once, before runs are dropped.
+    /// Counts the runs that close, and gives them their numbers. Called once, before runs are dropped.
     pub(crate) fn finish_runs(&mut self, retained: &mut FinishedFront) -> Vec<FinishedRow> {
         let closed = std::mem::take(&mut self.closed);
         let rows = closed.into_iter().filter_map(|run| {

@@ -15,7 +15,7 @@ use crate::outcome::{FlushFate, Halt, Heard, Step};
 use crate::queued::QueuedEntry;
 use crate::reading::ServerQuestion;
 use crate::retained::{FinishedFront, WINDOW_LEN, WindowEmpty};
-use crate::rows::{FlushRows, RowsBuilder, TopicRows};
+use crate::rows::{FinishedRow, FlushRows, RowsBuilder, TopicRows};
 use crate::server::{Server, ServerTrouble, WriterSession};
 use crate::shared::{FencedClaim, Landed, PostgresShared, Taken, WrittenCounts};
 
@@ -127,7 +127,7 @@ impl FlushWriter {
             let is_all = loop {
                 match builder.drop_runs(&mut self.retained, now, &mut dropped) {
                     Ok(is_all) => break is_all,
-                    Err(empty) => self.fill(empty)?,
+                    Err(empty) => self.fill(empty, &finished)?,
                 }
             };
             self.counts.dropped_runs += dropped.len() as u64;
@@ -191,10 +191,11 @@ impl FlushWriter {
     }
 
     /// Reads the earliest finished runs, which are not in memory.
-    fn fill(&mut self, empty: WindowEmpty) -> Result<(), JournalFailure> {
+    fn fill(&mut self, empty: WindowEmpty, unwritten: &[FinishedRow]) -> Result<(), JournalFailure> {
         let runs = self.look(|session| session.earliest(empty.from, WINDOW_LEN))?;
         let is_all = runs.len() < WINDOW_LEN;
-        self.retained.fill(runs, is_all);
+        let unwritten = unwritten.iter().map(FinishedRow::front);
+        self.retained.fill(runs, is_all, unwritten);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod opening;
 mod proxy;
+mod retention;
 mod server;
 mod workflows;
 
