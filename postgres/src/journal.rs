@@ -146,6 +146,10 @@ impl PostgresJournal {
             retained: FinishedFront::new(config.journal.retention, first, next, len, bytes),
             counts,
             retention: config.journal.retention,
+            durability: config.journal.durability,
+            is_unsynced: false,
+            is_last: false,
+            upkeep: None,
             claims,
             questions: Arc::clone(&questions),
             server_wait_max: config.server_wait_max,
@@ -672,4 +676,4 @@ impl ReaderSeat {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -141,19 +141,27 @@ impl FlushFate {
     }
 
     pub(crate) fn step(&self) -> Step {
-        if let Some(halt) = self.halt {
-            return Step::Stop(halt);
-        }
-        match () {
-            () if !self.has_flush => Step::Rest,
-            () if !self.is_connected => Step::Connect,
-            () if !self.is_raised => Step::Raise,
-            () if !self.is_looked => Step::Look,
-            () => Step::Send(Move {
+        let mending = self.mending();
+        match (mending, self.has_flush) {
+            (Some(stop @ Step::Stop(_)), _) => stop,
+            (_, false) => Step::Rest,
+            (Some(step), true) => step,
+            (None, true) => Step::Send(Move {
                 term: self.term,
                 from: self.marker,
                 to: self.marker + 1,
             }),
+        }
+    }
+
+    /// What is to be done before anything can be sent; `None` if there is a session, and it is that of this opening.
+    pub(crate) fn mending(&self) -> Option<Step> {
+        match () {
+            () if self.halt.is_some() => self.halt.map(Step::Stop),
+            () if !self.is_connected => Some(Step::Connect),
+            () if !self.is_raised => Some(Step::Raise),
+            () if !self.is_looked => Some(Step::Look),
+            () => None,
         }
     }
 

@@ -39,6 +39,9 @@ pub(crate) trait WriterSession: Send {
     /// Writes the rows, all or none: one statement.
     fn flush(&mut self, moved: Move, rows: &FlushRows) -> Result<Flushed, ServerTrouble>;
 
+    /// From now on an answer to a flush says that it has been synced, with all flushes before it.
+    fn sync(&mut self) -> Result<(), ServerTrouble>;
+
     /// Raises the term, if this opening has the store; waits for a flush that is under way.
     fn raise_term(&mut self) -> Result<Option<i64>, ServerTrouble>;
 

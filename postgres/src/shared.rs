@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Timestamp};
 use millrun_persistence::{
@@ -60,7 +61,7 @@ pub(crate) struct WrittenCounts {
     pub(crate) commits: u64,
     pub(crate) turns: u64,
     pub(crate) bytes: u64,
-    pub(crate) last_commit: std::time::Duration,
+    pub(crate) last_commit: Duration,
 }
 
 /// What the writer takes for a flush.
@@ -69,6 +70,15 @@ pub(crate) struct Taken {
     pub(crate) entries: Vec<QueuedEntry>,
     pub(crate) offset: Offset,
     pub(crate) upkeep: Option<(UpkeepNumber, Timestamp)>,
+}
+
+/// What the writer finds in the queue.
+pub(crate) enum Took {
+    Flush(Taken),
+    /// Nothing has come for as long as it waits.
+    Idle,
+    /// The journal is to close, and nothing is left.
+    End,
 }
 
 /// What the writer says of a flush that is durable.
@@ -133,8 +143,8 @@ impl PostgresShared {
         self.changed.notify_all();
     }
 
-    /// What is to be flushed next; waits for something. `None`: the journal is to close, and nothing is left.
-    pub(crate) fn take(&self) -> Option<Taken> {
+    /// What is to be flushed next; waits so long for something.
+    pub(crate) fn take(&self, wait_max: Duration) -> Took {
         let mut state = self.lock();
         loop {
             let upkeep = state.upkeeps.next();
@@ -149,7 +159,7 @@ impl PostgresShared {
                 };
                 drop(state);
                 drop(Ringing::of(bells));
-                return Some(Taken {
+                return Took::Flush(Taken {
                     topics,
                     entries,
                     offset,
@@ -157,9 +167,16 @@ impl PostgresShared {
                 });
             }
             if state.is_closing {
-                return None;
+                return Took::End;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self
+                .changed
+                .wait_timeout(state, wait_max)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if waited.timed_out() && state.queue.is_empty() && !state.is_closing {
+                return Took::Idle;
+            }
         }
     }
 

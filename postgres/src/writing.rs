@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use millrun_core::{Sequence, Timestamp};
-use millrun_persistence::{FailureKind, JournalFailure, Retention, SealedTopics, TopicNumber, TopicRegister};
+use millrun_persistence::{
+    Durability, FailureKind, JournalFailure, Retention, TopicNumber, TopicRegister, UpkeepNumber,
+};
 
 use crate::outcome::{FlushFate, Halt, Heard, Step};
 use crate::queued::QueuedEntry;
@@ -17,7 +19,7 @@ use crate::reading::ServerQuestion;
 use crate::retained::{FinishedFront, WINDOW_LEN, WindowEmpty};
 use crate::rows::{FinishedRow, FlushRows, RowsBuilder, TopicRows};
 use crate::server::{Server, ServerTrouble, WriterSession};
-use crate::shared::{FencedClaim, Landed, PostgresShared, Taken, WrittenCounts};
+use crate::shared::{FencedClaim, Landed, PostgresShared, Taken, Took, WrittenCounts};
 
 /// The first and the longest pause between two tries to reach a server.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -36,9 +38,29 @@ pub(crate) struct FlushWriter {
     /// Where readers are asked, until a close.
     pub(crate) questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     pub(crate) server_wait_max: Duration,
+    pub(crate) durability: Durability,
+    /// Something was written that an acknowledgement does not vouch for, as that of [`Durability::Volatile`].
+    pub(crate) is_unsynced: bool,
+    /// What is flushed now is to be synced, whatever the durability.
+    pub(crate) is_last: bool,
+    /// The upkeep that is under way.
+    pub(crate) upkeep: Option<UpkeepStep>,
     /// The latest time that the server has told, and the latest at which a run has closed.
     pub(crate) times: (Timestamp, Timestamp),
 }
+
+/// An upkeep goes on step by step, with what is queued meanwhile in the same flushes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpkeepStep {
+    number: UpkeepNumber,
+    now: Timestamp,
+    /// Rows of topics that were queued before it are in the store: it has come to them.
+    has_begun: bool,
+}
+
+/// How long the writer does nothing until it looks whether its session is still there: with the session the lock of the
+/// store would go.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// The most rows of topics that one flush drops.
 const TOPIC_ROWS_DROPPED_MAX: usize = 256;
@@ -93,10 +115,12 @@ impl FlushWriter {
     /// Writes until the journal is closed or fails; says which.
     pub(crate) fn run(&mut self) -> JournalFailure {
         loop {
-            let Some(taken) = self.shared.take() else {
-                return JournalFailure::closed();
+            let done = match self.shared.take(IDLE_MAX) {
+                Took::Flush(taken) => self.write(taken),
+                Took::Idle => self.look_around(),
+                Took::End => return self.close(),
             };
-            if let Err(failure) = self.write(taken) {
+            if let Err(failure) = done {
                 return failure;
             }
         }
@@ -104,7 +128,7 @@ impl FlushWriter {
 
     fn write(&mut self, taken: Taken) -> Result<(), JournalFailure> {
         let Taken {
-            mut topics,
+            topics,
             entries,
             offset,
             upkeep,
@@ -120,44 +144,96 @@ impl FlushWriter {
         let records = topics.rows.iter().map(|row| row.last);
         let latest = builder.last_close.into_iter().chain(records).max();
         self.times.1 = self.times.1.max(latest.unwrap_or(Timestamp::EPOCH));
-        let now = self.believed(upkeep.map(|(_, now)| now));
-        loop {
-            let finished = builder.finish_runs(&mut self.retained);
-            let mut dropped = Vec::new();
-            let is_all = loop {
-                match builder.drop_runs(&mut self.retained, now, &mut dropped) {
-                    Ok(is_all) => break is_all,
-                    Err(empty) => self.fill(empty, &finished)?,
-                }
-            };
-            self.counts.dropped_runs += dropped.len() as u64;
-            let mut rows = builder.rows(finished, &dropped, &self.retained);
-            let gone = self.drop_topic_rows(now, upkeep.is_some())?;
-            let is_still = is_all && gone.is_empty() && topics.rows.is_empty();
-            rows.topics = TopicRows {
-                names: self.shared.lock().topics.seal_changed(),
-                sealed: topics.clone(),
-                gone,
-            };
-            self.flush(&rows)?;
-            self.shared.lock().topics.landed(topics);
-            // An upkeep goes on until nothing is due, without what is queued since.
-            if upkeep.is_none() || is_still {
-                break;
+        let upkeep = self.upkeep.take().or(upkeep.map(|(number, now)| UpkeepStep {
+            number,
+            now,
+            has_begun: false,
+        }));
+        let now = self.believed(upkeep.map(|upkeep| upkeep.now));
+        let finished = builder.finish_runs(&mut self.retained);
+        let mut dropped = Vec::new();
+        let is_all = loop {
+            match builder.drop_runs(&mut self.retained, now, &mut dropped) {
+                Ok(is_all) => break is_all,
+                Err(empty) => self.fill(empty, &finished)?,
             }
-            (topics, builder) = (SealedTopics::default(), RowsBuilder::default());
-        }
-        let upkept = upkeep.map(|(number, _)| number);
+        };
+        self.counts.dropped_runs += dropped.len() as u64;
+        let mut rows = builder.rows(finished, &dropped, &self.retained);
+        let is_first = upkeep.is_some_and(|upkeep| !upkeep.has_begun);
+        let gone = self.drop_topic_rows(now, is_first)?;
+        // Retention comes to the rows of topics when they are in the store. Those that were queued behind the beginning of
+        // an upkeep are not waited for: it would not end while there are always some.
+        let is_still = is_all && gone.len() < TOPIC_ROWS_DROPPED_MAX && (!is_first || topics.rows.is_empty());
+        rows.topics = TopicRows {
+            names: self.shared.lock().topics.seal_changed(),
+            sealed: topics.clone(),
+            gone,
+        };
+        self.flush(&rows)?;
+        self.shared.lock().topics.landed(topics);
+        self.upkeep = upkeep.filter(|_| !is_still).map(|upkeep| UpkeepStep {
+            has_begun: true,
+            ..upkeep
+        });
         let landed = Landed {
             offset,
             counts: self.counts,
-            upkept,
+            upkept: upkeep.filter(|_| is_still).map(|upkeep| upkeep.number),
         };
         for claim in self.shared.landed(landed) {
             // A claim that is not taken any more is refused as it is dropped.
             drop(self.claims.send(claim));
         }
         Ok(())
+    }
+
+    /// Looks whether the session is still there, and makes another, if a server answers; otherwise the next look does.
+    fn look_around(&mut self) -> Result<(), JournalFailure> {
+        let seen = match &mut self.session {
+            Some(session) => session.marker().map(drop),
+            None => Err(ServerTrouble::Lost("there is no connection".to_owned())),
+        };
+        match seen {
+            Ok(()) | Err(ServerTrouble::Refused(_)) => return Ok(()),
+            Err(ServerTrouble::Lost(why)) => {
+                if self.session.is_some() {
+                    tracing::warn!(
+                        problem = why,
+                        "the session that has the lock of the store was lost"
+                    );
+                }
+                self.lost();
+            }
+            Err(error) => return Err(failed(&error)),
+        }
+        while let Some(step) = self.fate.mending() {
+            if let Step::Stop(halt) = step {
+                return Err(halted(halt));
+            }
+            match self.perform(step, &FlushRows::default()) {
+                Ok(heard) => self.fate.hear(heard),
+                Err(ServerTrouble::Lost(_)) => {
+                    self.lost();
+                    return Ok(());
+                }
+                Err(ServerTrouble::Refused(_)) => return Ok(()),
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What was acknowledged and is not synced survives a close.
+    fn close(&mut self) -> JournalFailure {
+        if self.durability == Durability::Durable || !self.is_unsynced {
+            return JournalFailure::closed();
+        }
+        self.is_last = true;
+        match self.flush_nothing() {
+            Ok(()) => JournalFailure::closed(),
+            Err(failure) => failure,
+        }
     }
 
     /// Takes out rows of topics that go with the next flush.
@@ -254,25 +330,10 @@ impl FlushWriter {
         let mut outage = Outage::new(self.server_wait_max);
         self.fate.begin();
         loop {
-            let step = self.fate.step();
-            let heard = match (step, &mut self.session) {
-                (Step::Rest, _) => break,
-                (Step::Stop(halt), _) => return Err(halted(halt)),
-                (Step::Connect, _) => self.server.writer().map(|session| {
-                    self.session = Some(session);
-                    Heard::Connected
-                }),
-                (_, None) => Err(ServerTrouble::Lost("there is no connection".to_owned())),
-                (Step::Raise, Some(session)) => session.raise_term().map(Heard::Raised),
-                (Step::Look, Some(session)) => session.marker().map(Heard::Marker),
-                (Step::Send(moved), Some(session)) => {
-                    self.fate.sent();
-                    session.flush(moved, rows).map(|flushed| {
-                        self.times.0 = self.times.0.max(flushed.now);
-                        let (has_term, has_moved) = (flushed.has_term, flushed.has_moved);
-                        Heard::Flushed { has_term, has_moved }
-                    })
-                }
+            let heard = match self.fate.step() {
+                Step::Rest => break,
+                Step::Stop(halt) => return Err(halted(halt)),
+                step => self.perform(step, rows),
             };
             match heard {
                 Ok(heard) => self.fate.hear(heard),
@@ -292,11 +353,41 @@ impl FlushWriter {
             }
         }
         outage.over();
+        self.is_unsynced = true;
         self.counts.commits += 1;
         self.counts.finished_runs = self.retained.len();
         self.counts.finished_bytes = self.retained.bytes();
         self.counts.last_commit = began.elapsed();
         Ok(())
+    }
+
+    /// Does one step towards a flush, and tells what was heard.
+    fn perform(&mut self, step: Step, rows: &FlushRows) -> Result<Heard, ServerTrouble> {
+        let there_is_none = || ServerTrouble::Lost("there is no connection".to_owned());
+        let session = match (step, &mut self.session) {
+            (Step::Connect, session) => {
+                *session = Some(self.server.writer()?);
+                return Ok(Heard::Connected);
+            }
+            (_, session) => session.as_mut().ok_or_else(there_is_none)?,
+        };
+        match step {
+            Step::Raise => session.raise_term().map(Heard::Raised),
+            Step::Look => session.marker().map(Heard::Marker),
+            Step::Send(moved) => {
+                if self.is_last {
+                    session.sync()?;
+                }
+                self.fate.sent();
+                let flushed = session.flush(moved, rows)?;
+                self.times.0 = self.times.0.max(flushed.now);
+                let (has_term, has_moved) = (flushed.has_term, flushed.has_moved);
+                Ok(Heard::Flushed { has_term, has_moved })
+            }
+            Step::Connect | Step::Rest | Step::Stop(_) => {
+                Err(ServerTrouble::Failed("there is nothing to be done".to_owned()))
+            }
+        }
     }
 }
 
@@ -312,3 +403,6 @@ fn halted(halt: Halt) -> JournalFailure {
 fn failed(error: &ServerTrouble) -> JournalFailure {
     JournalFailure::new(FailureKind::Io(std::io::ErrorKind::Other), error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,10 @@ use millrun_persistence::contract::Author;
 use millrun_persistence::{TopicRecordHeader, TopicRegister, TopicRetention, TopicStreams};
 
 use super::*;
-use crate::shared::Landed;
+use crate::shared::{Landed, Taken, Took};
 
 /// A journal without a writer and without readers.
-fn without_threads(config: JournalConfig) -> PostgresJournal {
+pub(crate) fn without_threads(config: JournalConfig) -> PostgresJournal {
     let heads = LiveHeads::new(Epoch::of(1, 0), config.turn_bytes_max);
     let topics = TopicRegister::new(&config);
     PostgresJournal {
@@ -20,9 +20,16 @@ fn without_threads(config: JournalConfig) -> PostgresJournal {
     }
 }
 
+fn taken(journal: &PostgresJournal) -> Taken {
+    match journal.shared.take(std::time::Duration::ZERO) {
+        Took::Flush(taken) => taken,
+        Took::Idle | Took::End => panic!("something is queued"),
+    }
+}
+
 /// Takes what is queued, as the writer does, and makes it durable.
 fn flush(journal: &PostgresJournal) {
-    let taken = journal.shared.take().expect("something is queued");
+    let taken = taken(journal);
     let ready = journal.shared.landed(Landed {
         offset: taken.offset,
         counts: WrittenCounts::default(),
@@ -58,7 +65,7 @@ fn an_answer_waits_for_a_flush_that_was_not_taken_before_it() {
     journal.delete_snapshot(author.run).unwrap();
     assert!(is_ahead(journal.confirm(Offset::ZERO)), "a deletion is queued");
     // A flush that is under way was sent before the question.
-    let taken = journal.shared.take().unwrap().offset;
+    let taken = taken(&journal).offset;
     assert!(journal.confirm(Offset::ZERO) > taken);
     // Questions share the flush that is queued.
     assert_eq!(journal.confirm(Offset::ZERO), journal.confirm(Offset::ZERO));

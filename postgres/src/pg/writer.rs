@@ -238,6 +238,10 @@ impl WriterSession for PgWriter {
         })
     }
 
+    fn sync(&mut self) -> Result<(), ServerTrouble> {
+        self.connection.batch("SET synchronous_commit = on")
+    }
+
     fn raise_term(&mut self) -> Result<Option<i64>, ServerTrouble> {
         let holder = self.server.holder;
         let Some(row) = self.connection.first(tables::RAISE, &[&tables::NODE, &holder])? else {

@@ -482,6 +482,37 @@ fn what_is_durable_in_time_is_found_after_a_close() {
     }
 }
 
+/// Of an open journal the crash would lose what the WAL writer of the server has not written yet.
+#[test]
+fn a_close_that_succeeds_is_survived_in_every_mode() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    server.stop();
+    server.set(&["wal_writer_delay=10s", "wal_writer_flush_after=1GB"]);
+    server.start();
+    let subject = AtUrl(server.url("closed"));
+    for durability in [
+        Durability::Volatile,
+        Durability::Eventual {
+            window: Duration::from_secs(60),
+        },
+    ] {
+        let mut config = JournalConfig::default();
+        config.durability = durability;
+        let journal = subject.fresh(config.clone());
+        let mut author = Author::new(&journal, &format!("{durability:?}"), 1);
+        for turn in 0..20_u8 {
+            author.append(&subject, &journal, &[&[turn]], false);
+        }
+        journal.close().unwrap();
+        server.kill();
+        server.start();
+        drop(journal);
+        author.assert_history(&subject.fresh(config));
+    }
+}
+
 /// Several turns of many runs wait for each other in one flush, and the buffer's bounds hold while the server is away.
 #[test]
 fn while_the_server_is_away_the_buffer_fills_and_then_all_is_taken() {
