@@ -25,6 +25,15 @@ pub(super) struct Connection {
     runtime: Runtime,
 }
 
+/// By which the server notices within about 20 seconds that a client has gone, also while it runs a statement for it.
+const PEER_SETTINGS: [&str; 5] = [
+    "SET tcp_keepalives_idle = 10",
+    "SET tcp_keepalives_interval = 3",
+    "SET tcp_keepalives_count = 3",
+    "SET tcp_user_timeout = 20000",
+    "SET client_connection_check_interval = '5s'",
+];
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
@@ -110,10 +119,11 @@ impl Connection {
         let nonce = format!("{:p}-{}", self, std::process::id());
         self.batch(&format!(
             "SET client_min_messages = warning; SET statement_timeout = 0; SET lock_timeout = 0; \
-             SET idle_in_transaction_session_timeout = 0; SET default_transaction_isolation = 'read committed'; \
+             SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; SET default_transaction_isolation = 'read committed'; \
              SET default_transaction_deferrable = off; SET jit = off; SET search_path = pg_catalog; {commit} {plans} \
              SELECT set_config('millrun.session', '{nonce}', false);"
         ))?;
+        self.notice_lost_peers()?;
         let row = self.one(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), \
              current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', pg_backend_pid(), \
@@ -136,6 +146,24 @@ impl Connection {
             is_pooled: session != nonce,
             now: super::values::time(get(&row, 8)?),
         })
+    }
+
+    /// A client that has gone without a word would keep its session, and the lock of the store, for two hours.
+    fn notice_lost_peers(&mut self) -> Result<(), ServerTrouble> {
+        match self.batch(&PEER_SETTINGS.join(";")) {
+            // Some systems and poolers have not all of them.
+            Err(ServerTrouble::Failed(_)) => {}
+            done => return done,
+        }
+        for setting in PEER_SETTINGS {
+            match self.batch(setting) {
+                Err(ServerTrouble::Failed(why)) => {
+                    tracing::debug!(setting, problem = why, "the server does not take a setting");
+                }
+                done => done?,
+            }
+        }
+        Ok(())
     }
 
     /// Statements without values, in one transaction.

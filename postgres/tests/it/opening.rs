@@ -263,3 +263,61 @@ fn a_closed_store_has_no_session_any_more() {
         std::thread::yield_now();
     }
 }
+
+/// A host that has gone without a word would keep the lock of its store until the system of the server gives the connection
+/// up, by default after two hours.
+#[test]
+fn sessions_have_the_settings_by_which_a_server_notices_that_a_client_has_gone() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let (schema, name) = (server.schema(), "gone_client");
+    server.sql(
+        "CREATE ROLE impatient LOGIN SUPERUSER; ALTER ROLE impatient SET idle_session_timeout = '300ms'",
+    );
+    let port = server.port();
+    let url =
+        format!("postgres://impatient@127.0.0.1:{port}/postgres?schema={schema}&application_name={name}");
+    let subject = AtUrl(url);
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    author.assert_history(&journal);
+    // The settings of a session are seen from inside only: a function that the flush calls tells them.
+    server.sql(&format!(
+        "CREATE TABLE {schema}.told (name text, setting text);
+         CREATE FUNCTION {schema}.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO {schema}.told SELECT name, setting FROM pg_settings WHERE name IN ('tcp_keepalives_idle',
+                 'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout',
+                 'client_connection_check_interval', 'idle_session_timeout');
+             RETURN NULL; END $$;
+         CREATE TRIGGER tell AFTER UPDATE ON {schema}.marker FOR EACH ROW EXECUTE FUNCTION {schema}.tell()"
+    ));
+    author.append(&subject, &journal, &[b"two"], false);
+    let told = server.sql(&format!(
+        "SELECT DISTINCT name, setting FROM {schema}.told ORDER BY name"
+    ));
+    let told: Vec<_> = told.iter().map(|row| row[1].as_deref().unwrap()).collect();
+    assert_eq!(told, ["5000", "0", "3", "10", "3", "20000"]);
+}
+
+/// Without a turn to write the session would not be missed, and the store stood open to others.
+#[test]
+fn an_idle_journal_that_was_cut_off_takes_its_lock_again() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let journal = AtUrl(server.url(&schema)).open();
+    let of_store = format!(
+        "FROM pg_locks l JOIN pg_namespace n ON n.nspname = '{schema}' \
+         WHERE l.locktype = 'advisory' AND l.objid::bigint = (n.oid::bigint + 2147483648) % 4294967296"
+    );
+    let holder = || server.sql(&format!("SELECT l.pid {of_store}")).pop();
+    let before = holder().expect("it is open");
+    server.sql(&format!("SELECT pg_terminate_backend(l.pid, 5000) {of_store}"));
+    while holder().is_none_or(|pid| pid == before) {
+        std::thread::yield_now();
+    }
+    assert_eq!(journal.failure(), None);
+}
