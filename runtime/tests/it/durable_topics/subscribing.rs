@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use millrun::store::{JournalConfig, MemoryJournal};
 use millrun::topics::{
-    DurableSubscription, DurableTopicHandle, ReadFrom, SubscriptionOpenError, SubscriptionReadError,
-    TopicLookError, TopicReadError, UndeliveredRecord,
+    DurableSubscription, DurableTopicHandle, PurgeBefore, ReadFrom, SubscriptionOpenError,
+    SubscriptionReadError, TopicLookError, TopicReadError, UndeliveredRecord,
 };
 use millrun::{DurableTopic, Runtime, Timestamp, Topic};
+use millrun_testkit::{SimConfig, SimHost};
 
 use super::{NUMBERS, memory, numbers};
 
@@ -379,6 +380,60 @@ async fn what_retention_has_dropped_of_a_lag_is_told_and_the_oldest_is_one_that_
         let sequence = next.map(|record| record.unwrap().token().sequence().get());
         assert_eq!(sequence, (len > 0).then_some(expected), "the last {len}");
     }
+}
+
+/// A consumer was told that records had been purged, and nothing told the keeper of the subscription that this was to be kept:
+/// a second opening, which waits until all is kept, waited until the first consumer asked for something else.
+#[test]
+fn a_subscription_is_opened_again_behind_records_that_were_missed() {
+    let sim = SimHost::new(SimConfig::seeded(1));
+    let script = async {
+        let builder = Runtime::volatile().host(sim.host()).durable_topic(NUMBERS);
+        let runtime = builder.start().await.unwrap();
+        let topic = runtime.durable_topic(NUMBERS).unwrap();
+        let first = topic.subscribe("billing").await.unwrap();
+        publish(&topic, 0..2).await;
+        let purge = runtime.purge_durable_topic("numbers", PurgeBefore::Now);
+        purge.await.unwrap();
+        assert!(matches!(
+            first.next().await,
+            Err(SubscriptionReadError::Missed(_))
+        ));
+        let second = topic.subscribe("billing").await.unwrap();
+        assert_eq!((second.status().lag, second.status().missed), (0, 2));
+    };
+    sim.block_on(script).unwrap();
+}
+
+/// A subscription that had acknowledged a record behind one that it had not counted both as missed when both were dropped.
+#[tokio::test]
+async fn what_is_acknowledged_is_not_missed_when_it_is_dropped() {
+    let journal = memory();
+    let (runtime, topic) = over(&journal).await;
+    publish(&topic, 0..4).await;
+    let subscription = topic.subscribe("billing").await.unwrap();
+    let _first = subscription.next().await.unwrap();
+    let second = subscription.next().await.unwrap();
+    second.ack().unwrap().await.unwrap();
+    runtime.shutdown().await.unwrap();
+
+    let (runtime, topic) = over(&Arc::new(journal.reopened())).await;
+    let purge = runtime.purge_durable_topic("numbers", PurgeBefore::Number(4));
+    purge.await.unwrap();
+    let subscription = topic.subscribe("billing").await.unwrap();
+    assert_eq!(subscription.status().dropped, 2);
+    let missed = subscription.next().await;
+    assert!(
+        matches!(
+            missed,
+            Err(SubscriptionReadError::Missed(TopicReadError::Dropped {
+                count: 2
+            }))
+        ),
+        "{missed:?}"
+    );
+    assert_eq!(subscription.status().missed, 2);
+    assert_eq!(take(&subscription, 1).await, [3]);
 }
 
 #[tokio::test]

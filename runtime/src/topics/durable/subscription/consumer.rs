@@ -175,15 +175,23 @@ impl<T> DurableSubscription<T> {
                     state.lost.get_or_insert(SubscriptionLost::Deleted);
                 }
                 Err(error @ TopicReadError::Unreadable { .. }) => state.told.push_back(error),
-                Err(error) => {
+                Err(mut error) => {
                     let through = reader.read_through().get();
-                    let count = match &error {
-                        TopicReadError::Dropped { count } | TopicReadError::Damaged { count, .. } => *count,
-                        _ => 0,
-                    };
-                    state.missed += count;
-                    let first = (through + 1).saturating_sub(count).max(before + 1);
-                    state.in_hand.pass_over(first, through);
+                    if let TopicReadError::Dropped { count } | TopicReadError::Damaged { count, .. } =
+                        &mut error
+                    {
+                        let first = (through + 1).saturating_sub(*count).max(before + 1);
+                        // Of those that are acknowledged nobody misses any.
+                        let acknowledged = state.in_hand.acknowledged();
+                        *count =
+                            acknowledged.missing_before(through + 1) - acknowledged.missing_before(first);
+                        state.missed += *count;
+                        state.in_hand.pass_over(first, through);
+                        if *count == 0 {
+                            next = reader.raw_in_hand();
+                            continue;
+                        }
+                    }
                     state.told.push_back(error);
                 }
             }
@@ -227,27 +235,28 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
     pub(super) fn try_next(&self) -> Option<Result<RecordDelivery<T>, SubscriptionReadError>> {
         loop {
             let now = self.host().now();
-            let (leased, is_changed) = {
+            let (next, is_changed) = {
                 let mut state = self.shared.lock();
-                if let Some(told) = state.told.pop_front() {
-                    return Some(Err(match told {
-                        TopicReadError::Unreadable { problem } => {
-                            SubscriptionReadError::Unreadable { problem }
-                        }
-                        missed => SubscriptionReadError::Missed(missed),
-                    }));
-                }
-                if let Some(lost) = &state.lost {
-                    return Some(Err(lost.clone().into()));
-                }
-                let leased = state.in_hand.give(now);
-                state.is_waited_for |= leased.is_none();
-                (leased, has_to_save(&state))
+                let next = match state.told.pop_front() {
+                    Some(TopicReadError::Unreadable { problem }) => {
+                        Some(Err(SubscriptionReadError::Unreadable { problem }))
+                    }
+                    Some(missed) => Some(Err(SubscriptionReadError::Missed(missed))),
+                    None => match &state.lost {
+                        Some(lost) => return Some(Err(lost.clone().into())),
+                        None => state.in_hand.give(now).map(Ok),
+                    },
+                };
+                state.is_waited_for |= next.is_none();
+                (next, has_to_save(&state))
             };
             if is_changed {
                 self.shared.to_save.notify_one();
             }
-            let leased = leased?;
+            let leased = match next? {
+                Ok(leased) => leased,
+                Err(told) => return Some(Err(told)),
+            };
             match self.decode(&leased) {
                 Ok(record) => return Some(Ok(RecordDelivery::new(record, self.shared.clone(), leased))),
                 Err(error) => self.pass_over(&leased, error),
