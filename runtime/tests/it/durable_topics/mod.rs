@@ -9,6 +9,7 @@ mod filtered;
 mod followed;
 mod managing;
 mod moving;
+mod naive;
 mod publishing;
 mod reading;
 mod receiving;
