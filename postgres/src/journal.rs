@@ -14,6 +14,7 @@ use millrun_persistence::{
 };
 
 use crate::address::Address;
+use crate::believed::BelievedTime;
 use crate::config::PostgresConfig;
 use crate::error::PostgresOpenError;
 use crate::heads::LiveHeads;
@@ -145,7 +146,6 @@ impl PostgresJournal {
             fate: FlushFate::new(facts.term, facts.marker),
             retained: FinishedFront::new(config.journal.retention, first, next, len, bytes),
             counts,
-            retention: config.journal.retention,
             durability: config.journal.durability,
             is_unsynced: false,
             is_last: false,
@@ -153,7 +153,11 @@ impl PostgresJournal {
             claims,
             questions: Arc::clone(&questions),
             server_wait_max: config.server_wait_max,
-            times: (facts.now, Timestamp::EPOCH),
+            believed: BelievedTime::new(
+                facts.now,
+                facts.last_closed,
+                config.journal.retention.age_step_max,
+            ),
         });
         Ok(Self {
             shown: String::new(),

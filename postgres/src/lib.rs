@@ -25,6 +25,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
+mod believed;
 mod config;
 mod error;
 mod heads;

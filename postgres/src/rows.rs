@@ -13,6 +13,7 @@ use bytes::Bytes;
 use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{SealedTopics, StoredTopicName, TopicNumber};
 
+use crate::believed::BelievedTime;
 use crate::queued::{QueuedEntry, QueuedTurn};
 use crate::retained::{FinishedFront, FrontRun, WindowEmpty};
 
@@ -124,8 +125,6 @@ pub(crate) struct RowsBuilder {
     /// In the order of closing.
     closed: Vec<RunId>,
     epochs: BTreeMap<Partition, Epoch>,
-    /// The time of the last turn that closes a run.
-    pub(crate) last_close: Option<Timestamp>,
 }
 
 impl RowsBuilder {
@@ -134,7 +133,6 @@ impl RowsBuilder {
             QueuedEntry::Turn(turn) => {
                 if turn.closes {
                     self.closed.push(turn.run);
-                    self.last_close = Some(self.last_close.map_or(turn.time, |last| last.max(turn.time)));
                 }
                 self.runs.entry(turn.run).or_default().turn(turn);
             }
@@ -152,11 +150,16 @@ impl RowsBuilder {
     }
 
     /// Counts the runs that close, and gives them their numbers. Called once, before runs are dropped.
-    pub(crate) fn finish_runs(&mut self, retained: &mut FinishedFront) -> Vec<FinishedRow> {
+    pub(crate) fn finish_runs(
+        &mut self,
+        retained: &mut FinishedFront,
+        believed: &mut BelievedTime,
+    ) -> Vec<FinishedRow> {
         let closed = std::mem::take(&mut self.closed);
         let rows = closed.into_iter().filter_map(|run| {
             let change = self.runs.get(&run)?;
-            let (closed_at, head, kind, bytes) = change.close?;
+            let (time, head, kind, bytes) = change.close?;
+            let closed_at = believed.see(time);
             Some(FinishedRow {
                 number: retained.add(run, closed_at, bytes),
                 run,
@@ -286,10 +289,12 @@ mod tests {
         let mut retained = FinishedFront::new(retention, 0, 0, 0, 0);
         let mut builder = RowsBuilder::default();
         entries.into_iter().for_each(|entry| builder.take(entry));
-        let finished = builder.finish_runs(&mut retained);
+        let step_max = std::time::Duration::MAX;
+        let mut believed = BelievedTime::new(Timestamp::EPOCH, Timestamp::EPOCH, step_max);
+        let finished = builder.finish_runs(&mut retained, &mut believed);
         let mut dropped = Vec::new();
-        let now = builder.last_close.unwrap_or(Timestamp::EPOCH);
-        assert_eq!(builder.drop_runs(&mut retained, now, &mut dropped), Ok(true));
+        let dropping = builder.drop_runs(&mut retained, believed.now(None), &mut dropped);
+        assert_eq!(dropping, Ok(true));
         builder.rows(finished, &dropped, &retained)
     }
 

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use millrun_core::{Sequence, Timestamp};
 use millrun_persistence::{
-    Durability, FailureKind, JournalFailure, Retention, TopicNumber, TopicRegister, UpkeepNumber,
+    Durability, FailureKind, JournalFailure, TopicNumber, TopicRegister, UpkeepNumber,
 };
 
+use crate::believed::BelievedTime;
 use crate::outcome::{FlushFate, Halt, Heard, Step};
 use crate::queued::QueuedEntry;
 use crate::reading::ServerQuestion;
@@ -32,7 +33,6 @@ pub(crate) struct FlushWriter {
     pub(crate) fate: FlushFate,
     pub(crate) retained: FinishedFront,
     pub(crate) counts: WrittenCounts,
-    pub(crate) retention: Retention,
     /// Where claims go that can be answered.
     pub(crate) claims: Sender<FencedClaim>,
     /// Where readers are asked, until a close.
@@ -45,8 +45,7 @@ pub(crate) struct FlushWriter {
     pub(crate) is_last: bool,
     /// The upkeep that is under way.
     pub(crate) upkeep: Option<UpkeepStep>,
-    /// The latest time that the server has told, and the latest at which a run has closed.
-    pub(crate) times: (Timestamp, Timestamp),
+    pub(crate) believed: BelievedTime,
 }
 
 /// An upkeep goes on step by step, with what is queued meanwhile in the same flushes.
@@ -141,16 +140,16 @@ impl FlushWriter {
             }
             builder.take(entry);
         }
-        let records = topics.rows.iter().map(|row| row.last);
-        let latest = builder.last_close.into_iter().chain(records).max();
-        self.times.1 = self.times.1.max(latest.unwrap_or(Timestamp::EPOCH));
         let upkeep = self.upkeep.take().or(upkeep.map(|(number, now)| UpkeepStep {
             number,
             now,
             has_begun: false,
         }));
-        let now = self.believed(upkeep.map(|upkeep| upkeep.now));
-        let finished = builder.finish_runs(&mut self.retained);
+        let finished = builder.finish_runs(&mut self.retained, &mut self.believed);
+        for row in &topics.rows {
+            self.believed.see(row.last);
+        }
+        let now = self.believed.now(upkeep.map(|upkeep| upkeep.now));
         let mut dropped = Vec::new();
         let is_all = loop {
             match builder.drop_runs(&mut self.retained, now, &mut dropped) {
@@ -255,15 +254,6 @@ impl FlushWriter {
             let is_all = rows.len() < len_max;
             self.shared.lock().topics.fill(topic, rows, is_all);
         }
-    }
-
-    /// The time by which ages are told: that of the turns and of an upkeep, which must not be ahead of the server's clock by
-    /// more than an age may step.
-    fn believed(&self, asked: Option<Timestamp>) -> Timestamp {
-        let (server, closed) = self.times;
-        let step = u64::try_from(self.retention.age_step_max.as_micros()).unwrap_or(u64::MAX);
-        let latest = Timestamp::from_micros(server.as_micros().saturating_add(step));
-        asked.map_or(closed, |asked| asked.max(closed)).min(latest)
     }
 
     /// Reads the earliest finished runs, which are not in memory.
@@ -380,7 +370,7 @@ impl FlushWriter {
                 }
                 self.fate.sent();
                 let flushed = session.flush(moved, rows)?;
-                self.times.0 = self.times.0.max(flushed.now);
+                self.believed.told_by_server(flushed.now);
                 let (has_term, has_moved) = (flushed.has_term, flushed.has_moved);
                 Ok(Heard::Flushed { has_term, has_moved })
             }

@@ -21,7 +21,7 @@ use super::PgServer;
 use super::connection::{ConnectError, Connection, get};
 use super::tables::{self, FORMAT, NODE};
 use super::tls::TlsMaker;
-use super::values::{IdValue, RunValue, number};
+use super::values::{IdValue, RunValue, number, time};
 use super::writer::{PgWriter, age_of};
 use crate::address::{Address, TlsDemand};
 use crate::config::PostgresConfig;
@@ -43,6 +43,8 @@ pub(crate) struct StoreFacts {
     pub(crate) finished: (u64, u64, u64, u64),
     /// The time of the server.
     pub(crate) now: Timestamp,
+    /// When the last finished run has closed.
+    pub(crate) last_closed: Timestamp,
     pub(crate) live: Vec<(RunId, LiveHead)>,
     pub(crate) topics: TopicRegister,
     /// The number of the store.
@@ -295,6 +297,7 @@ impl StoreDoor<'_> {
             epoch: Epoch::of(openings, 0),
             finished,
             now,
+            last_closed: time(get::<Option<i64>>(&retained, 3).map_err(refused)?.unwrap_or(0)),
             live: Vec::new(),
             topics: TopicRegister::new(&self.config.journal),
             store_number: get::<i64>(&opening, 2).map_err(refused)?.cast_unsigned(),

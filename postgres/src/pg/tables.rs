@@ -152,7 +152,8 @@ UPDATE {s}.store SET openings = greatest(openings + 1, (
 
 pub(super) const RETAINED: &str = "
 SELECT count(*) FILTER (WHERE number >= $1), coalesce(sum(bytes) FILTER (WHERE number >= $1), 0)::bigint,
-    greatest(coalesce(max(number) + 1, $1), $1)
+    greatest(coalesce(max(number) + 1, $1), $1),
+    (SELECT closed_at FROM {s}.finished ORDER BY number DESC LIMIT 1)
 FROM {s}.finished";
 
 /// All live runs with their last turns.

@@ -34,6 +34,7 @@ struct FakeStore {
     is_away: bool,
     /// The store has another holder.
     is_taken: bool,
+    now: Timestamp,
 }
 
 #[derive(Clone, Default)]
@@ -113,7 +114,7 @@ impl WriterSession for FakeSession {
         Ok(Flushed {
             has_term,
             has_moved,
-            now: Timestamp::EPOCH,
+            now: store.now,
         })
     }
 
@@ -174,7 +175,6 @@ fn world(config: JournalConfig, finished: u64) -> (PostgresJournal, FlushWriter,
         fate: FlushFate::new(0, 0),
         retained: FinishedFront::new(retention, 0, finished, finished, finished),
         counts: WrittenCounts::default(),
-        retention,
         durability,
         is_unsynced: false,
         is_last: false,
@@ -182,7 +182,7 @@ fn world(config: JournalConfig, finished: u64) -> (PostgresJournal, FlushWriter,
         claims: unbounded().0,
         questions: Arc::default(),
         server_wait_max: Duration::ZERO,
-        times: (Timestamp::EPOCH, Timestamp::EPOCH),
+        believed: BelievedTime::new(Timestamp::EPOCH, Timestamp::EPOCH, retention.age_step_max),
     };
     (journal, writer, server)
 }
@@ -275,4 +275,25 @@ fn a_close_syncs_what_was_acknowledged_before_it_was_synced() {
     journal.begin_close();
     assert_eq!(writer.run().kind(), FailureKind::Closed);
     assert_eq!(server.lock().flushes, 1, "each flush was synced by itself");
+}
+
+#[test]
+fn a_run_that_closes_under_a_wrong_clock_counts_as_closed_at_the_time_that_is_believed() {
+    let (journal, mut writer, server) = world(JournalConfig::default(), 0);
+    let hours = |hours| Timestamp::EPOCH + Duration::from_secs(3_600) * hours;
+    writer.believed = BelievedTime::new(hours(1_000), hours(999), Duration::from_secs(6 * 3_600));
+    server.lock().now = hours(1_000);
+    for (number, clock) in [1_000, 280, 9_000].into_iter().enumerate() {
+        let mut author = Author::new(&journal, &format!("run-{number}"), number as u64);
+        author.time = hours(clock);
+        let enqueued = journal.enqueue(&author.batch(&[b"all"], true)).unwrap();
+        assert_eq!(enqueued.refused, []);
+        step(&mut writer);
+    }
+    let closed: Vec<_> = server.lock().finished.values().map(|run| run.closed_at).collect();
+    assert!(
+        closed.is_sorted() && closed[1].saturating_since(hours(1_000)) < Duration::from_secs(1),
+        "{closed:?}"
+    );
+    assert!((hours(1_006)..hours(1_007)).contains(&closed[2]), "{closed:?}");
 }
