@@ -174,7 +174,11 @@ impl FlushFate {
         match heard {
             Heard::Connected => self.is_connected = true,
             Heard::Raised(Some(term)) => (self.term, self.is_raised) = (term, true),
-            Heard::Raised(None) | Heard::Flushed { has_term: false, .. } => self.halt = Some(Halt::Fenced),
+            Heard::Raised(None) => self.halt = Some(Halt::Fenced),
+            // A raise of this opening whose answer was lost may come late: the next one says whose the store is.
+            Heard::Flushed { has_term: false, .. } => {
+                (self.is_sent, self.is_raised, self.is_looked) = (false, false, false);
+            }
             Heard::Marker(found) => self.look(found),
             Heard::Flushed {
                 has_term: true,

@@ -57,9 +57,14 @@ impl ReaderSeat {
         let mut outage = Outage::new(self.server_wait_max);
         loop {
             self.shared.readable()?;
+            // What a journal that has failed reads is nobody's present any more: whoever has the store may be read.
+            let must_be_ours = self.shared.lock().failure.is_none();
+            if must_be_ours && self.session.as_ref().is_some_and(|session| session.is_outdated()) {
+                self.session = None;
+            }
             let answer = match &mut self.session {
                 Some(session) => question(&mut **session),
-                None => match self.server.reader() {
+                None => match self.server.reader(must_be_ours) {
                     Ok(session) => {
                         self.session = Some(session);
                         continue;

@@ -19,8 +19,8 @@ pub(crate) trait Server: Send + Sync {
     /// A session that writes, for an opening that has the store already.
     fn writer(&self) -> Result<Box<dyn WriterSession>, ServerTrouble>;
 
-    /// A session that reads.
-    fn reader(&self) -> Result<Box<dyn ReaderSession>, ServerTrouble>;
+    /// A session that reads; of the server that the writer writes to if it `must_be_ours`.
+    fn reader(&self, must_be_ours: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble>;
 }
 
 /// What became of a flush.
@@ -101,6 +101,9 @@ pub(crate) type EachTurn<'a> = &'a mut dyn FnMut(RunId, Bytes);
 
 /// A connection that reads. Each call sees one moment.
 pub(crate) trait ReaderSession: Send {
+    /// Whether the writer has connected anew since this session was opened: it may have found another server.
+    fn is_outdated(&self) -> bool;
+
     /// Turns of a run from the one on that holds the record behind `after`: as many as have `bytes_max` bytes, and one at
     /// least if there are any.
     fn turns(&mut self, run: RunId, after: u64, bytes_max: u64) -> Result<StoredTurns, ServerTrouble>;

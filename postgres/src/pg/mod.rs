@@ -16,7 +16,7 @@ mod tls;
 mod values;
 mod writer;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millrun_persistence::Durability;
@@ -36,8 +36,18 @@ pub(crate) struct PgServer {
     answer_wait_max: Duration,
     /// The number by which this opening is known in the store.
     holder: i64,
-    /// The session that has the lock of the store, as the server knows it.
-    session: Mutex<Option<BackendName>>,
+    /// Sessions that have asked for the lock of the store, as the server knows them: one of them may have it, also where
+    /// its answer was lost.
+    sessions: Mutex<Vec<BackendName>>,
+    /// The term and the marker as the writer knows them.
+    known: Mutex<StorePlace>,
+}
+
+/// How far a store has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct StorePlace {
+    term: i64,
+    marker: i64,
 }
 
 /// A session of a server, by its process and when that began.
@@ -48,13 +58,12 @@ struct BackendName {
 }
 
 impl PgServer {
-    fn session(&self) -> Option<BackendName> {
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.clone()
+    fn sessions(&self) -> MutexGuard<'_, Vec<BackendName>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_session(&self, name: BackendName) {
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
+    fn known(&self) -> MutexGuard<'_, StorePlace> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,7 +72,7 @@ impl Server for Arc<PgServer> {
         Ok(Box::new(PgWriter::connect(self)?))
     }
 
-    fn reader(&self) -> Result<Box<dyn ReaderSession>, ServerTrouble> {
-        Ok(Box::new(PgReader::connect(self)?))
+    fn reader(&self, must_be_ours: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble> {
+        Ok(Box::new(PgReader::connect(self, must_be_ours)?))
     }
 }

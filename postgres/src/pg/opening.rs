@@ -17,12 +17,12 @@ use millrun_persistence::{
 };
 use tokio_postgres::Row;
 
-use super::PgServer;
 use super::connection::{ConnectError, Connection, get};
 use super::tables::{self, FORMAT, NODE};
 use super::tls::TlsMaker;
 use super::values::{IdValue, RunValue, number, time};
 use super::writer::{PgWriter, age_of};
+use super::{PgServer, StorePlace};
 use crate::address::{Address, TlsDemand};
 use crate::config::PostgresConfig;
 use crate::error::PostgresOpenError;
@@ -85,7 +85,8 @@ pub(crate) fn open(
         durability: config.journal.durability,
         answer_wait_max: config.answer_wait_max,
         holder,
-        session: Mutex::new(None),
+        sessions: Mutex::default(),
+        known: Mutex::default(),
     });
     let mut connection = Connection::open(&server).map_err(|error| door.unreachable(&error))?;
     let facts = connection
@@ -94,8 +95,12 @@ pub(crate) fn open(
     door.check(&facts)?;
     door.make_tables(&mut connection, number)?;
     door.lock(&mut connection)?;
-    server.set_session(facts.backend.clone());
+    server.sessions().push(facts.backend.clone());
     let found = door.facts(&mut connection, holder, facts.now)?;
+    *server.known() = StorePlace {
+        term: found.term,
+        marker: found.marker,
+    };
     let writer = Box::new(PgWriter::of(&server, connection, facts.backend));
     Ok(OpenStore {
         server,

@@ -19,10 +19,15 @@ use crate::server::{
 /// How often a run is looked for again that began and ended between two looks.
 const LOOKS_MAX: usize = 3;
 
-pub(super) struct PgReader(Connection);
+pub(super) struct PgReader {
+    server: Arc<PgServer>,
+    connection: Connection,
+    /// The term of the writer when this session was opened.
+    term: i64,
+}
 
 impl PgReader {
-    pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
+    pub(super) fn connect(server: &Arc<PgServer>, must_be_ours: bool) -> Result<Self, ServerTrouble> {
         let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
         let mut connection = Connection::open(server).map_err(lost)?;
         let facts = connection.set_up(server.durability, false)?;
@@ -30,7 +35,27 @@ impl PgReader {
         if facts.is_standby {
             return Err(ServerTrouble::Lost("the server is a standby".to_owned()));
         }
-        Ok(Self(connection))
+        // Looked up before the server is asked: the server may be ahead of it, and not behind.
+        let known = *server.known();
+        if must_be_ours {
+            let place = connection.first(tables::PLACE, &[&tables::NODE])?;
+            let is_ours = match &place {
+                Some(row) => {
+                    let (holder, term, marker): (i64, i64, i64) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
+                    holder == server.holder && term >= known.term && marker >= known.marker
+                }
+                None => false,
+            };
+            if !is_ours {
+                let why = "the server has not what was written: it is not the one that the writer has";
+                return Err(ServerTrouble::Lost(why.to_owned()));
+            }
+        }
+        Ok(Self {
+            server: Arc::clone(server),
+            connection,
+            term: known.term,
+        })
     }
 }
 
@@ -48,12 +73,18 @@ fn limit(len_max: usize) -> i64 {
 }
 
 impl ReaderSession for PgReader {
+    fn is_outdated(&self) -> bool {
+        self.server.known().term != self.term
+    }
+
     fn turns(&mut self, run: RunId, after: u64, bytes_max: u64) -> Result<StoredTurns, ServerTrouble> {
         let (of, value) = (part(run), RunValue(run));
         // The greatest leaves room for what is added to it.
         let (after, bytes_max) = (long(after).min(i64::MAX - 1), long(bytes_max));
         for _ in 0..LOOKS_MAX {
-            let rows = self.0.rows(tables::TURNS, &[&of, &value, &after, &bytes_max])?;
+            let rows = self
+                .connection
+                .rows(tables::TURNS, &[&of, &value, &after, &bytes_max])?;
             if let Some(first) = rows.first() {
                 let last = number(get(first, 0)?);
                 let mut turns = Vec::with_capacity(rows.len());
@@ -70,7 +101,7 @@ impl ReaderSession for PgReader {
                 }
                 return Ok(StoredTurns::Known { last, turns });
             }
-            match self.0.first(tables::FATE, &[&value])? {
+            match self.connection.first(tables::FATE, &[&value])? {
                 None => return Ok(StoredTurns::Unknown),
                 Some(row) if get(&row, 0)? => return Ok(StoredTurns::Expired),
                 // It has begun and finished since.
@@ -81,12 +112,17 @@ impl ReaderSession for PgReader {
     }
 
     fn run_bytes(&mut self, run: RunId) -> Result<u64, ServerTrouble> {
-        let row = self.0.one(tables::RUN_BYTES, &[&part(run), &RunValue(run)])?;
+        let row = self
+            .connection
+            .one(tables::RUN_BYTES, &[&part(run), &RunValue(run)])?;
         Ok(number(get(&row, 0)?))
     }
 
     fn snapshot(&mut self, run: RunId) -> Result<Option<Snapshot>, ServerTrouble> {
-        let Some(row) = self.0.first(tables::SNAPSHOT, &[&part(run), &RunValue(run)])? else {
+        let Some(row) = self
+            .connection
+            .first(tables::SNAPSHOT, &[&part(run), &RunValue(run)])?
+        else {
             return Ok(None);
         };
         let (sequence, sealed) = (number(get(&row, 0)?), get::<&[u8]>(&row, 1)?);
@@ -103,7 +139,7 @@ impl ReaderSession for PgReader {
 
     fn finished(&mut self, ids: &[String]) -> Result<Vec<StoredFinished>, ServerTrouble> {
         let bytes: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
-        let rows = self.0.rows(tables::FINISHED, &[&bytes])?;
+        let rows = self.connection.rows(tables::FINISHED, &[&bytes])?;
         let found = ids.iter().zip(&rows).map(|(id, row)| {
             let Some(is_retained) = get::<Option<bool>>(row, 0)? else {
                 return Ok(StoredFinished::Unknown);
@@ -127,7 +163,7 @@ impl ReaderSession for PgReader {
         len_max: usize,
     ) -> Result<Vec<FinishedRun>, ServerTrouble> {
         let (after, len_max) = (after.map(RunValue), limit(len_max));
-        let rows = self.0.rows(tables::LIST_FINISHED, &[&after, &len_max])?;
+        let rows = self.connection.rows(tables::LIST_FINISHED, &[&after, &len_max])?;
         let runs = rows.iter().map(|row| {
             let id = std::str::from_utf8(get(row, 1)?).map_err(|_| damaged("an id is not text"))?;
             let id = InstanceId::new(id).map_err(|error| damaged(&error.to_string()))?;
@@ -143,13 +179,13 @@ impl ReaderSession for PgReader {
         len_max: usize,
     ) -> Result<FinishedPage, ServerTrouble> {
         let before = search.before.map(RunValue);
-        let Some(bounds) = self.0.first(tables::SEARCH_BOUNDS, &[&before])? else {
+        let Some(bounds) = self.connection.first(tables::SEARCH_BOUNDS, &[&before])? else {
             return Ok(FinishedPage::default());
         };
         let (before, from, first): (i64, i64, i64) = (get(&bounds, 0)?, get(&bounds, 1)?, get(&bounds, 2)?);
         let kinds: Vec<_> = search.kinds.iter().map(i16::from).collect();
         let (closed, started) = (search.closed, search.started);
-        let rows = self.0.rows(
+        let rows = self.connection.rows(
             tables::SEARCH,
             &[
                 &from,
@@ -176,7 +212,7 @@ impl ReaderSession for PgReader {
                 None => search.before,
             };
         } else if from > first {
-            let next = self.0.first(tables::SEARCH_NEXT, &[&from])?;
+            let next = self.connection.first(tables::SEARCH_NEXT, &[&from])?;
             page.next = next.map(|row| run_at(&row, 0)).transpose()?;
         }
         Ok(page)
@@ -190,7 +226,7 @@ impl ReaderSession for PgReader {
     ) -> Result<Vec<StoredTopicRow>, ServerTrouble> {
         let after = long(after.get()).min(i64::MAX - 1);
         let rows = self
-            .0
+            .connection
             .rows(tables::TOPIC_ROWS, &[&topic(of), &after, &long(bytes_max)])?;
         let rows = rows.iter().map(|row| {
             Ok(StoredTopicRow {
@@ -205,7 +241,9 @@ impl ReaderSession for PgReader {
     }
 
     fn topic_at(&mut self, of: TopicNumber, at: Timestamp) -> Result<Option<Sequence>, ServerTrouble> {
-        let row = self.0.first(tables::TOPIC_AT, &[&topic(of), &micros(at)])?;
+        let row = self
+            .connection
+            .first(tables::TOPIC_AT, &[&topic(of), &micros(at)])?;
         row.map(|row| Ok(Sequence::new(number(get(&row, 0)?))))
             .transpose()
     }
@@ -218,7 +256,7 @@ impl ReaderSession for PgReader {
     ) -> Result<(), ServerTrouble> {
         let partitions: Vec<_> = partitions.iter().map(|partition| small(*partition)).collect();
         let after = after.map(RunValue);
-        self.0
+        self.connection
             .each(tables::LIVE_TURNS, &[&partitions, &after], &mut |row| {
                 let frames = get::<Option<&[u8]>>(&row, 1)?;
                 each(

@@ -128,6 +128,10 @@ pub(super) const TAKE: &str =
 
 pub(super) const MARKER: &str = "SELECT at FROM {s}.marker WHERE node = $1";
 
+/// Whose store it is, and how far it has come.
+pub(super) const PLACE: &str = "
+SELECT w.holder, w.term, m.at FROM {s}.writer w, {s}.marker m WHERE w.node = $1 AND m.node = w.node";
+
 pub(super) const EARLIEST: &str = "
 SELECT number, run, closed_at, bytes FROM {s}.finished WHERE number >= $1 ORDER BY number LIMIT $2";
 

@@ -57,14 +57,24 @@ impl PgWriter {
     fn lock(&mut self) -> Result<bool, ServerTrouble> {
         let schema = self.server.address.schema.clone();
         for _ in 0..LOCK_TRIES {
+            // Noted before it is asked for: if the answer is lost, the next session ends this one.
+            let mut sessions = self.server.sessions();
+            if !sessions.contains(&self.backend) {
+                sessions.push(self.backend.clone());
+            }
+            drop(sessions);
             let row = self.connection.one(tables::LOCK, &[&schema])?;
             if get(&row, 0)? {
-                self.server.set_session(self.backend.clone());
+                *self.server.sessions() = vec![self.backend.clone()];
                 return Ok(true);
             }
-            if let Some(former) = self.server.session() {
+            let sessions = self.server.sessions().clone();
+            for former in sessions.into_iter().filter(|former| *former != self.backend) {
                 let values: [&(dyn ToSql + Sync); 2] = [&former.pid, &former.started];
-                self.connection.rows(tables::END_SESSION, &values)?;
+                let ended = self.connection.rows(tables::END_SESSION, &values)?;
+                if ended.is_empty() {
+                    self.server.sessions().retain(|noted| *noted != former);
+                }
             }
             thread::sleep(LOCK_PAUSE);
         }
@@ -231,9 +241,13 @@ impl WriterSession for PgWriter {
                 &topic_unread,
             ],
         )?;
+        let has_moved = get(&row, 1)?;
+        if has_moved {
+            self.server.known().marker = moved.to;
+        }
         Ok(Flushed {
             has_term: get(&row, 0)?,
-            has_moved: get(&row, 1)?,
+            has_moved,
             now: time(get(&row, 2)?),
         })
     }
@@ -248,6 +262,7 @@ impl WriterSession for PgWriter {
             return Ok(None);
         };
         let term = get(&row, 0)?;
+        self.server.known().term = term;
         // Who has the lock by now and has not raised the term is about to.
         Ok(self.lock()?.then_some(term))
     }

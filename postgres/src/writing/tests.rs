@@ -90,7 +90,7 @@ impl Server for FakeServer {
         Ok(Box::new(self.session()))
     }
 
-    fn reader(&self) -> Result<Box<dyn ReaderSession>, ServerTrouble> {
+    fn reader(&self, _: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble> {
         Err(lost())
     }
 }

@@ -42,8 +42,9 @@ impl Subject for Postgres {
     /// As if another process had taken the store.
     fn break_down(&self, _: &PostgresJournal) {
         let schema = self.schema.borrow();
-        self.server
-            .sql(&format!("UPDATE {schema}.writer SET term = term + 1000"));
+        self.server.sql(&format!(
+            "UPDATE {schema}.writer SET term = term + 1000, holder = 0"
+        ));
     }
 
     fn damaged(

@@ -389,6 +389,72 @@ fn a_question_is_not_answered_from_the_memory_of_a_process_that_has_lost_the_sto
     );
 }
 
+/// The server gives the lock to a session, and the answer is lost with it: the next session ends that one, and does not take
+/// it for another process.
+#[test]
+fn a_process_whose_answer_from_the_lock_is_lost_does_not_fence_itself() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let proxy = Proxy::to(server.port());
+    let mut config = PostgresConfig::default();
+    config.answer_wait_max = Duration::from_millis(500);
+    let journal = PostgresJournal::open(&proxy.url("held"), config).unwrap();
+    let subject = AtUrl(String::new());
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    proxy.set(Cut::Hold("pg_try_advisory_lock"));
+    server.sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'");
+    author.append(&subject, &journal, &[b"two"], false);
+    assert!(proxy.has_cut(), "the answer was lost");
+    assert_eq!(journal.failure(), None);
+    author.assert_history(&journal);
+    drop(journal);
+    server.stop();
+}
+
+/// A raise of this opening whose answer was lost may be done late, when the session behind it has a term already.
+#[test]
+fn a_term_that_was_raised_behind_the_back_of_its_own_process_does_not_fence_it() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    server.sql(&format!("UPDATE {schema}.writer SET term = term + 1"));
+    author.append(&subject, &journal, &[b"two"], false);
+    assert_eq!(journal.failure(), None);
+    author.assert_history(&journal);
+}
+
+/// A reader that connects anew may find another primary than the writer has, one that is behind or that another process has.
+#[test]
+fn a_server_that_has_not_what_was_written_is_not_read() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let mut config = PostgresConfig::default();
+    (config.readers, config.server_wait_max) = (1, Duration::ZERO);
+    let journal = PostgresJournal::open(&server.url(&schema), config).unwrap();
+    let subject = AtUrl(String::new());
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    for (there, back) in [
+        ("marker SET at = at - 1", "marker SET at = at + 1"),
+        ("writer SET term = term - 1", "writer SET term = term + 1"),
+        ("writer SET holder = holder + 1", "writer SET holder = holder - 1"),
+    ] {
+        server.sql(&format!("UPDATE {schema}.{there}"));
+        assert!(journal.history(author.run).is_err(), "{there}");
+        server.sql(&format!("UPDATE {schema}.{back}"));
+    }
+    author.assert_history(&journal);
+}
+
 /// A row that is there already shows that somebody else has written: nothing is written over it.
 #[test]
 fn a_duplicate_key_stops_the_journal() {

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -17,6 +17,8 @@ pub(crate) enum Cut {
     Down(usize),
     /// Nothing is handed on, either way, and nobody is told.
     Swallow,
+    /// The next answer to a statement of this text is lost, and the server's half of the connection stays.
+    Hold(&'static str),
 }
 
 /// A port that leads to a server.
@@ -41,13 +43,14 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
                     continue;
                 };
+                let is_held = Arc::new(AtomicBool::new(false));
                 for is_up in [true, false] {
                     let (from, to) = match is_up {
                         true => (client.try_clone().unwrap(), server.try_clone().unwrap()),
                         false => (server.try_clone().unwrap(), client.try_clone().unwrap()),
                     };
-                    let cut = Arc::clone(&cut);
-                    thread::spawn(move || hand_on(from, to, is_up, &cut));
+                    let (cut, is_held) = (Arc::clone(&cut), Arc::clone(&is_held));
+                    thread::spawn(move || hand_on(from, to, is_up, &cut, &is_held));
                 }
             }
         });
@@ -77,10 +80,23 @@ impl Proxy {
     }
 }
 
-fn hand_on(mut from: TcpStream, mut to: TcpStream, is_up: bool, cut: &Mutex<Cut>) {
-    let mut buffer = [0; 8_192];
+fn hand_on(mut from: TcpStream, mut to: TcpStream, is_up: bool, cut: &Mutex<Cut>, is_held: &AtomicBool) {
+    let (mut buffer, mut is_prepared) = ([0; 8_192], false);
     while let Ok(len @ 1..) = from.read(&mut buffer) {
+        if is_held.load(Ordering::Acquire) {
+            continue;
+        }
         let mut plan = cut.lock().unwrap();
+        if let (Cut::Hold(text), true) = (*plan, is_up) {
+            if is_prepared {
+                // What was prepared is performed by this.
+                is_held.store(true, Ordering::Release);
+                *plan = Cut::Never;
+            }
+            is_prepared |= buffer[..len]
+                .windows(text.len())
+                .any(|bytes| bytes == text.as_bytes());
+        }
         let left = match &mut *plan {
             Cut::Up(left) if is_up => Some(left),
             Cut::Down(left) if !is_up => Some(left),
@@ -101,6 +117,11 @@ fn hand_on(mut from: TcpStream, mut to: TcpStream, is_up: bool, cut: &Mutex<Cut>
         if to.write_all(&buffer[..len]).is_err() {
             break;
         }
+    }
+    if is_held.load(Ordering::Acquire) {
+        // Neither half is told of the end of the other.
+        std::mem::forget((from, to));
+        return;
     }
     from.shutdown(Shutdown::Both).ok();
     to.shutdown(Shutdown::Both).ok();
