@@ -21,7 +21,8 @@ const SCHEMA_BYTES_MAX: usize = 63;
 /// A database, the schema in it, and how it is reached.
 #[derive(Clone)]
 pub(crate) struct Address {
-    pub(crate) connect: tokio_postgres::Config,
+    /// One for each host, in their order.
+    pub(crate) connect: Vec<tokio_postgres::Config>,
     pub(crate) schema: String,
     pub(crate) tls: TlsDemand,
     shown: String,
@@ -213,14 +214,8 @@ impl Parts {
             hosts.push("localhost".to_owned());
         }
         let mut connect = tokio_postgres::Config::new();
-        for host in &hosts {
-            connect.host(host);
-        }
         if !matches!(self.ports.len(), 0 | 1) && self.ports.len() != hosts.len() {
             return Err(bad("there must be one port for all hosts, or one for each"));
-        }
-        for port in &self.ports {
-            connect.port(*port);
         }
         let is_local = hosts.iter().all(|host| is_local(host));
         let has_sockets_only = hosts.iter().all(|host| host.starts_with('/'));
@@ -254,6 +249,15 @@ impl Parts {
         if self.read_write || hosts.len() > 1 {
             connect.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
+        let connect = hosts.iter().enumerate().map(|(index, host)| {
+            let mut connect = connect.clone();
+            connect.host(host);
+            if let Some(port) = self.ports.get(index).or(self.ports.first()) {
+                connect.port(*port);
+            }
+            connect
+        });
+        let connect = connect.collect();
         let user = self.user.map(|user| format!("{user}@")).unwrap_or_default();
         let database = self.database.unwrap_or_default();
         let shown = format!("postgres://{user}{}/{database}?schema={schema}", hosts.join(","));
@@ -307,15 +311,16 @@ mod tests {
             address.shown(),
             "postgres://app@db.example.com/orders?schema=shop_2"
         );
-        assert_eq!(address.connect.get_password(), Some(&b"p@ss"[..]));
-        assert_eq!(address.connect.get_ports(), [5433]);
+        assert_eq!(address.connect[0].get_password(), Some(&b"p@ss"[..]));
+        assert_eq!(address.connect[0].get_ports(), [5433]);
         assert_eq!(parsed("postgresql://localhost/x").schema, "millrun");
         let two = parsed("postgres://app@one:1,two:2/x");
-        assert_eq!(two.connect.get_ports(), [1, 2]);
-        assert_eq!(
-            two.connect.get_target_session_attrs(),
-            TargetSessionAttrs::ReadWrite
-        );
+        let ports: Vec<_> = two.connect.iter().map(|host| host.get_ports()[0]).collect();
+        assert_eq!(ports, [1, 2]);
+        for host in &two.connect {
+            assert_eq!(host.get_hosts().len(), 1);
+            assert_eq!(host.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        }
     }
 
     #[test]

@@ -34,6 +34,9 @@ const PEER_SETTINGS: [&str; 5] = [
     "SET client_connection_check_interval = '5s'",
 ];
 
+/// The number of addresses of a host, one of each family, that are tried within their bounds.
+const ADDRESSES_OF_HOST: u32 = 2;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
@@ -41,6 +44,9 @@ pub(super) enum ConnectError {
     Refused(#[from] tokio_postgres::Error),
     #[error("there was no answer within {} ms", .0.as_millis())]
     Late(Duration),
+    /// The process has no descriptors left, say.
+    #[error("this process cannot open a connection: {0}")]
+    NoRuntime(io::Error),
 }
 
 /// Values of a statement.
@@ -61,26 +67,20 @@ pub(super) struct ServerFacts {
 }
 
 impl Connection {
-    /// Connects, without a look at what answers.
+    /// Connects, without a look at what answers. The hosts are tried in their order, each with a bound of its own: one that
+    /// does not answer keeps no other from being tried.
     pub(super) fn open(server: &PgServer) -> Result<Self, ConnectError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime without threads needs a few descriptors only");
-        let client = runtime.block_on(async {
-            let connected = server.address.connect.connect(server.tls.clone());
-            // The bound of the configuration is for the network alone, not for what a server says then.
-            let connected = timeout(server.answer_wait_max, connected).await;
-            let (client, connection) =
-                connected.map_err(|_| ConnectError::Late(server.answer_wait_max))??;
-            tokio::spawn(async move {
-                // Each request that is waiting gets an error of its own when the connection ends.
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection to the database has ended");
-                }
-            });
-            Ok::<_, ConnectError>(client)
-        })?;
+        let runtime = runtime.map_err(ConnectError::NoRuntime)?;
+        let mut connected = Err(ConnectError::Late(Duration::ZERO));
+        for host in &server.address.connect {
+            connected = runtime.block_on(connect(host, server));
+            if connected.is_ok() {
+                break;
+            }
+        }
         Ok(Self {
-            client,
+            client: connected?,
             statements: HashMap::new(),
             schema: server.address.schema.clone(),
             answer_wait_max: server.answer_wait_max,
@@ -228,6 +228,22 @@ impl Connection {
             }
         })
     }
+}
+
+/// Connects to one host. What is asked of it is sent when the runtime runs.
+async fn connect(host: &tokio_postgres::Config, server: &PgServer) -> Result<Client, ConnectError> {
+    // A name may have several addresses, of which each may take as long as the configuration says.
+    let reached_within = host.get_connect_timeout().copied().unwrap_or_default() * ADDRESSES_OF_HOST;
+    let wait_max = server.answer_wait_max + reached_within;
+    let connected = timeout(wait_max, host.connect(server.tls.clone())).await;
+    let (client, connection) = connected.map_err(|_| ConnectError::Late(wait_max))??;
+    tokio::spawn(async move {
+        // Each request that is waiting gets an error of its own when the connection ends.
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the database has ended");
+        }
+    });
+    Ok(client)
 }
 
 /// A value of a row.

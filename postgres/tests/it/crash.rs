@@ -1,6 +1,6 @@
 //! What is acknowledged is there, once and whole, whatever becomes of the server and of the way to it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -631,6 +631,65 @@ fn the_writing_process() {
         author.append(&subject, &journal, &[b"end"], round % 2 == 0);
         println!("acknowledged {:032x}", author.run.bits());
     }
+}
+
+/// Set for [`the_process_without_descriptors`].
+const URL_WITHOUT_DESCRIPTORS: &str = "MILLRUN_POSTGRES_DESCRIPTORS";
+
+/// Not a test of its own: the process of the next one. When its connection is cut, it has no descriptor for another.
+#[test]
+fn the_process_without_descriptors() {
+    let Ok(url) = std::env::var(URL_WITHOUT_DESCRIPTORS) else {
+        return;
+    };
+    let mut config = PostgresConfig::default();
+    config.server_wait_max = Duration::from_millis(200);
+    let journal = PostgresJournal::open(&url, config).unwrap();
+    let mut author = Author::new(&journal, "a", 1);
+    println!("opened");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let offset = journal.enqueue(&author.batch(&[b"one"], false)).unwrap().offset;
+    AtUrl(String::new()).settle(&journal, offset);
+    println!("failed {:?}", journal.failure().map(|failure| failure.kind()));
+}
+
+/// It panicked, and the journal said that its writer was lost.
+#[test]
+fn a_process_without_descriptors_waits_for_the_server_as_for_one_that_is_away() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let name = "without_descriptors";
+    let url = format!("{}&application_name={name}", server.url(&server.schema()));
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::the_process_without_descriptors", "--nocapture"])
+        .env(URL_WITHOUT_DESCRIPTORS, url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    assert!(lines.by_ref().any(|line| line.contains("opened")));
+    let id = process.id().to_string();
+    let limited = Command::new("prlimit")
+        .args(["--pid", &id, "--nofile=3"])
+        .status();
+    if !limited.is_ok_and(|limited| limited.success()) {
+        eprintln!("SKIPPED: there is no prlimit, so a process without descriptors was not tested");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        return;
+    }
+    server.sql(&format!(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = '{name}'"
+    ));
+    process.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let told = lines.find(|line| line.contains("failed ")).unwrap();
+    assert!(told.contains("Io(NotConnected)"), "{told}");
+    process.wait().unwrap();
 }
 
 /// A process is killed again and again as it appends; each that comes after it finds all that it was told.

@@ -321,3 +321,20 @@ fn an_idle_journal_that_was_cut_off_takes_its_lock_again() {
     }
     assert_eq!(journal.failure(), None);
 }
+
+/// A host that takes a connection and says nothing, behind which the live one was not tried.
+#[test]
+fn a_host_that_does_not_answer_hides_no_other() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, live) = (silent.local_addr().unwrap().port(), server.port());
+    let schema = server.schema();
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{port},127.0.0.1:{port},127.0.0.1:{live}/postgres?schema={schema}&connect_timeout=1"
+    );
+    let mut config = PostgresConfig::default();
+    config.answer_wait_max = Duration::from_millis(100);
+    drop(PostgresJournal::open(&url, config).unwrap());
+}
