@@ -76,6 +76,12 @@ impl Address {
             .ok_or_else(|| bad("it must begin with postgres:// or postgresql://"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if database.contains(['@', '/']) {
+            // What stands before the slash may be the first half of a password.
+            return Err(bad(
+                "an @ or a / stands behind the host: write them as %40 and %2F in a password and in the name of a database",
+            ));
+        }
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, rest),
@@ -217,6 +223,13 @@ impl Parts {
         if !matches!(self.ports.len(), 0 | 1) && self.ports.len() != hosts.len() {
             return Err(bad("there must be one port for all hosts, or one for each"));
         }
+        let verifies = !matches!(self.ssl_mode.as_deref(), Some("disable" | "require"));
+        if self.roots.is_some() && !verifies {
+            return Err(bad(
+                "sslrootcert names authorities, and with this sslmode no certificate is verified: say verify-full, or leave \
+                 sslrootcert out",
+            ));
+        }
         let is_local = hosts.iter().all(|host| is_local(host));
         let has_sockets_only = hosts.iter().all(|host| host.starts_with('/'));
         let tls = match self.ssl_mode.as_deref() {
@@ -344,6 +357,23 @@ mod tests {
     }
 
     #[test]
+    fn authorities_that_nobody_would_ask_are_refused() {
+        for mode in ["disable", "require"] {
+            let url = format!("postgres://db/x?sslrootcert=/ca.pem&sslmode={mode}");
+            let error = Address::parse(&url).expect_err(&url);
+            assert!(error.to_string().contains("sslrootcert"), "{error}");
+        }
+        let roots = Some(PathBuf::from("/ca.pem"));
+        for url in [
+            "postgres://db/x?sslrootcert=/ca.pem",
+            "postgres://db/x?sslrootcert=/ca.pem&sslmode=verify-full",
+        ] {
+            let roots = roots.clone();
+            assert_eq!(parsed(url).tls, TlsDemand::Verified { roots }, "{url}");
+        }
+    }
+
+    #[test]
     fn no_error_repeats_a_password() {
         for url in [
             "http://app:secret@db/x",
@@ -354,6 +384,9 @@ mod tests {
             "postgres://app:secret@db/x?sslmode=perhaps",
             "postgres://app:%ffsecret@db/x",
             "postgres://app:?secret@db/x",
+            "postgres://app:12/secret@db/x",
+            "postgres://app:12/secret/x",
+            "postgres://app:12/sec/secret@db/x",
             "postgres://secret secret/x",
         ] {
             let error = Address::parse(url).expect_err(url);

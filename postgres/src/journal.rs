@@ -25,7 +25,7 @@ use crate::reading::{self, ReaderSeat, ServerQuestion, walk};
 use crate::retained::FinishedFront;
 use crate::server::{Server, StoredFinished, StoredTurns, WriterSession};
 use crate::shared::{PostgresShared, WrittenCounts};
-use crate::writing::FlushWriter;
+use crate::writing::{FlushWriter, RemovedBefore};
 
 /// Turns that are read of a history at a time, in bytes.
 const READ_BYTES: u64 = 4 << 20;
@@ -150,6 +150,7 @@ impl PostgresJournal {
             is_unsynced: false,
             is_last: false,
             upkeep: None,
+            removed_before: RemovedBefore::default(),
             claims,
             questions: Arc::clone(&questions),
             server_wait_max: config.server_wait_max,

@@ -37,6 +37,8 @@ pub(crate) struct FlushRows {
     pub(crate) first: u64,
     /// Rows of finished runs before this one go.
     pub(crate) forgotten: u64,
+    /// Rows before this one have gone with earlier flushes.
+    pub(crate) forgotten_before: u64,
     pub(crate) topics: TopicRows,
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct TopicRows {
     pub(crate) names: Vec<StoredTopicName>,
     pub(crate) sealed: SealedTopics,
     pub(crate) gone: Vec<(TopicNumber, Sequence)>,
+    /// Ids before this number have gone with earlier flushes.
+    pub(crate) ids_from_before: u64,
 }
 
 #[derive(Debug)]

@@ -46,6 +46,9 @@ pub(crate) struct FlushWriter {
     /// The upkeep that is under way.
     pub(crate) upkeep: Option<UpkeepStep>,
     pub(crate) believed: BelievedTime,
+    /// What the last flushes have removed rows of finished runs and of ids before. An index is not walked again from its
+    /// beginning, where rows stand that are gone and not cleared away.
+    pub(crate) removed_before: RemovedBefore,
 }
 
 /// An upkeep goes on step by step, with what is queued meanwhile in the same flushes.
@@ -60,6 +63,23 @@ pub(crate) struct UpkeepStep {
 /// How long the writer does nothing until it looks whether its session is still there: with the session the lock of the
 /// store would go.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(5);
+
+/// The numbers of the first rows that may be there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RemovedBefore {
+    finished: u64,
+    ids: u64,
+}
+
+impl RemovedBefore {
+    fn landed(&mut self, rows: &FlushRows) {
+        self.finished = self.finished.max(rows.forgotten);
+        // Ids of the flush itself may be forgotten already: those go with the next.
+        let sealed = &rows.topics.sealed;
+        let added = sealed.ids.first().map_or(u64::MAX, |id| id.number);
+        self.ids = self.ids.max(sealed.ids_from.min(added));
+    }
+}
 
 /// The most rows of topics that one flush drops.
 const TOPIC_ROWS_DROPPED_MAX: usize = 256;
@@ -168,8 +188,11 @@ impl FlushWriter {
             names: self.shared.lock().topics.seal_changed(),
             sealed: topics.clone(),
             gone,
+            ids_from_before: self.removed_before.ids,
         };
+        rows.forgotten_before = self.removed_before.finished;
         self.flush(&rows)?;
+        self.removed_before.landed(&rows);
         self.shared.lock().topics.landed(topics);
         self.upkeep = upkeep.filter(|_| !is_still).map(|upkeep| UpkeepStep {
             has_begun: true,

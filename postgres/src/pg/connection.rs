@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use super::{BackendName, PgServer};
+use super::{BackendName, PgServer, tables};
 use crate::server::ServerTrouble;
 
 /// A connection and the statements that were prepared on it.
@@ -21,6 +21,8 @@ pub(super) struct Connection {
     statements: HashMap<&'static str, Statement>,
     schema: String,
     answer_wait_max: Duration,
+    /// The server gives a statement up as this end does.
+    is_bounded: bool,
     // Dropped last: it drives the connection.
     runtime: Runtime,
 }
@@ -33,6 +35,10 @@ const PEER_SETTINGS: [&str; 5] = [
     "SET tcp_user_timeout = 20000",
     "SET client_connection_check_interval = '5s'",
 ];
+
+/// How long a row of a whole table is waited for: the server may read much of the table before the first one. That the server
+/// has gone is noticed by the system.
+const TABLE_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// The number of addresses of a host, one of each family, that are tried within their bounds.
 const ADDRESSES_OF_HOST: u32 = 2;
@@ -84,6 +90,7 @@ impl Connection {
             statements: HashMap::new(),
             schema: server.address.schema.clone(),
             answer_wait_max: server.answer_wait_max,
+            is_bounded: false,
             runtime,
         })
     }
@@ -108,13 +115,12 @@ impl Connection {
             ),
             _ => "SET synchronous_commit = off;",
         };
+        // Each statement has an index to go by, also where statistics are old: no other plan hands out its first rows at once.
+        let plans = "SET enable_seqscan = off; SET enable_mergejoin = off; SET enable_hashjoin = off; SET enable_sort = off;";
         // The plans of the writer are made once, and must hold when the tables have grown.
         let plans = match writes {
-            true => {
-                "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_mergejoin = off; \
-                     SET enable_hashjoin = off;"
-            }
-            false => "",
+            true => format!("{plans} SET plan_cache_mode = force_generic_plan;"),
+            false => plans.to_owned(),
         };
         let nonce = format!("{:p}-{}", self, std::process::id());
         self.batch(&format!(
@@ -166,6 +172,14 @@ impl Connection {
         Ok(())
     }
 
+    /// The server gives up a statement when its answer is not waited for any more: otherwise those that wait for a lock would
+    /// pile up. What a commit waits for, a standby say, has no such bound: the server ends it before the commit.
+    pub(super) fn bound_statements(&mut self) -> Result<(), ServerTrouble> {
+        self.is_bounded = true;
+        let millis = i32::try_from(self.answer_wait_max.as_millis()).unwrap_or(i32::MAX);
+        self.batch(&format!("SET statement_timeout = {millis}"))
+    }
+
     /// Statements without values, in one transaction.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
         let client = &self.client;
@@ -177,7 +191,7 @@ impl Connection {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
-        let text = sql.replace("{s}", &self.schema);
+        let text = tables::of_schema(sql, &self.schema);
         let client = &self.client;
         let prepared = async { client.prepare(&text).await };
         let statement = wait(&self.runtime, self.answer_wait_max, prepared)?;
@@ -205,15 +219,19 @@ impl Connection {
         row.ok_or_else(|| ServerTrouble::Failed("a row of the store is missing".to_owned()))
     }
 
-    /// Hands out each row as it comes. The answer may take long; only its next row is waited for so long.
+    /// Hands out each row of a whole table as it comes. The first may take long, and the answer as a whole.
     pub(super) fn each(
         &mut self,
         sql: &'static str,
         values: Values<'_>,
         each: &mut dyn FnMut(Row) -> Result<(), ServerTrouble>,
     ) -> Result<(), ServerTrouble> {
+        let was_bounded = std::mem::take(&mut self.is_bounded);
+        if was_bounded {
+            self.batch("SET statement_timeout = 0")?;
+        }
         let statement = self.statement(sql)?;
-        let (client, wait_max) = (&self.client, self.answer_wait_max);
+        let (client, wait_max) = (&self.client, self.answer_wait_max.max(TABLE_WAIT_MAX));
         self.runtime.block_on(async {
             let values = values.iter().copied();
             let rows = timeout(wait_max, client.query_raw(&statement, values)).await;
@@ -226,7 +244,11 @@ impl Connection {
                     Err(_) => return Err(late(wait_max)),
                 }
             }
-        })
+        })?;
+        match was_bounded {
+            true => self.bound_statements(),
+            false => Ok(()),
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 use millrun_persistence::{
     Durability, StoredTopicId, StoredTopicName, TopicNumber, TopicRegister, TopicRetention, frames,
@@ -188,11 +187,10 @@ impl StoreDoor<'_> {
             let lock = "SELECT pg_advisory_xact_lock(1835625580, 0);";
             let create = match has_schema {
                 true => String::new(),
-                false => format!("CREATE SCHEMA {schema};"),
+                false => tables::of_schema("CREATE SCHEMA {s};", schema),
             };
-            let tables = tables::CREATE
-                .replace("{s}", schema)
-                .replace("{number}", &number.to_string());
+            let tables = tables::of_schema(tables::CREATE, schema);
+            let tables = tables.replace("{number}", &number.to_string());
             if let Err(error) = connection.batch(&format!("{lock}{create}{tables}")) {
                 let (_, _, is_store) = self.look_at_schema(connection)?;
                 if !is_store {
@@ -288,7 +286,13 @@ impl StoreDoor<'_> {
             get(&opening, 1).map_err(refused)?,
         );
         let openings = u32::try_from(openings).map_err(|_| self.corrupted("it counts too many openings"))?;
-        let retained = connection.one(tables::RETAINED, &[&first]).map_err(refused)?;
+        let mut retained = None;
+        let counted = connection.each(tables::RETAINED, &[&first], &mut |row| {
+            retained = Some(row);
+            Ok(())
+        });
+        counted.map_err(refused)?;
+        let retained = retained.ok_or_else(|| self.corrupted("its finished runs cannot be counted"))?;
         let [len, bytes, next] = [0, 1, 2].map(|at| get::<i64>(&retained, at).map(number));
         let finished = (
             number(first),
@@ -330,6 +334,7 @@ impl StoreDoor<'_> {
             Ok(())
         });
         ids.map_err(refused)?;
+        connection.bound_statements().map_err(refused)?;
         Ok(facts)
     }
 }
@@ -347,7 +352,7 @@ fn take_head(row: &Row, facts: &mut StoreFacts) -> Result<(), ServerTrouble> {
         facts.damaged.push(run);
     }
     let before = number(first).saturating_sub(1);
-    let head = LiveHead::new(before, number(last), &Bytes::copy_from_slice(stored), bytes);
+    let head = LiveHead::new(before, number(last), stored, bytes);
     facts.live.push((run, head));
     Ok(())
 }

@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use super::PgServer;
 use super::connection::{ConnectError, Connection, get};
 use super::tables;
-use super::values::{RunValue, long, micros, number, part, small, time, topic};
+use super::values::{RunValue, limit, long, micros, number, part, small, time, topic};
 use super::writer::checksum;
 use crate::server::{
     EachTurn, FinishedPage, ReaderSession, ServerTrouble, StoredFinished, StoredTurn, StoredTurns,
@@ -35,6 +35,7 @@ impl PgReader {
         if facts.is_standby {
             return Err(ServerTrouble::Lost("the server is a standby".to_owned()));
         }
+        connection.bound_statements()?;
         // Looked up before the server is asked: the server may be ahead of it, and not behind.
         let known = *server.known();
         if must_be_ours {
@@ -66,10 +67,6 @@ fn run_at(row: &Row, at: usize) -> Result<RunId, ServerTrouble> {
 
 fn damaged(what: &str) -> ServerTrouble {
     ServerTrouble::Failed(format!("a row of the store is damaged: {what}"))
-}
-
-fn limit(len_max: usize) -> i64 {
-    i64::try_from(len_max).unwrap_or(i64::MAX)
 }
 
 impl ReaderSession for PgReader {

@@ -13,6 +13,11 @@
 //!
 //! Ids of instances are bytes: PostgreSQL's texts have no zero byte, and ids may.
 
+/// A statement about the tables of a schema. Its name may be a word of SQL, such as `order`; it has no quotes of its own.
+pub(super) fn of_schema(sql: &str, schema: &str) -> String {
+    sql.replace("{s}", &format!("\"{schema}\""))
+}
+
 /// The newest format that this release reads and writes.
 pub(super) const FORMAT: i32 = 1;
 
@@ -84,7 +89,7 @@ WITH fence AS (
 ), retained AS (
     UPDATE {s}.store SET first = $27 WHERE first < $27 AND EXISTS (SELECT FROM moved)
 ), forgotten AS (
-    DELETE FROM {s}.finished WHERE number < $28 AND EXISTS (SELECT FROM moved)
+    DELETE FROM {s}.finished WHERE number >= $56 AND number < $28 AND EXISTS (SELECT FROM moved)
 ), snapshots AS (
     INSERT INTO {s}.snapshot (part, run, seq, folded)
     SELECT * FROM unnest($29::smallint[], $30::uuid[], $31::bigint[], $32::bytea[]) WHERE EXISTS (SELECT FROM moved)
@@ -114,7 +119,7 @@ WITH fence AS (
     INSERT INTO {s}.topic_id (number, topic, id, seq)
     SELECT * FROM unnest($50::bigint[], $51::int[], $52::uuid[], $53::bigint[]) WHERE EXISTS (SELECT FROM moved)
 ), topic_ids_forgotten AS (
-    DELETE FROM {s}.topic_id WHERE number < $54 AND EXISTS (SELECT FROM moved)
+    DELETE FROM {s}.topic_id WHERE number >= $57 AND number < $54 AND EXISTS (SELECT FROM moved)
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

@@ -74,6 +74,11 @@ pub(super) fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// The most rows that are asked for.
+pub(super) fn limit(len_max: usize) -> i64 {
+    i64::try_from(len_max).unwrap_or(i64::MAX)
+}
+
 /// A number that was stored by [`long`].
 pub(super) fn number(long: i64) -> u64 {
     u64::try_from(long).unwrap_or(0)

@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 
 use super::connection::{ConnectError, Connection, get};
 use super::tables;
-use super::values::{IdValue, RunValue, long, micros, number, part, small, time, topic};
+use super::values::{IdValue, RunValue, limit, long, micros, number, part, small, time, topic};
 use super::{BackendName, PgServer};
 use crate::outcome::Move;
 use crate::retained::FrontRun;
@@ -42,6 +42,7 @@ impl PgWriter {
                 "the server runs with fsync=off now".to_owned(),
             ));
         }
+        connection.bound_statements()?;
         Ok(Self::of(server, connection, facts.backend))
     }
 
@@ -117,6 +118,7 @@ impl WriterSession for PgWriter {
         let bytes: Vec<_> = finished.iter().map(|row| long(row.bytes)).collect();
 
         let (first, forgotten) = (long(rows.first), long(rows.forgotten));
+        let forgotten_before = long(rows.forgotten_before);
 
         let snapshots = &rows.snapshots;
         let snapshot_parts: Vec<_> = snapshots.iter().map(|row| part(row.run)).collect();
@@ -180,6 +182,7 @@ impl WriterSession for PgWriter {
         let id_values: Vec<_> = ids.iter().map(|id| IdValue(id.id)).collect();
         let id_sequences: Vec<_> = ids.iter().map(|id| long(id.sequence.get())).collect();
         let ids_from = long(rows.topics.sealed.ids_from);
+        let ids_from_before = long(rows.topics.ids_from_before);
 
         let row = self.connection.one(
             tables::FLUSH,
@@ -239,6 +242,8 @@ impl WriterSession for PgWriter {
                 &id_sequences,
                 &ids_from,
                 &topic_unread,
+                &forgotten_before,
+                &ids_from_before,
             ],
         )?;
         let has_moved = get(&row, 1)?;
@@ -278,8 +283,7 @@ impl WriterSession for PgWriter {
         behind: Sequence,
         len_max: usize,
     ) -> Result<Vec<TopicRowOutline>, ServerTrouble> {
-        let len_max = i64::try_from(len_max).unwrap_or(i64::MAX);
-        let values: [&(dyn ToSql + Sync); 3] = [&topic(of), &long(behind.get()), &len_max];
+        let values: [&(dyn ToSql + Sync); 3] = [&topic(of), &long(behind.get()), &limit(len_max)];
         let rows = self.connection.rows(tables::TOPIC_FRONT, &values)?;
         let outlines = rows.iter().map(|row| {
             Ok(TopicRowOutline {
@@ -293,7 +297,7 @@ impl WriterSession for PgWriter {
     }
 
     fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble> {
-        let (from, len_max) = (long(from), i64::try_from(len_max).unwrap_or(i64::MAX));
+        let (from, len_max) = (long(from), limit(len_max));
         let rows = self.connection.rows(tables::EARLIEST, &[&from, &len_max])?;
         let runs = rows.iter().map(|row| {
             let run: RunValue = get(row, 1)?;

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Durability, Journal, JournalConfig, StoreError};
+use millrun_persistence::{Durability, Journal, JournalConfig, Reads, StoreError};
 use millrun_postgres::{PostgresConfig, PostgresJournal, PostgresOpenError};
 
 use crate::AtUrl;
@@ -289,7 +289,7 @@ fn sessions_have_the_settings_by_which_a_server_notices_that_a_client_has_gone()
          CREATE FUNCTION {schema}.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              INSERT INTO {schema}.told SELECT name, setting FROM pg_settings WHERE name IN ('tcp_keepalives_idle',
                  'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout',
-                 'client_connection_check_interval', 'idle_session_timeout');
+                 'client_connection_check_interval', 'idle_session_timeout', 'statement_timeout');
              RETURN NULL; END $$;
          CREATE TRIGGER tell AFTER UPDATE ON {schema}.marker FOR EACH ROW EXECUTE FUNCTION {schema}.tell()"
     ));
@@ -298,7 +298,7 @@ fn sessions_have_the_settings_by_which_a_server_notices_that_a_client_has_gone()
         "SELECT DISTINCT name, setting FROM {schema}.told ORDER BY name"
     ));
     let told: Vec<_> = told.iter().map(|row| row[1].as_deref().unwrap()).collect();
-    assert_eq!(told, ["5000", "0", "3", "10", "3", "20000"]);
+    assert_eq!(told, ["5000", "0", "30000", "3", "10", "3", "20000"]);
 }
 
 /// Without a turn to write the session would not be missed, and the store stood open to others.
@@ -337,4 +337,45 @@ fn a_host_that_does_not_answer_hides_no_other() {
     let mut config = PostgresConfig::default();
     config.answer_wait_max = Duration::from_millis(100);
     drop(PostgresJournal::open(&url, config).unwrap());
+}
+
+#[test]
+fn a_schema_may_be_called_by_a_word_of_sql() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    for schema in ["user", "order", "select"] {
+        let subject = AtUrl(server.url(schema));
+        let journal = subject.open();
+        let mut author = Author::new(&journal, "a", 1);
+        author.append(&subject, &journal, &[b"one"], true);
+        author.assert_history(&journal);
+    }
+}
+
+/// A server that reads long until it has the first row of a large table.
+#[test]
+fn what_reads_a_whole_table_may_take_longer_than_other_statements() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let (mut live, mut closed) = (Author::new(&journal, "a", 1), Author::new(&journal, "b", 2));
+    live.append(&subject, &journal, &[b"one"], false);
+    closed.append(&subject, &journal, &[b"one"], true);
+    drop(journal);
+    for table in ["live", "finished"] {
+        server.sql(&format!(
+            "ALTER TABLE {schema}.{table} RENAME TO {table}_rows;
+             CREATE VIEW {schema}.{table} AS SELECT r.* FROM {schema}.{table}_rows r, pg_sleep(0.4)"
+        ));
+    }
+    let mut config = PostgresConfig::default();
+    (config.answer_wait_max, config.server_wait_max) = (Duration::from_millis(200), Duration::ZERO);
+    let journal = PostgresJournal::open(&subject.0, config).unwrap();
+    assert_eq!((journal.stats().live_runs, journal.stats().finished_runs), (1, 1));
+    let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
+    assert_eq!(report.live_runs, 1);
 }
