@@ -1,8 +1,8 @@
 //! A closed loop: a fixed number of clients, each starting its next operation when the last one is done.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -43,7 +43,7 @@ impl Sample {
     pub fn of(times: &[Duration]) -> Self {
         let mut nanos = histogram();
         for time in times {
-            nanos.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            nanos.saturating_record(in_nanos(*time));
         }
         Self {
             completed: times.len() as u64,
@@ -72,6 +72,7 @@ where
 {
     let numbers = Arc::new(AtomicU64::new(0));
     let counted = Arc::new(AtomicU64::new(0));
+    let in_time = Arc::new(InTime::default());
     let counts_from = Instant::now() + load.warm_up;
     let ends = counts_from + load.measured;
     let enough = load.concurrency as u64;
@@ -81,8 +82,9 @@ where
     for _ in 0..load.concurrency {
         let operation = operation.clone();
         let (numbers, counted) = (Arc::clone(&numbers), Arc::clone(&counted));
+        let in_time = Arc::clone(&in_time);
         clients.spawn(async move {
-            let mut times = Vec::new();
+            let mut ends_of = OperationEnds::default();
             let mut own = 0..0;
             let mut started = Instant::now();
             while started < ends || counted.load(Ordering::Relaxed) < enough {
@@ -101,32 +103,89 @@ where
                     if counted.load(Ordering::Relaxed) < enough {
                         counted.fetch_add(1, Ordering::Relaxed);
                     }
-                    times.push((ended, ended.duration_since(started)));
+                    let took = ended.duration_since(started);
+                    if ended < ends {
+                        in_time.record(took);
+                        ends_of.last_in_time = Some(ended);
+                    } else {
+                        ends_of.late.push((ended, took));
+                    }
                 }
                 started = ended;
             }
-            Ok::<_, BenchError>(times)
+            Ok::<_, BenchError>(ends_of)
         });
     }
-    let mut all = Vec::new();
+    let (mut last, mut late) = (None, Vec::new());
     while let Some(client) = clients.join_next().await {
-        let times = client.map_err(|error| BenchError::failed("a client", error))??;
-        all.extend(times);
+        let client = client.map_err(|error| BenchError::failed("a client", error))??;
+        last = last.max(client.last_in_time);
+        late.extend(client.late);
     }
-    all.sort_unstable();
+    late.sort_unstable();
+    let mut nanos = in_time.all();
     // To the end of the time, or of the operation that made it enough.
-    let in_time = all.partition_point(|(ended, _)| *ended < ends);
-    let kept = in_time.max(load.concurrency.min(all.len()));
-    let Some((last, _)) = kept.checked_sub(1).and_then(|place| all.get(place)) else {
+    let missing = enough.saturating_sub(nanos.len());
+    for (ended, took) in late
+        .into_iter()
+        .take(usize::try_from(missing).unwrap_or(usize::MAX))
+    {
+        nanos.saturating_record(in_nanos(took));
+        last = Some(ended);
+    }
+    let Some(last) = last else {
         return Err(BenchError::failed("the clients", "nothing was completed"));
     };
     let ran_out = numbers.load(Ordering::Relaxed) >= load.runs_max;
-    let end = if kept > in_time || ran_out { *last } else { ends };
-    let times: Vec<_> = all[..kept].iter().map(|(_, time)| *time).collect();
+    let end = if last >= ends || ran_out { last } else { ends };
     Ok(Sample {
+        completed: nanos.len(),
         measured: end.duration_since(counts_from),
-        ..Sample::of(&times)
+        nanos,
     })
+}
+
+/// When a client's operations ended.
+#[derive(Default)]
+struct OperationEnds {
+    last_in_time: Option<Instant>,
+    /// Those behind the end of the time: when, and how long they took.
+    late: Vec<(Instant, Duration)>,
+}
+
+/// How long operations took that ended in time. Threads write to histograms of their own, so that what is measured pays little
+/// for it: a list for each client would be memory that no cache holds.
+struct InTime(Vec<Mutex<Histogram<u64>>>);
+
+impl Default for InTime {
+    fn default() -> Self {
+        Self((0..16).map(|_| Mutex::new(histogram())).collect())
+    }
+}
+
+impl InTime {
+    fn record(&self, took: Duration) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        let place = THREAD.with(|thread| *thread) % self.0.len();
+        let mut own = self.0[place].lock().unwrap_or_else(PoisonError::into_inner);
+        own.saturating_record(in_nanos(took));
+    }
+
+    fn all(&self) -> Histogram<u64> {
+        let mut all = histogram();
+        for one in &self.0 {
+            let one = one.lock().unwrap_or_else(PoisonError::into_inner);
+            all.add(&*one).expect("all have the same bounds");
+        }
+        all
+    }
+}
+
+fn in_nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn histogram() -> Histogram<u64> {
