@@ -1,5 +1,6 @@
 //! The inner half of a runtime, which all its handles share: asking a shard or the reader, and why there is no answer.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use millrun_broker::Broker;
@@ -17,6 +18,9 @@ use crate::opening::recovery::StartupReport;
 use crate::shared::ShardShared;
 use crate::tree::Tree;
 use crate::{RunError, StopCause};
+
+/// The wait for room at a shard: whether the request was taken, which is false if the runtime has stopped.
+pub(crate) type ForRoom<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 /// What all handles share. It begins two cache lines behind the count of those: every start and every end
 /// of a handle writes to that, and a thread that then reads here would have to fetch it from another core.
@@ -93,11 +97,8 @@ impl Inner {
         request: Request,
         answer: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
-        if let Some(cause) = self.refusal(&request) {
-            return Err(cause.into());
-        }
-        if let Err(request) = door.try_push(request)
-            && !Box::pin(door.push(request)).await
+        if let Some(room) = self.push_or_wait(door, request)?
+            && !room.await
         {
             return Err(self.stop_cause().into());
         }
@@ -105,6 +106,19 @@ impl Inner {
             Some(Ok(answer)) => answer,
             Some(Err(_)) | None => Err(self.stop_cause().into()),
         }
+    }
+
+    /// Sends a request to the shard behind this door, or gives the wait for room there.
+    pub(crate) fn push_or_wait<'a>(
+        &self,
+        door: &'a ShardDoor,
+        request: Request,
+    ) -> Result<Option<ForRoom<'a>>, StopCause> {
+        if let Some(cause) = self.refusal(&request) {
+            return Err(cause);
+        }
+        let refused = door.try_push(request).err();
+        Ok(refused.map(|request| Box::pin(door.push(request)) as ForRoom<'a>))
     }
 
     /// Why no request of this kind is taken.

@@ -67,9 +67,9 @@ pub(crate) struct AppendRequest {
     pub(crate) topic: TopicNumber,
     pub(crate) partition: Partition,
     pub(crate) id: Option<u128>,
-    /// What stands before the payload.
-    pub(crate) header: Vec<u8>,
-    pub(crate) payload: Payload,
+    /// What stands before the payload, and the payload: one piece, since the shard frees it and not who has made it.
+    pub(crate) body: Vec<u8>,
+    pub(crate) payload_len: usize,
     /// It is appended only if this is the last record of that topic, which the owner of the partition alone writes.
     pub(crate) unless_changed: Option<(TopicNumber, Sequence)>,
     pub(crate) reply: Reply<Appended, DurablePublishError>,

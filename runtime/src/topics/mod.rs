@@ -13,7 +13,7 @@ pub use durable::declared::DurableTopicError;
 pub use durable::handle::{DurableTopicHandle, DurableTopicSummary};
 pub use durable::looking::{DurableTopicTimes, TopicLookError};
 pub use durable::managing::{PurgeBefore, TopicDeleted, TopicManageError, TopicPurged};
-pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord};
+pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord, PublishingRecord};
 pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;
 pub use durable::stored::RECORD_TEXT_BYTES_MAX;

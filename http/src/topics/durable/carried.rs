@@ -18,7 +18,7 @@ use crate::problem::Problem;
 pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A publish that waits until it is durable.
-pub(crate) type PublishingRecord = Doing<'static, Result<PublishedRecord, DurablePublishError>>;
+pub(crate) type RecordBeingPublished = Doing<'static, Result<PublishedRecord, DurablePublishError>>;
 
 /// A record, or why there is none at its place.
 pub(super) type EncodedRead = Result<DurableRecord<Payload>, TopicReadError>;
@@ -38,7 +38,7 @@ pub(crate) trait CarriesRecords: Send + Sync {
     /// The type of its values, as Rust names it.
     fn type_name(&self) -> &'static str;
     /// Publishes a value of its type.
-    fn publish(&self, said: RecordSaid, value: &Payload) -> Result<PublishingRecord, PayloadError>;
+    fn publish(&self, said: RecordSaid, value: &Payload) -> Result<RecordBeingPublished, PayloadError>;
     /// Opens a reader.
     fn read(&self, from: ReadFrom) -> Doing<'_, Result<Box<dyn ReadsRecords>, ReadFromError>>;
 }
@@ -68,7 +68,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> CarriesRecords for
         type_name::<T>()
     }
 
-    fn publish(&self, said: RecordSaid, value: &Payload) -> Result<PublishingRecord, PayloadError> {
+    fn publish(&self, said: RecordSaid, value: &Payload) -> Result<RecordBeingPublished, PayloadError> {
         let value: T = value.decode()?;
         let topic = self.0.clone();
         Ok(Box::pin(async move {

@@ -81,8 +81,8 @@ impl Shard {
             topic,
             partition,
             id,
-            header,
-            payload,
+            body,
+            payload_len,
             unless_changed,
             reply,
         } = request;
@@ -99,7 +99,7 @@ impl Shard {
             id,
             with: None,
         };
-        match self.sweeps.append(record, &[&header, payload.as_bytes()]) {
+        match self.sweeps.append(record, &[&body]) {
             Ok(index) => self.appends.asked.push(AskedAppend {
                 index,
                 partition,
@@ -108,7 +108,7 @@ impl Shard {
             }),
             Err(_) => {
                 let bytes_max = record_bytes_max(self.shared.config.journal.turn_bytes_max);
-                let bytes = payload.len();
+                let bytes = payload_len;
                 drop(reply.send(Err(DurablePublishError::TooLarge { bytes, bytes_max })));
             }
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use millrun_core::{Cause, Partition, Sequence, TraceContext};
 use millrun_persistence::TopicNumber;
@@ -16,8 +17,9 @@ use super::declared::KnownTopic;
 use super::stored::{HEADER_BYTES_MAX, RECORD_TEXT_BYTES_MAX, StoredHeader};
 use super::token::RecordToken;
 use crate::StopCause;
-use crate::inner::Inner;
-use crate::mail::{AppendRequest, Request};
+use crate::ending::stop::UnlessOver;
+use crate::inner::{ForRoom, Inner};
+use crate::mail::{AppendRequest, Reply, Request};
 
 /// A publish to a durable topic that is described; made by
 /// [`DurableTopicHandle::publish`](super::handle::DurableTopicHandle::publish). Awaited, it is made, and ends when the record is
@@ -215,19 +217,19 @@ impl<'a> PublishRecord<'a> {
             .unwrap_or_else(|| Partition::of(&random.to_le_bytes()))
     }
 
-    /// What is asked of the shard, if the record is one that it may take.
-    fn ask(self) -> Result<AskedRecord, DurablePublishError> {
+    /// What is to be appended, if it is a record that a topic may take.
+    fn record(self) -> Result<RecordToAppend, DurablePublishError> {
         let partition = self.partition();
         self.check(self.payload.as_ref().map_err(Clone::clone)?)?;
-        let record = RecordToAppend {
+        let payload = self.payload?;
+        Ok(RecordToAppend {
             topic: self.known.number,
             partition,
             id: self.id.map(|id| xxh3_128(id.as_bytes())),
-            header: self.header.encode(),
-            payload: self.payload?,
+            body: self.header.encode_before(payload.as_bytes()),
+            payload_len: payload.len(),
             unless_changed: None,
-        };
-        Ok(record.ask())
+        })
     }
 }
 
@@ -236,49 +238,36 @@ pub(super) struct RecordToAppend {
     pub(super) topic: TopicNumber,
     pub(super) partition: Partition,
     pub(super) id: Option<u128>,
-    pub(super) header: Vec<u8>,
-    pub(super) payload: Payload,
+    /// What stands before the payload, and the payload.
+    pub(super) body: Vec<u8>,
+    pub(super) payload_len: usize,
     /// It is appended only if this is the last record of that topic; else, its partition is said to have
     /// [moved](DurablePublishError::Moved).
     pub(super) unless_changed: Option<(TopicNumber, Sequence)>,
 }
 
-/// What a shard is asked for, and where it answers.
-struct AskedRecord {
-    request: Box<AppendRequest>,
-    answer: oneshot::Receiver<Result<Appended, DurablePublishError>>,
-}
+/// Where a shard answers.
+type AppendAnswer = oneshot::Receiver<Result<Appended, DurablePublishError>>;
 
 impl RecordToAppend {
-    fn ask(self) -> AskedRecord {
-        let (reply, answer) = oneshot::channel();
+    fn request(self, reply: Reply<Appended, DurablePublishError>) -> Box<AppendRequest> {
         let Self {
             topic,
             partition,
             id,
-            header,
-            payload,
+            body,
+            payload_len,
             unless_changed,
         } = self;
-        let request = Box::new(AppendRequest {
+        Box::new(AppendRequest {
             topic,
             partition,
             id,
-            header,
-            payload,
+            body,
+            payload_len,
             unless_changed,
             reply,
-        });
-        AskedRecord { request, answer }
-    }
-}
-
-impl AskedRecord {
-    async fn answered(self, inner: &Inner) -> Result<Appended, DurablePublishError> {
-        let door = inner.doors.of(self.request.partition);
-        inner
-            .ask_in_little_memory(door, Request::Append(self.request), self.answer)
-            .await
+        })
     }
 }
 
@@ -287,7 +276,11 @@ pub(super) async fn append_record(
     inner: &Inner,
     record: RecordToAppend,
 ) -> Result<Appended, DurablePublishError> {
-    record.ask().answered(inner).await
+    let door = inner.doors.of(record.partition);
+    let (reply, answer) = oneshot::channel();
+    inner
+        .ask_in_little_memory(door, Request::Append(record.request(reply)), answer)
+        .await
 }
 
 /// How many bytes the payload of a record may have where a turn has this many.
@@ -299,18 +292,64 @@ pub(crate) fn record_bytes_max(turn_bytes_max: usize) -> usize {
 
 impl<'a> IntoFuture for PublishRecord<'a> {
     type Output = Result<PublishedRecord, DurablePublishError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+    type IntoFuture = PublishingRecord<'a>;
 
     fn into_future(self) -> Self::IntoFuture {
         let (inner, known) = (self.inner, self.known);
-        // Made before, so that the future holds what is asked and not what it was made of.
-        let asked = self.ask();
-        Box::pin(async move {
-            let (sequence, is_repeat) = asked?.answered(inner).await?;
-            Ok(PublishedRecord {
-                token: RecordToken::new(known.store, known.number, sequence),
-                is_repeat,
-            })
-        })
+        let (reply, answer) = oneshot::channel();
+        PublishingRecord {
+            inner,
+            known,
+            to_ask: Some(self.record().map(|record| record.request(reply))),
+            room: None,
+            answer: inner.stop.unless_over(answer),
+        }
+    }
+}
+
+/// A [`PublishRecord`] that is awaited; it asks when it is polled first. Written out, so that it needs no memory of its own: a
+/// thousand publishers at a time are more than a cache holds.
+#[must_use = "nothing is published until it is awaited"]
+pub struct PublishingRecord<'a> {
+    inner: &'a Arc<Inner>,
+    known: KnownTopic,
+    /// What is asked, until it has been.
+    to_ask: Option<Result<Box<AppendRequest>, DurablePublishError>>,
+    /// The wait for room at the shard, if there was none.
+    room: Option<ForRoom<'a>>,
+    answer: UnlessOver<'a, AppendAnswer>,
+}
+
+impl fmt::Debug for PublishingRecord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishingRecord")
+            .field("topic", &self.known)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Future for PublishingRecord<'_> {
+    type Output = Result<PublishedRecord, DurablePublishError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(request) = this.to_ask.take() {
+            let request = request?;
+            let door = this.inner.doors.of(request.partition);
+            this.room = this.inner.push_or_wait(door, Request::Append(request))?;
+        }
+        if let Some(room) = &mut this.room {
+            let is_pushed = ready!(room.as_mut().poll(cx));
+            this.room = None;
+            if !is_pushed {
+                return Poll::Ready(Err(this.inner.stop_cause().into()));
+            }
+        }
+        let Some(Ok(appended)) = ready!(Pin::new(&mut this.answer).poll(cx)) else {
+            return Poll::Ready(Err(this.inner.stop_cause().into()));
+        };
+        let (sequence, is_repeat) = appended?;
+        let token = RecordToken::new(this.known.store, this.known.number, sequence);
+        Poll::Ready(Ok(PublishedRecord::new(token, is_repeat)))
     }
 }

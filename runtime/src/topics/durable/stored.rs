@@ -69,6 +69,11 @@ pub(crate) enum StoredRecordError {
 impl<S: AsRef<str>> StoredHeader<S> {
     /// The bytes before the payload. Each text has at most [`RECORD_TEXT_BYTES_MAX`] bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
+        self.encode_before(&[])
+    }
+
+    /// The same, and the payload behind them.
+    pub(crate) fn encode_before(&self, payload: &[u8]) -> Vec<u8> {
         let texts = [&self.key, &self.correlation, &self.content_type];
         let len: usize = texts
             .iter()
@@ -76,7 +81,7 @@ impl<S: AsRef<str>> StoredHeader<S> {
             .flatten()
             .map(|text| 2 + text.as_ref().len())
             .sum();
-        let mut bytes = Vec::with_capacity(2 + len + 20 + 25);
+        let mut bytes = Vec::with_capacity(2 + len + 20 + 25 + payload.len());
         let mut which = 0;
         for (text, bit) in texts.iter().zip([KEY, CORRELATION, CONTENT_TYPE]) {
             which |= if text.is_some() { bit } else { 0 };
@@ -105,6 +110,7 @@ impl<S: AsRef<str>> StoredHeader<S> {
             bytes.extend(record.topic().get().to_le_bytes());
             bytes.extend(record.sequence().get().to_le_bytes());
         }
+        bytes.extend_from_slice(payload);
         bytes
     }
 }
@@ -251,9 +257,8 @@ mod tests {
     }
 
     fn bytes_of(header: &StoredHeader, payload: &[u8]) -> Bytes {
-        let mut bytes = header.encode();
-        assert!(bytes.len() <= HEADER_BYTES_MAX);
-        bytes.extend(payload);
+        let bytes = header.encode_before(payload);
+        assert!(bytes.len() <= HEADER_BYTES_MAX + payload.len());
         bytes.into()
     }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::select;
 use millrun_core::{Host, Sequence};
-use millrun_workflow::Payload;
 
 use super::shared::{SubscriptionLost, SubscriptionShared};
 use super::{stored, undelivered};
@@ -104,8 +103,8 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
         topic: shared.kept_in,
         partition: shared.partition,
         id: None,
-        header: Vec::new(),
-        payload: Payload::from_bytes(bytes.clone()),
+        body: bytes.to_vec(),
+        payload_len: bytes.len(),
         unless_changed: Some((shared.kept_in, last)),
     };
     let kept = match append_record(&shared.inner, record).await {

@@ -83,8 +83,8 @@ impl DurableTopicHandle<UndeliveredRecord> {
             topic: topic.number,
             partition: Partition::of(key.unwrap_or(&id).as_bytes()),
             id: Some(xxh3_128(id.as_bytes())),
-            header: header.encode(),
-            payload: Payload::from_bytes(record.payload.clone().into()),
+            body: header.encode_before(&record.payload),
+            payload_len: record.payload.len(),
             unless_changed: None,
         };
         let (sequence, is_repeat) = append_record(&self.inner, appended).await?;
@@ -138,8 +138,8 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
             // Where the subscription is kept: who has it can bury.
             partition: shared.partition,
             id: Some(xxh3_128(id.as_bytes())),
-            header: header.encode(),
-            payload,
+            body: header.encode_before(payload.as_bytes()),
+            payload_len: payload.len(),
             // Another owner may have been done with the record.
             unless_changed: Some((shared.kept_in, state.last_kept)),
         }
