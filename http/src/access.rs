@@ -125,11 +125,13 @@ impl Access {
     }
 
     /// A function decides for each topic who may publish to it and who may read it, in place of the roles: for the operations
-    /// `publish`, `records` and `tail` it alone counts, and the list of `topics` shows a caller what that caller may use. It is called
-    /// for each such request, once for each exposed topic and use where topics are listed or traced, and must not block.
+    /// `publish`, `records` and `tail` it alone counts, and the list of `topics` shows a caller what that caller may read. It is
+    /// called for each such request, once for each exposed topic where topics are listed or traced, and must not block.
     ///
     /// Other operations go by the role as ever. So a reader still sees in the histories of runs what these publish and
-    /// receive, and the names of durable topics with the lag of their subscriptions; purging and deleting a topic is for operators.
+    /// receive, and the names of durable topics with the lag of their subscriptions; purging and deleting a topic is for
+    /// operators. A topic for undelivered records has the keys, the payloads and the errors of records of other topics: who may
+    /// read it reads those. The page shows its form for publishing by the role, and the answer tells who may not.
     ///
     /// ```
     /// use millrun_http::{Access, Role, TopicUse};

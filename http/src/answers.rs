@@ -187,7 +187,9 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         },
         Action::Records => records_page(runtime, served.topics.durable(value)?, query).await?,
         Action::Subscriptions => {
-            served.topics.refuse_volatile(value)?;
+            if asked.may_use(value, TopicUse::Read) {
+                served.topics.refuse_volatile(value)?;
+            }
             subscriptions_page(runtime, value, query).await?
         }
         Action::PurgeTopic => purge_topic(runtime, value, parse(body)?).await?,

@@ -156,6 +156,10 @@ impl TopicStreams for MemoryJournal {
             .collect()
     }
 
+    fn number(&self, name: &str) -> Option<TopicNumber> {
+        self.lock().topics.table.number(name)
+    }
+
     fn store_number(&self) -> u64 {
         0
     }

@@ -45,6 +45,12 @@ pub trait TopicStreams: Send + Sync {
     /// it is [lost](TopicRefused::NameLost).
     fn list(&self) -> Vec<TopicSummary>;
 
+    /// The number of the topic that was declared by this name, if there is one.
+    fn number(&self, name: &str) -> Option<TopicNumber> {
+        let mut all = self.list().into_iter();
+        all.find(|topic| topic.name == name).map(|topic| topic.number)
+    }
+
     /// A number that tells this journal's store apart from others, which it keeps; zero in memory.
     fn store_number(&self) -> u64;
 

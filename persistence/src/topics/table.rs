@@ -348,6 +348,11 @@ impl TopicTable {
         (0..).map(TopicNumber::new).zip(&self.heads)
     }
 
+    /// The number of the topic of this name.
+    pub(crate) fn number(&self, name: &str) -> Option<TopicNumber> {
+        self.by_name.get(name).copied()
+    }
+
     /// What there is of a topic, up to its last durable record; up to the last that is queued if `with_queued`.
     pub(crate) fn summary(&self, number: TopicNumber, with_queued: bool) -> Option<TopicSummary> {
         let head = self.head(number).filter(|head| !head.is_deleted)?;

@@ -32,6 +32,10 @@ impl TopicStreams for RedbJournal {
             .collect()
     }
 
+    fn number(&self, name: &str) -> Option<TopicNumber> {
+        self.shared.lock().topics.table.number(name)
+    }
+
     fn store_number(&self) -> u64 {
         self.opened.number
     }

@@ -48,7 +48,8 @@ impl DeclaredTopic {
             let (one, two) = (self.payload_name, other.payload_name);
             return Some(format!("once with records of type {one}, once of type {two}"));
         }
-        (self.said != other.said).then(|| "with two retentions".to_owned())
+        (self.said != other.said)
+            .then(|| "with two terms: bounds of its records or subscriptions differ".to_owned())
     }
 }
 
@@ -124,6 +125,12 @@ impl DurableTopics {
                 });
             }
             by_name.insert(name, topic);
+        }
+        for filter in by_filter.of_none(&by_name.keys().copied().collect::<Vec<_>>()) {
+            tracing::warn!(
+                filter,
+                "what is said by this filter counts for no durable topic: it selects none"
+            );
         }
         let Some((first, _)) = by_name.first_key_value() else {
             return Ok(Self::default());

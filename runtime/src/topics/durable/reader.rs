@@ -36,9 +36,16 @@ use crate::StopCause;
 use crate::inner::Inner;
 
 /// What became of a read whose lane was restarted.
+const LANE_LOST: FailureKind = FailureKind::Io(ErrorKind::Interrupted);
+
 fn lane_lost() -> ReadError {
     let what = "the part that reads was restarted while it worked on this; ask again";
-    JournalFailure::new(FailureKind::Io(ErrorKind::Interrupted), what).into()
+    JournalFailure::new(LANE_LOST, what).into()
+}
+
+/// Whether the part that reads was restarted meanwhile, and is to be asked again.
+pub(super) fn is_lane_lost(error: &ReadError) -> bool {
+    matches!(error, ReadError::Failed(failure) if failure.kind() == LANE_LOST)
 }
 
 /// Where a reader of a durable topic begins.

@@ -52,12 +52,28 @@ impl TermsByFilter {
                 problem: error.to_string(),
             })?;
             if let Some((_, _, before)) = terms.iter_mut().find(|(before, ..)| *before == text) {
-                *before = together(*before, more).map_err(|bound| contradiction(text, bound, text))?;
+                *before = together(*before, more).map_err(|bound| OpenError::TopicContradiction {
+                    name: text,
+                    problem: format!("as a filter, with two values of {bound}"),
+                })?;
             } else {
                 terms.push((text, filter, more));
             }
         }
         Ok(Self(terms))
+    }
+
+    /// The filters that select none of these topics.
+    pub(super) fn of_none<'a>(&'a self, names: &[&str]) -> impl Iterator<Item = &'static str> + 'a {
+        let names: Vec<_> = names
+            .iter()
+            .filter_map(|name| TopicName::new(name).ok())
+            .collect();
+        let of_none = move |filter: &Filter| !names.iter().any(|name| filter.matches(name));
+        self.0
+            .iter()
+            .filter(move |(_, filter, _)| of_none(filter))
+            .map(|(text, ..)| *text)
     }
 
     /// What is said of the topic of this name, which says this of itself.

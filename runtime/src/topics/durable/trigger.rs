@@ -31,6 +31,7 @@ const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct DurableTrigger {
     task: TaskHandle,
     tally: Arc<TriggerTally>,
+    has_begun_anew: bool,
     status: Box<dyn Fn() -> SubscriptionStatus + Send + Sync>,
 }
 
@@ -48,6 +49,13 @@ impl DurableTrigger {
     #[must_use]
     pub fn status(&self) -> SubscriptionStatus {
         (self.status)()
+    }
+
+    /// As [`DurableSubscription::has_begun_anew`]: then records that a trigger of its name has handled before may be among those
+    /// that this one handles.
+    #[must_use]
+    pub fn has_begun_anew(&self) -> bool {
+        self.has_begun_anew
     }
 
     /// How many records have started or signalled an instance in this process, or were found to have done so.
@@ -299,6 +307,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         let inner = Arc::clone(&self.topic.inner);
         let subscription: DurableSubscription<T> = self.subscribe.await?;
         let tally = Arc::new(TriggerTally::default());
+        let has_begun_anew = subscription.has_begun_anew();
         let status = {
             let subscription = subscription.clone();
             Box::new(move || subscription.status())
@@ -312,6 +321,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             deliver,
         );
         let task = inner.shared.host.spawn("durable trigger", Box::pin(work));
-        Ok(DurableTrigger { task, tally, status })
+        Ok(DurableTrigger {
+            task,
+            tally,
+            has_begun_anew,
+            status,
+        })
     }
 }

@@ -27,13 +27,10 @@ async fn a_name_that_is_declared_in_two_ways_is_refused_and_twice_in_one_way_is_
             },
             None,
         ),
-        (
-            |builder| builder.durable_topic(FEWER),
-            Some("with two retentions"),
-        ),
+        (|builder| builder.durable_topic(FEWER), Some("with two terms")),
         (
             |builder| builder.durable_topic(NUMBERS.subscription_idle_max(Duration::from_secs(60))),
-            Some("with two retentions"),
+            Some("with two terms"),
         ),
         (|builder| builder.durable_topic(TEXTS), Some("of type")),
         (|builder| builder.topic(NUMBERS.topic()), Some("broker")),

@@ -103,6 +103,43 @@ async fn records_of_all_topics_of_a_filter_come_in_turn_and_each_topic_goes_on_w
 }
 
 #[tokio::test]
+async fn no_topic_waits_until_one_before_it_has_nothing_left() {
+    let runtime = over(&memory()).await;
+    let orders = runtime.durable_topics_of::<u64>("orders.>").unwrap();
+    let audit = orders.subscribe("audit").in_flight_max(16).await.unwrap();
+    let busy = topic(&runtime, PAID);
+    for number in 1..=64 {
+        busy.publish(&number).await.unwrap();
+    }
+    assert_eq!(take(&audit, 4).await.len(), 4);
+    topic(&runtime, PLACED).publish(&7).await.unwrap();
+    // The topic before it in the order of names never has nothing, and has records in hand.
+    let mut taken = Vec::new();
+    for number in 65..=80 {
+        busy.publish(&number).await.unwrap();
+        taken.extend(take(&audit, 1).await);
+    }
+    let place = taken.iter().position(|(topic, _)| topic == "orders.placed");
+    assert!(place.is_some_and(|place| place <= 2), "{taken:?}");
+}
+
+#[tokio::test]
+async fn a_topic_that_was_deleted_is_selected_no_more() {
+    let builder = declared(Runtime::volatile()).durable_topic(SENT);
+    let runtime = builder.start().await.unwrap();
+    runtime.delete_durable_topic("orders.sent").await.unwrap();
+    let orders = runtime.durable_topics_of::<u64>("orders.*").unwrap();
+    assert_eq!(orders.names().collect::<Vec<_>>(), ["orders.placed"]);
+    orders.subscribe("audit").await.unwrap();
+    runtime.delete_durable_topic("orders.placed").await.unwrap();
+    let none = runtime.durable_topics_of::<u64>("orders.*").map(drop);
+    assert!(
+        matches!(none, Err(FilteredTopicsError::NoTopic { .. })),
+        "{none:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_consumer_that_waits_is_woken_by_a_record_of_any_topic() {
     let runtime = over(&memory()).await;
     let orders = runtime.durable_topics_of::<u64>("orders.>").unwrap();
@@ -163,6 +200,24 @@ async fn what_is_said_holds_for_each_topic_and_what_fails_names_its_topic() {
             ..
         }
     ));
+
+    // Nothing was opened, though the name is right for the shorter of the two topics alone.
+    let name = "n".repeat(100);
+    let long: &'static str = Box::leak(format!("orders.{}", "l".repeat(140)).into_boxed_str());
+    let builder = declared(Runtime::volatile()).durable_topic(Topic::<u64>::named(long).durable());
+    let other = builder.start().await.unwrap();
+    let selected = other.durable_topics_of::<u64>("*.*").unwrap();
+    assert_eq!(selected.names().next(), Some(long));
+    let refused = selected.subscribe(&name).await.unwrap_err();
+    assert!(
+        matches!(refused.error, SubscriptionOpenError::Name { .. }),
+        "{refused:?}"
+    );
+    let told = other
+        .durable_subscriptions("orders.placed", None, 10)
+        .await
+        .unwrap();
+    assert!(told.is_empty(), "{told:?}");
 
     // Bounds count for each topic, and so does the topic for what is not delivered.
     let both = runtime.durable_topics_of::<u64>("*.*").unwrap();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use millrun::store::{JournalConfig, MemoryJournal};
+use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::topics::{
-    DurableSubscription, DurableTopicHandle, PurgeBefore, ReadFrom, SubscriptionOpenError,
+    DurableSubscription, DurableTopicHandle, PurgeBefore, ReadFrom, ReadFromError, SubscriptionOpenError,
     SubscriptionReadError, TopicLookError, TopicReadError, UndeliveredRecord,
 };
 use millrun::{DurableTopic, Runtime, Timestamp, Topic};
@@ -40,6 +40,40 @@ async fn take(subscription: &DurableSubscription<u64>, len: usize) -> Vec<u64> {
         delivery.ack().unwrap().await.unwrap();
     }
     taken
+}
+
+#[tokio::test]
+async fn a_subscription_that_cannot_begin_leaves_nothing_behind() {
+    const OTHER: DurableTopic<u64> = Topic::named("other").durable();
+    let journal = memory();
+    let builder = Runtime::volatile().journal(Arc::clone(&journal) as Arc<dyn Journal>);
+    let builder = builder.durable_topic(NUMBERS).durable_topic(OTHER);
+    let runtime = builder.start().await.unwrap();
+    let other = runtime.durable_topic(OTHER).unwrap();
+    let token = other.publish(&1).await.unwrap().token();
+    let numbers = runtime.durable_topic(NUMBERS).unwrap();
+    let kept = || journal.topics().unwrap().list().len();
+    let before = kept();
+    for name in ["billing", "shipping"] {
+        let refused = numbers.subscribe(name).from(ReadFrom::After(token)).await;
+        assert!(
+            matches!(
+                refused,
+                Err(SubscriptionOpenError::From(ReadFromError::OtherTopic))
+            ),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(kept(), before);
+    // One that is kept goes on where it is, whatever the opening says.
+    drop(numbers.subscribe("billing").await.unwrap());
+    numbers
+        .subscribe("billing")
+        .from(ReadFrom::After(token))
+        .await
+        .unwrap();
+    assert_eq!(kept(), before + 1);
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test]

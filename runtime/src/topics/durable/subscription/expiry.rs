@@ -3,19 +3,19 @@
 //! ```text
 //!   open ──► keeper: what is kept is appended anew each eighth of the time ──┐
 //!                                                                           ▼ time of the last record
-//!   check, each eighth of the time, no sooner than that behind the start ──► too old, and not open here ──► deleted
+//!   look, each eighth of the time, no sooner than that behind the start ───► too old, and not open here ──► deleted
 //! ```
 //!
 //! Invariants: one that is open, or whose partition another owner has, is left alone. What is removed was not appended to since
 //! it was looked at. An acknowledgement, an opening and a renewal count as use; the time is that of the record which keeps
 //! them, by the clock of its writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use millrun_core::{Partition, Sequence, Timestamp};
-use millrun_persistence::TopicSummary;
+use millrun_persistence::{TopicNumber, TopicSummary};
 
 use super::kept_before;
 use super::shared::SubscriptionLost;
@@ -26,70 +26,142 @@ use crate::topics::durable::managing::TopicManageError;
 pub(crate) const EXPIRY_SHARE: u32 = 8;
 /// The longest time from one look to the next.
 const LOOK_MAX: Duration = Duration::from_secs(3_600);
+/// A clock has leapt if it shows this much more than the time of two pauses.
+const LEAP: Duration = Duration::from_secs(5);
 
 /// Removes what has expired, again and again, as long as there is the runtime. Without a topic whose subscriptions expire it
 /// ends at once.
 pub(crate) async fn expire_unused(inner: Weak<Inner>) {
-    let Some((host, pause)) = inner.upgrade().and_then(|inner| {
-        let shortest = inner
-            .shared
-            .durable
-            .with_idle_max()
-            .map(|(_, _, idle_max)| idle_max);
-        let pause = (shortest.min()? / EXPIRY_SHARE).min(LOOK_MAX);
-        Some((Arc::clone(&inner.shared.host), pause))
+    let Some((host, mut pace)) = inner.upgrade().and_then(|inner| {
+        let topics = inner.shared.durable.with_idle_max();
+        let pace = ExpiryPace::of(topics.map(|(topic, _, idle_max)| (topic, idle_max)))?;
+        Some((Arc::clone(&inner.shared.host), pace))
     }) else {
         return;
     };
-    let started = host.now();
+    let mut unreadable = HashSet::new();
+    let mut last = host.now();
     loop {
-        host.sleep_until(host.now() + pause).await;
+        host.sleep_until(last + pace.pause).await;
         let Some(inner) = inner.upgrade() else { return };
-        match inner.expire_at(host.now(), started).await {
-            Ok(()) => {}
-            Err(_) if inner.stop.is_closing() || inner.settled_cause().is_some() => return,
-            Err(error) => {
-                tracing::warn!(%error, "it could not be told which durable subscriptions have expired")
+        let now = host.now();
+        let due = pace.due(now.saturating_since(last));
+        let kept = if due.is_empty() {
+            Vec::new()
+        } else {
+            inner.streams().list()
+        };
+        let kept: BTreeMap<_, _> = kept.iter().map(|kept| (kept.name.as_str(), kept)).collect();
+        for of in due {
+            match inner.expire_of(of, &kept, now, &mut unreadable).await {
+                Ok(()) => {}
+                Err(_) if inner.stop.is_closing() || inner.settled_cause().is_some() => return,
+                Err(TopicManageError::Unsupported) => {
+                    tracing::warn!("durable subscriptions do not expire: the journal deletes no topics");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(topic = of.0, %error, "it could not be told which durable subscriptions have expired")
+                }
             }
         }
+        last = now;
+    }
+}
+
+/// When the topics are looked at. Time counts for them that the runtime was there for, not what its clock leapt over: a clock
+/// that is set right behind the start, or a machine that slept, would make subscriptions look unused that their program has had
+/// no time to open.
+struct ExpiryPace {
+    /// From one look at the clock to the next.
+    pause: Duration,
+    topics: Vec<ExpiringTopic>,
+}
+
+struct ExpiringTopic {
+    topic: &'static str,
+    idle_max: Duration,
+    /// The time until it is looked at.
+    left: Duration,
+}
+
+impl ExpiringTopic {
+    fn each(&self) -> Duration {
+        (self.idle_max / EXPIRY_SHARE).min(LOOK_MAX)
+    }
+}
+
+impl ExpiryPace {
+    /// `None` if there is no topic.
+    fn of(topics: impl Iterator<Item = (&'static str, Duration)>) -> Option<Self> {
+        let topics: Vec<_> = topics
+            .map(|(topic, idle_max)| ExpiringTopic {
+                topic,
+                idle_max,
+                left: idle_max / EXPIRY_SHARE,
+            })
+            .collect();
+        let pause = topics.iter().map(ExpiringTopic::each).min()?;
+        Some(Self { pause, topics })
+    }
+
+    /// The topics that are to be looked at when this much time has passed by the clock.
+    fn due(&mut self, passed: Duration) -> Vec<(&'static str, Duration)> {
+        let is_leap = passed > self.pause.saturating_mul(2) + LEAP;
+        let mut due = Vec::new();
+        for topic in &mut self.topics {
+            topic.left = match topic.left.checked_sub(passed) {
+                _ if is_leap => topic.idle_max / EXPIRY_SHARE,
+                Some(left) if !left.is_zero() => left,
+                _ => {
+                    due.push((topic.topic, topic.idle_max));
+                    topic.each()
+                }
+            };
+        }
+        due
     }
 }
 
 impl Inner {
-    /// Removes the subscriptions that have expired by `now`, in a runtime that started at `started`.
-    async fn expire_at(&self, now: Timestamp, started: Timestamp) -> Result<(), TopicManageError> {
-        let Some(streams) = self.shared.journal.topics() else {
-            return Ok(());
-        };
-        let topics = streams.list();
-        let by_name: BTreeMap<&str, &TopicSummary> =
-            topics.iter().map(|topic| (topic.name.as_str(), topic)).collect();
-        for (topic, _, idle_max) in self.shared.durable.with_idle_max() {
-            let share = idle_max / EXPIRY_SHARE;
-            if now.saturating_since(started) < share {
+    /// Removes the subscriptions of a topic that have expired by `now`, of all topics that are `kept`. Those whose places could
+    /// not be read are in `unreadable`.
+    async fn expire_of(
+        &self,
+        (topic, idle_max): (&str, Duration),
+        kept: &BTreeMap<&str, &TopicSummary>,
+        now: Timestamp,
+        unreadable: &mut HashSet<TopicNumber>,
+    ) -> Result<(), TopicManageError> {
+        let before = kept_before(topic);
+        let kept = kept.range(before.as_str()..);
+        for (_, kept) in kept.take_while(|(name, _)| name.starts_with(&before)) {
+            // Of one that has kept nothing yet nothing is to be forgotten.
+            if kept.last < kept.first || !self.may_expire(&kept.name) {
                 continue;
             }
-            let before = kept_before(topic);
-            let kept = by_name.range(before.as_str()..);
-            for (name, kept) in kept.take_while(|(name, _)| name.starts_with(&before)) {
-                let partition = Partition::of(name.as_bytes());
-                // Of one that has kept nothing yet nothing is to be forgotten.
-                let is_here = kept.last >= kept.first && self.shared.claims.owned().has(partition);
-                if !is_here || self.shared.durable.subscriptions.is_open(name) {
-                    continue;
+            let last = Sequence::new(kept.last.get().saturating_sub(1));
+            let Ok(Some(record)) = self.record_behind(kept.number, last).await? else {
+                if unreadable.insert(kept.number) {
+                    tracing::warn!(
+                        kept_in = %kept.name,
+                        "when a durable subscription was used cannot be read: it does not expire, and is to be removed"
+                    );
                 }
-                let last = Sequence::new(kept.last.get().saturating_sub(1));
-                let Ok(Some(record)) = self.record_behind(kept.number, last).await? else {
-                    // When it was used cannot be read.
-                    continue;
-                };
-                if now.saturating_since(record.time) >= idle_max.saturating_add(share) {
-                    let subscription = &name[before.len()..];
-                    self.expire(kept, (topic, subscription), record.time).await?;
-                }
+                continue;
+            };
+            if now.saturating_since(record.time) >= idle_max.saturating_add(idle_max / EXPIRY_SHARE) {
+                let subscription = &kept.name[before.len()..];
+                self.expire(kept, (topic, subscription), record.time).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the subscription that is kept in the topic of this name is this runtime's, and nobody has it open.
+    fn may_expire(&self, kept_name: &str) -> bool {
+        let partition = Partition::of(kept_name.as_bytes());
+        self.shared.claims.owned().has(partition) && !self.shared.durable.subscriptions.is_open(kept_name)
     }
 
     /// Removes a subscription, unless it is opened or was used meanwhile.
@@ -103,7 +175,7 @@ impl Inner {
         let opening = subscriptions.opening.lock().await;
         let streams = self.streams();
         let is_used = |now: TopicSummary| now.last != kept.last;
-        if subscriptions.is_open(&kept.name) || streams.summary(kept.number).is_none_or(is_used) {
+        if !self.may_expire(&kept.name) || streams.summary(kept.number).is_none_or(is_used) {
             return Ok(());
         }
         let offset = streams.delete(&[kept.number]);
@@ -120,5 +192,52 @@ impl Inner {
             "a durable subscription has expired: nobody has used it for longer than subscription_idle_max"
         );
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn names(due: Vec<(&'static str, Duration)>) -> Vec<&'static str> {
+        due.into_iter().map(|(topic, _)| topic).collect()
+    }
+
+    #[test]
+    fn each_topic_is_looked_at_at_its_own_pace_and_once_an_hour_at_least() {
+        let mut pace = ExpiryPace::of([("day", 24 * HOUR), ("hour", HOUR)].into_iter()).unwrap();
+        assert_eq!(pace.pause, HOUR / 8);
+        let mut due_at = Vec::new();
+        for step in 1..=40 {
+            due_at.extend(names(pace.due(pace.pause)).into_iter().map(|topic| (step, topic)));
+        }
+        let day: Vec<_> = due_at
+            .iter()
+            .filter(|(_, topic)| *topic == "day")
+            .map(|(step, _)| *step)
+            .collect();
+        // An eighth of a day behind the start, then each hour.
+        assert_eq!(day, [24, 32, 40]);
+        assert_eq!(due_at.len(), 40 + 3);
+    }
+
+    #[test]
+    fn what_a_clock_leaps_over_is_no_time_in_which_a_program_could_have_opened_its_subscriptions() {
+        let mut pace = ExpiryPace::of([("used", 8 * HOUR)].into_iter()).unwrap();
+        assert_eq!(pace.pause, HOUR);
+        assert_eq!(names(pace.due(HOUR)), ["used"]);
+        // A year, by a clock that was wrong; then an eighth of the time passes before the next look.
+        assert!(pace.due(365 * 24 * HOUR).is_empty());
+        assert!(pace.due(HOUR / 2).is_empty());
+        assert_eq!(names(pace.due(HOUR / 2)), ["used"]);
+        // A host that was a bit late is none that leaps.
+        assert_eq!(names(pace.due(HOUR + HOUR / 2)), ["used"]);
+    }
+
+    #[test]
+    fn without_a_topic_there_is_nothing_to_look_at() {
+        assert!(ExpiryPace::of(std::iter::empty()).is_none());
     }
 }

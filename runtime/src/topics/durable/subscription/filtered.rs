@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants: which topics there are is settled when the handle is made. A member is in no way different from a subscription
-//! that is opened by itself: it keeps its own place, and has its own bounds. No member that has a record waits behind one that
-//! has more.
+//! that is opened by itself: it keeps its own place, and has its own bounds. A member that has a record waits for no more records
+//! of the others than there are members.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, select_all};
 use futures_util::stream::{self, Stream};
 use millrun_broker::{Filter, NameError, TopicName};
@@ -69,7 +70,8 @@ pub enum FilteredTopicsError {
 #[error("the subscription of the topic {topic:?}")]
 #[non_exhaustive]
 pub struct FilteredOpenError {
-    /// The topic whose subscription was not opened. Those of topics before it in the order of names were.
+    /// The topic whose subscription was not opened. Those of topics before it in the order of names were, unless
+    /// [a name](SubscriptionOpenError::Name) or [a bound](SubscriptionOpenError::Bound) is wrong.
     pub topic: &'static str,
     /// Why not.
     #[source]
@@ -132,7 +134,7 @@ impl Runtime {
             .shared
             .durable
             .carrying::<T>()
-            .filter(|(name, ..)| selects(name))
+            .filter(|(name, known, _)| selects(name) && !inner.shared.durable.is_deleted(known.number))
             .collect();
         if selected.is_empty() {
             return Err(FilteredTopicsError::NoTopic {
@@ -163,8 +165,11 @@ impl<T> FilteredTopics<T> {
     ///
     /// Each topic has its place of its own, under the name: it is the subscription that
     /// [`subscribe`](DurableTopicHandle::subscribe) of the topic opens, is shown with its topic, and is removed and expires with
-    /// it. A topic that is declared later, and selected, is taken in when the filter is asked for again, and begins where that
-    /// opening says. Records of one key come one at a time within each topic; those of different topics have no order.
+    /// it. A topic that is declared for the first time in a later runtime is taken in there, and begins where that opening
+    /// says. Records of one key come one at a time within each topic; those of different topics have no order.
+    ///
+    /// All are opened or none is given: where partitions are divided between runtimes, each place has an owner of its own, and a
+    /// filter over several topics opens only where all of them are.
     pub fn subscribe<'a>(&'a self, name: &'a str) -> SubscribeFiltered<'a, T> {
         SubscribeFiltered {
             topics: self,
@@ -250,12 +255,13 @@ impl<'a, T: Send + Sync + 'static> IntoFuture for SubscribeFiltered<'a, T> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut members = Vec::with_capacity(self.topics.topics.len());
+            let failed = |topic| move |error| FilteredOpenError { topic, error };
+            // What is said wrongly is told before any is opened.
             for topic in &*self.topics.topics {
-                let opened = self.of_topic(topic).await;
-                let subscription = opened.map_err(|error| FilteredOpenError {
-                    topic: topic.name,
-                    error,
-                })?;
+                self.of_topic(topic).check().map_err(failed(topic.name))?;
+            }
+            for topic in &*self.topics.topics {
+                let subscription = self.of_topic(topic).await.map_err(failed(topic.name))?;
                 members.push(FilteredMember {
                     topic: topic.name,
                     subscription,
@@ -264,7 +270,8 @@ impl<'a, T: Send + Sync + 'static> IntoFuture for SubscribeFiltered<'a, T> {
             }
             Ok(FilteredSubscription {
                 members: members.into(),
-                next: Arc::new(AtomicUsize::new(0)),
+                next: Arc::default(),
+                taking_in: Arc::default(),
             })
         })
     }
@@ -276,6 +283,8 @@ pub struct FilteredSubscription<T> {
     members: Arc<[FilteredMember<T>]>,
     /// Which member is looked at first.
     next: Arc<AtomicUsize>,
+    /// Which member takes in next, though others have records in hand.
+    taking_in: Arc<AtomicUsize>,
 }
 
 struct FilteredMember<T> {
@@ -290,6 +299,7 @@ impl<T> Clone for FilteredSubscription<T> {
         Self {
             members: Arc::clone(&self.members),
             next: Arc::clone(&self.next),
+            taking_in: Arc::clone(&self.taking_in),
         }
     }
 }
@@ -336,7 +346,8 @@ impl<T: DeserializeOwned> FilteredSubscription<T> {
             if let Some(next) = self.try_next() {
                 return next;
             }
-            let live = self.members.iter().filter(|member| !member.is_lost());
+            let live = self.in_turn().map(|(_, member)| member);
+            let live = live.filter(|member| !member.is_lost());
             let waits: Vec<BoxFuture<'_, _>> = live
                 .map(|member| -> BoxFuture<'_, _> { Box::pin(member.subscription.until_ready()) })
                 .collect();
@@ -347,20 +358,39 @@ impl<T: DeserializeOwned> FilteredSubscription<T> {
         }
     }
 
+    /// The members with their indexes, from the one whose turn it is.
+    fn in_turn(&self) -> impl Iterator<Item = (usize, &FilteredMember<T>)> {
+        let first = self.next.load(Ordering::Relaxed);
+        let (before, from) = self.members.split_at(first);
+        let from = from
+            .iter()
+            .enumerate()
+            .map(move |(at, member)| (first + at, member));
+        from.chain(before.iter().enumerate())
+    }
+
+    /// Has the next member take in what there is, if it has nothing in hand: else it would wait until the others have nothing
+    /// either.
+    fn let_one_take_in(&self) {
+        let at = self.taking_in.fetch_add(1, Ordering::Relaxed) % self.members.len();
+        let member = &self.members[at];
+        if !member.is_lost() {
+            let _is_ready = member.subscription.until_ready().now_or_never();
+        }
+    }
+
     /// What can be given now, of the first topic in turn that has something.
     fn try_next(&self) -> Option<Result<RecordDelivery<T>, FilteredReadError>> {
-        let len = self.members.len();
-        let first = self.next.load(Ordering::Relaxed);
         let is_all_lost = self.members.iter().all(FilteredMember::is_lost);
-        for at in (first..first + len).map(|at| at % len) {
-            let member = &self.members[at];
+        self.let_one_take_in();
+        for (at, member) in self.in_turn() {
             if member.is_lost() && !is_all_lost {
                 continue;
             }
             let Some(next) = member.subscription.try_next() else {
                 continue;
             };
-            self.next.store((at + 1) % len, Ordering::Relaxed);
+            self.next.store((at + 1) % self.members.len(), Ordering::Relaxed);
             return Some(next.map_err(|error| {
                 if matches!(error, SubscriptionReadError::Lost(_)) {
                     member.is_told_lost.store(true, Ordering::Relaxed);

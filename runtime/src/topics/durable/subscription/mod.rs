@@ -47,7 +47,27 @@ pub use summary::{DurableSubscriptionSummary, SubscriptionStatus};
 pub use undelivered::{SendBackError, UndeliveredRecord};
 pub(crate) use undelivered::{burial_id, sent_back_id};
 
-/// How the names of the topics begin in which the subscriptions of a topic are kept; the name of the subscription follows.
+/// How the names of the topics begin in which the subscriptions of a topic are kept; the name of the subscription follows. No
+/// such beginning is that of another topic's: a `/` in the name of a topic is written as `%2F`, and a `%` as `%25`.
 pub(crate) fn kept_before(topic: &str) -> String {
+    let topic = topic.replace('%', "%25").replace('/', "%2F");
     format!("millrun.subscription {topic}/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_before;
+
+    #[test]
+    fn no_topic_has_subscriptions_that_are_kept_as_those_of_another() {
+        let topics = ["a", "a/b", "a/", "a%2Fb", "a%", "a/b/c", "%2F", "/"];
+        for (one, other) in topics.iter().flat_map(|one| topics.map(|other| (*one, other))) {
+            let is_inside = kept_before(one).starts_with(&kept_before(other));
+            assert_eq!(is_inside, one == other, "{one} and {other}");
+        }
+        assert_eq!(
+            kept_before("orders.placed"),
+            "millrun.subscription orders.placed/"
+        );
+    }
 }

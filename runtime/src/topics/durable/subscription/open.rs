@@ -35,7 +35,7 @@ const NAME_BYTES_MAX: usize = 100;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionOpenError {
-    /// A name has 1 to 100 bytes, and with that of its topic no more than 230.
+    /// A name has 1 to 100 bytes, and with that of its topic no more than 230, in which each `/` and `%` counts as three.
     #[error(
         "the name of a subscription has 1 to 100 bytes, and 230 with that of its topic: this has {bytes}"
     )]
@@ -192,9 +192,10 @@ impl<'a, T> SubscribeRecords<'a, T> {
         self
     }
 
-    fn check(&self) -> Result<(), SubscriptionOpenError> {
+    pub(super) fn check(&self) -> Result<(), SubscriptionOpenError> {
         let bytes = self.name.len();
-        if bytes == 0 || bytes > NAME_BYTES_MAX || bytes + self.topic.name.len() > 230 {
+        let with_topic = bytes + kept_before(self.topic.name).len() - kept_before("").len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX || with_topic > 230 {
             return Err(SubscriptionOpenError::Name { bytes });
         }
         let bound = |field, problem: &str| {
@@ -246,6 +247,11 @@ impl<'a, T> SubscribeRecords<'a, T> {
             len_max: 1,
             ..TopicRetention::unbounded()
         };
+        // One that cannot begin leaves nothing behind.
+        let beginning = match streams.number(&kept_name) {
+            None => Some(self.reader_from_beginning().await?),
+            Some(_) => None,
+        };
         let kept_in = streams.declare(&kept_name, last_only)?;
         let (last_kept, kept) = self.kept(kept_in).await?;
         let is_new = kept.is_none();
@@ -258,11 +264,20 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let (acknowledged, returned) = match kept {
             Some((_, kept)) => kept,
             None => {
-                let reader: TopicReader<()> =
-                    TopicReader::open(Arc::clone(inner), self.topic.known, self.from).await?;
+                let reader = match beginning {
+                    Some(reader) => reader,
+                    None => self.reader_from_beginning().await?,
+                };
                 (Acknowledged::up_to(reader.read_through().get()), BTreeMap::new())
             }
         };
+        if has_begun_anew {
+            tracing::warn!(
+                topic = self.topic.name,
+                subscription = self.name,
+                "a durable subscription begins anew: one of its name has expired, or was removed"
+            );
+        }
         let through = Sequence::new(acknowledged.through());
         // What is behind its beginning is held back from now on, also if that is not kept yet.
         streams.note_reader(self.topic.known.number, kept_in, through);
@@ -291,6 +306,11 @@ impl<'a, T> SubscribeRecords<'a, T> {
         // Where it begins is kept before anything of it is given.
         held.until_saved(version).await?;
         Ok(DurableSubscription::new(held))
+    }
+
+    /// A reader that stands where the subscription begins if nothing is kept of it.
+    async fn reader_from_beginning(&self) -> Result<TopicReader<()>, ReadFromError> {
+        TopicReader::open(Arc::clone(&self.topic.inner), self.topic.known, self.from).await
     }
 
     /// What is kept of the subscription, if anything is, in which record and since when.

@@ -17,6 +17,7 @@ use millrun_persistence::TopicSummary;
 use super::{kept_before, stored};
 use crate::StopCause;
 use crate::inner::Inner;
+use crate::topics::durable::reader::is_lane_lost;
 
 /// Tells the journal where the subscriptions of all topics stand that hold records back; of a runtime that has ended meanwhile
 /// nothing.
@@ -51,13 +52,16 @@ pub(crate) async fn note_places(inner: Weak<Inner>) {
 /// How far the subscription has come that is kept in this topic.
 async fn place(inner: &Arc<Inner>, kept: &TopicSummary) -> Result<Sequence, StopCause> {
     let before = Sequence::new(kept.last.get().saturating_sub(1));
-    let problem = match inner.record_behind(kept.number, before).await? {
-        Ok(Some(record)) => match stored::decode(&record.body) {
-            Ok((acknowledged, _)) => return Ok(Sequence::new(acknowledged.through())),
+    let problem = loop {
+        break match inner.record_behind(kept.number, before).await? {
+            Ok(Some(record)) => match stored::decode(&record.body) {
+                Ok((acknowledged, _)) => return Ok(Sequence::new(acknowledged.through())),
+                Err(error) => error.to_string(),
+            },
+            Ok(None) => "it is not there".to_owned(),
+            Err(error) if is_lane_lost(&error) => continue,
             Err(error) => error.to_string(),
-        },
-        Ok(None) => "it is not there".to_owned(),
-        Err(error) => error.to_string(),
+        };
     };
     tracing::warn!(
         kept_in = %kept.name, %problem,
