@@ -48,6 +48,11 @@ impl PostgresConfig {
     /// The most connections that read.
     pub(crate) const READERS_MAX: usize = 64;
 
+    /// A flush is one message, and the server takes none that is larger.
+    const FLUSH_BYTES_MAX: usize = 1 << 30;
+    /// What an entry of a flush has at most beside its bytes: numbers, and the id of an instance.
+    const ENTRY_BYTES: usize = 256;
+
     /// Checks the bounds against each other.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.journal.check()?;
@@ -58,9 +63,49 @@ impl PostgresConfig {
         if !(1..=Self::READERS_MAX).contains(&self.readers) {
             return invalid("readers", "must be from 1 to 64");
         }
+        let journal = &self.journal;
+        let parts = [
+            journal.batch_bytes_max,
+            journal.turn_bytes_max,
+            journal.snapshot_bytes_max,
+            journal.batch_len_max.saturating_mul(Self::ENTRY_BYTES),
+        ];
+        if parts.into_iter().fold(0, usize::saturating_add) >= Self::FLUSH_BYTES_MAX {
+            return invalid(
+                "batch_bytes_max",
+                "with turn_bytes_max, snapshot_bytes_max and 256 bytes for each of batch_len_max it must be less than \
+                 1 GiB, the largest message that PostgreSQL takes",
+            );
+        }
         if self.answer_wait_max < Duration::from_millis(100) {
             return invalid("answer_wait_max", "must be 100 ms or longer");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_fits_into_one_message() {
+        let refused = |change: fn(&mut JournalConfig)| {
+            let mut config = PostgresConfig::default();
+            config.check().unwrap();
+            change(&mut config.journal);
+            matches!(
+                config.check(),
+                Err(StoreError::Config {
+                    field: "batch_bytes_max",
+                    ..
+                })
+            )
+        };
+        assert!(refused(|journal| journal.batch_bytes_max = 1 << 30));
+        assert!(refused(|journal| journal.turn_bytes_max = 1 << 30));
+        assert!(refused(|journal| journal.snapshot_bytes_max = usize::MAX));
+        assert!(refused(|journal| journal.batch_len_max = 1 << 22));
+        assert!(!refused(|journal| journal.batch_bytes_max = 512 << 20));
     }
 }

@@ -309,7 +309,6 @@ impl Journal for PostgresJournal {
                     for (_, turn) in group.turns() {
                         let run_bytes = state.heads.admit(&turn);
                         state.push(QueuedEntry::Turn(QueuedTurn::new(&turn, run_bytes)));
-                        state.queued_len += 1;
                     }
                     state.queued_bytes += group.bytes();
                 }
@@ -416,7 +415,7 @@ impl Journal for PostgresJournal {
             return Err(SnapshotRefused::Ahead { head });
         } else if bytes > max {
             return Err(SnapshotRefused::TooLarge { bytes, max });
-        } else if state.queued_snapshot_bytes + bytes > max {
+        } else if state.queued_snapshot_bytes + bytes > max || state.queued_len >= self.config.batch_len_max {
             state.was_full = true;
             return Err(SnapshotRefused::Full);
         }

@@ -116,6 +116,8 @@ pub(crate) struct FlushFate {
     is_connected: bool,
     is_raised: bool,
     is_looked: bool,
+    /// The marker was not where a flush must find it: where it is, is only looked up to be told.
+    is_astray: bool,
     halt: Option<Halt>,
 }
 
@@ -130,6 +132,7 @@ impl FlushFate {
             is_connected: true,
             is_raised: true,
             is_looked: true,
+            is_astray: false,
             halt: None,
         }
     }
@@ -187,7 +190,7 @@ impl FlushFate {
             Heard::Flushed {
                 has_term: true,
                 has_moved: false,
-            } => self.roll_back(None),
+            } => (self.is_astray, self.is_sent, self.is_looked) = (true, false, false),
             // What was sent over a connection that is lost is still to be looked for.
             Heard::Refused => self.is_sent &= !self.is_looked,
             Heard::Duplicate => self.halt = Some(Halt::Duplicate),
@@ -200,20 +203,18 @@ impl FlushFate {
     fn look(&mut self, found: Option<i64>) {
         self.is_looked = true;
         match found {
-            Some(found) if found == self.marker => self.is_sent = false,
+            Some(found) if found == self.marker && !self.is_astray => self.is_sent = false,
             Some(found) if self.is_sent && found == self.marker + 1 => self.land(),
-            found => self.roll_back(found),
+            found => {
+                let expected = self.marker;
+                self.halt = Some(Halt::RolledBack { expected, found });
+            }
         }
     }
 
     fn land(&mut self) {
         self.marker += 1;
         (self.has_flush, self.is_sent) = (false, false);
-    }
-
-    fn roll_back(&mut self, found: Option<i64>) {
-        let expected = self.marker;
-        self.halt = Some(Halt::RolledBack { expected, found });
     }
 }
 

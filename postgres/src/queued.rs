@@ -1,7 +1,7 @@
 //! What waits for the next flush, as the callers have queued it.
 
 use bytes::Bytes;
-use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
+use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_persistence::{Snapshot, TurnView};
 
 /// One entry of the queue.
@@ -10,10 +10,6 @@ pub(crate) enum QueuedEntry {
     Turn(QueuedTurn),
     Snapshot(Snapshot),
     NoSnapshot(RunId),
-    /// Partitions that were claimed, under these epochs.
-    Epochs(Vec<(Partition, Epoch)>),
-    /// Nothing of its own: a look whether this opening still has the store, or what the topics have.
-    Check,
 }
 
 /// A turn that was taken.

@@ -128,7 +128,7 @@ pub(crate) struct RowsBuilder {
     runs: BTreeMap<RunId, RunChange>,
     /// In the order of closing.
     closed: Vec<RunId>,
-    epochs: BTreeMap<Partition, Epoch>,
+    pub(crate) epochs: BTreeMap<Partition, Epoch>,
 }
 
 impl RowsBuilder {
@@ -148,8 +148,6 @@ impl RowsBuilder {
                 }
             }
             QueuedEntry::NoSnapshot(run) => self.runs.entry(run).or_default().snapshot = Some(None),
-            QueuedEntry::Epochs(given) => self.epochs.extend(given),
-            QueuedEntry::Check => {}
         }
     }
 

@@ -3,7 +3,7 @@
 //! Nobody waits for a server with the lock in hand. Bells are rung without it, but for the answers to claims: these are
 //! put on their lists under it, so that a loss of what is granted is told behind the grant.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,10 @@ pub(crate) struct SharedState {
     pub(crate) heads: LiveHeads,
     pub(crate) topics: TopicRegister,
     queue: Vec<QueuedEntry>,
+    /// The latest epochs that are not stored.
+    epochs: BTreeMap<Partition, Epoch>,
+    /// A flush is wanted without an entry: for what the topics have, or for a look whether this opening has the store.
+    is_touched: bool,
     pub(crate) queued_len: usize,
     pub(crate) queued_bytes: usize,
     pub(crate) queued_snapshot_bytes: usize,
@@ -68,6 +72,7 @@ pub(crate) struct WrittenCounts {
 pub(crate) struct Taken {
     pub(crate) topics: SealedTopics,
     pub(crate) entries: Vec<QueuedEntry>,
+    pub(crate) epochs: BTreeMap<Partition, Epoch>,
     pub(crate) offset: Offset,
     pub(crate) upkeep: Option<(UpkeepNumber, Timestamp)>,
 }
@@ -95,6 +100,8 @@ impl PostgresShared {
             heads,
             topics,
             queue: Vec::new(),
+            epochs: BTreeMap::new(),
+            is_touched: false,
             queued_len: 0,
             queued_bytes: 0,
             queued_snapshot_bytes: 0,
@@ -148,8 +155,10 @@ impl PostgresShared {
         let mut state = self.lock();
         loop {
             let upkeep = state.upkeeps.next();
-            if !state.queue.is_empty() || upkeep.is_some() {
+            if state.has_work() || upkeep.is_some() {
                 let entries = std::mem::take(&mut state.queue);
+                let epochs = std::mem::take(&mut state.epochs);
+                state.is_touched = false;
                 (state.queued_len, state.queued_bytes, state.queued_snapshot_bytes) = (0, 0, 0);
                 let (offset, topics) = (state.enqueued, state.topics.seal());
                 state.taken = offset;
@@ -162,6 +171,7 @@ impl PostgresShared {
                 return Took::Flush(Taken {
                     topics,
                     entries,
+                    epochs,
                     offset,
                     upkeep,
                 });
@@ -174,7 +184,7 @@ impl PostgresShared {
                 .wait_timeout(state, wait_max)
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            if waited.timed_out() && state.queue.is_empty() && !state.is_closing {
+            if waited.timed_out() && !state.has_work() && !state.is_closing {
                 return Took::Idle;
             }
         }
@@ -233,15 +243,21 @@ impl PostgresShared {
 }
 
 impl SharedState {
+    /// Queues an entry, which counts as a turn does.
     pub(crate) fn push(&mut self, entry: QueuedEntry) {
         self.queue.push(entry);
+        self.queued_len += 1;
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.epochs.is_empty() || self.is_touched
     }
 
     /// Partitions have new epochs, which are to be durable before anybody relies on them. The partitions are in order.
     pub(crate) fn give(&mut self, given: &[(Partition, Epoch)]) {
         let partitions: Vec<_> = given.iter().map(|(partition, _)| *partition).collect();
         self.heads.trust(&partitions);
-        self.push(QueuedEntry::Epochs(given.to_vec()));
+        self.epochs.extend(given.iter().copied());
         self.enqueued = self.enqueued.next();
     }
 
@@ -253,14 +269,14 @@ impl SharedState {
         if len_now > len {
             self.queued_len += len_now - len;
             self.queued_bytes += bytes_now - bytes;
-            self.push(QueuedEntry::Check);
+            self.is_touched = true;
         }
         appends
     }
 
     /// Something has changed that the next flush writes; gives the offset of that.
     pub(crate) fn touch(&mut self) -> Offset {
-        self.push(QueuedEntry::Check);
+        self.is_touched = true;
         self.enqueued = self.enqueued.next();
         self.enqueued
     }

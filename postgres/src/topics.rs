@@ -20,9 +20,14 @@ impl TopicStreams for PostgresJournal {
     fn declare(&self, name: &str, retention: TopicRetention) -> Result<TopicNumber, TopicRefused> {
         let mut state = self.shared.open_state()?;
         let number = state.topics.declare(name, retention)?;
-        state.touch();
+        let has_changed = state.topics.has_changed();
+        if has_changed {
+            state.touch();
+        }
         drop(state);
-        self.shared.wake();
+        if has_changed {
+            self.shared.wake();
+        }
         Ok(number)
     }
 

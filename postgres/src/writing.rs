@@ -149,10 +149,12 @@ impl FlushWriter {
         let Taken {
             topics,
             entries,
+            epochs,
             offset,
             upkeep,
         } = taken;
         let mut builder = RowsBuilder::default();
+        builder.epochs = epochs;
         for entry in entries {
             if let QueuedEntry::Turn(turn) = &entry {
                 self.counts.turns += 1;

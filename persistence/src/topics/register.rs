@@ -306,9 +306,15 @@ impl TopicRegister {
         }
     }
 
+    /// Whether a topic is new or has changed, and was not [taken](Self::seal_changed) to be stored since.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.table.has_changed()
+    }
+
     /// Takes the topics that are to be stored, because they are new or have changed.
     pub fn seal_changed(&mut self) -> Vec<StoredTopicName> {
-        if !self.table.has_changed() {
+        if !self.has_changed() {
             return Vec::new();
         }
         let changed = self.table.seal_changed_heads();

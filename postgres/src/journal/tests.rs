@@ -115,3 +115,49 @@ fn nothing_is_confirmed_by_a_journal_that_has_failed() {
     journal.shared.end(failure);
     assert!(journal.confirm(Offset::ZERO) > journal.high_watermark());
 }
+
+#[test]
+fn what_waits_for_a_flush_has_a_bound_whatever_it_is() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = 10;
+    let journal = without_threads(config);
+    let mut author = appended(&journal);
+    let snapshot = Snapshot {
+        run: author.run,
+        sequence: author.head,
+        bytes: bytes::Bytes::new(),
+    };
+    for _ in 0..5 {
+        journal.put_snapshot(snapshot.clone()).unwrap();
+        journal.delete_snapshot(author.run).unwrap();
+    }
+    assert_eq!(journal.put_snapshot(snapshot), Err(SnapshotRefused::Full));
+    let batch = author.clone().batch(&[b"two"], false);
+    assert!(matches!(journal.enqueue(&batch), Err(EnqueueError::Full)));
+    // Of epochs the latest is kept, and a look is one, however often it is asked for.
+    for _ in 0..100 {
+        author.epoch = journal.take_over(&[author.run.partition()]).unwrap();
+        journal.confirm(Offset::ZERO);
+    }
+    let taken = taken(&journal);
+    assert_eq!((taken.entries.len(), taken.epochs.len()), (10, 1));
+    assert_eq!(taken.epochs[&author.run.partition()], author.epoch);
+}
+
+#[test]
+fn a_topic_that_is_declared_again_is_not_written_again() {
+    let journal = without_threads(JournalConfig::default());
+    let declare = |retention| journal.declare("t", retention).unwrap();
+    let is_queued = || match journal.shared.take(std::time::Duration::ZERO) {
+        Took::Flush(_) => !journal.shared.lock().topics.seal_changed().is_empty(),
+        Took::Idle | Took::End => false,
+    };
+    declare(TopicRetention::unbounded());
+    assert!(is_queued());
+    declare(TopicRetention::unbounded());
+    assert!(!is_queued());
+    let mut retention = TopicRetention::unbounded();
+    retention.len_max = 5;
+    declare(retention);
+    assert!(is_queued());
+}

@@ -175,3 +175,22 @@ fn a_term_that_is_not_ours_stops_the_writer() {
     fate.hear(Heard::Raised(None));
     assert_eq!(fate.step(), Step::Stop(Halt::Fenced));
 }
+
+#[test]
+fn a_flush_that_did_not_move_the_marker_stops_the_writer_which_says_where_it_is() {
+    let mut fate = FlushFate::new(1, 5);
+    fate.begin();
+    fate.sent();
+    fate.hear(Heard::Flushed {
+        has_term: true,
+        has_moved: false,
+    });
+    assert_eq!(fate.step(), Step::Look);
+    // That flush did nothing, so this is another's.
+    fate.hear(Heard::Marker(Some(6)));
+    let halt = Halt::RolledBack {
+        expected: 5,
+        found: Some(6),
+    };
+    assert_eq!(fate.step(), Step::Stop(halt));
+}
