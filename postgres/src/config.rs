@@ -16,7 +16,8 @@ pub struct PostgresConfig {
     /// [`FailureKind::Io`](millrun_persistence::FailureKind::Io). Reads wait as long. Default 600 s; zero: not at all.
     pub server_wait_max: Duration,
     /// How long one statement may take until its connection counts as lost, and another is opened. A flush that waits for
-    /// a synchronous standby takes as long as that is away. Default 30 s.
+    /// a synchronous standby takes as long as that is away. The server gives the statement up then. What an opening and a
+    /// recovery read of whole tables is not held to it. Default 30 s.
     pub answer_wait_max: Duration,
     /// How long an opening waits for a former process to let go of the store: the server may notice late that it has
     /// gone. Default 10 s; zero: not at all.

@@ -1,7 +1,10 @@
 //! One connection: it is driven while its thread waits for an answer, and not between.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
@@ -9,8 +12,9 @@ use millrun_core::Timestamp;
 use millrun_persistence::Durability;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tokio_postgres::error::DbError;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 
 use super::{BackendName, PgServer, tables};
 use crate::server::ServerTrouble;
@@ -23,6 +27,8 @@ pub(super) struct Connection {
     answer_wait_max: Duration,
     /// The server gives a statement up as this end does.
     is_bounded: bool,
+    /// The server has said that it does not wait for its standby any more.
+    is_unreplicated: Arc<AtomicBool>,
     // Dropped last: it drives the connection.
     runtime: Runtime,
 }
@@ -79,8 +85,9 @@ impl Connection {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ConnectError::NoRuntime)?;
         let mut connected = Err(ConnectError::Late(Duration::ZERO));
+        let is_unreplicated = Arc::default();
         for host in &server.address.connect {
-            connected = runtime.block_on(connect(host, server));
+            connected = runtime.block_on(connect(host, server, &is_unreplicated));
             if connected.is_ok() {
                 break;
             }
@@ -91,6 +98,7 @@ impl Connection {
             schema: server.address.schema.clone(),
             answer_wait_max: server.answer_wait_max,
             is_bounded: false,
+            is_unreplicated,
             runtime,
         })
     }
@@ -203,7 +211,13 @@ impl Connection {
         let statement = self.statement(sql)?;
         let client = &self.client;
         let rows = async { client.query(&statement, values).await };
-        wait(&self.runtime, self.answer_wait_max, rows)
+        let rows = wait(&self.runtime, self.answer_wait_max, rows)?;
+        if self.is_unreplicated.swap(false, Ordering::Relaxed) {
+            // The next session raises the term, and the commit of that waits for the standby.
+            let why = "the server was told not to wait for its standby".to_owned();
+            return Err(ServerTrouble::Lost(why));
+        }
+        Ok(rows)
     }
 
     pub(super) fn first(
@@ -253,19 +267,39 @@ impl Connection {
 }
 
 /// Connects to one host. What is asked of it is sent when the runtime runs.
-async fn connect(host: &tokio_postgres::Config, server: &PgServer) -> Result<Client, ConnectError> {
+async fn connect(
+    host: &tokio_postgres::Config,
+    server: &PgServer,
+    is_unreplicated: &Arc<AtomicBool>,
+) -> Result<Client, ConnectError> {
     // A name may have several addresses, of which each may take as long as the configuration says.
     let reached_within = host.get_connect_timeout().copied().unwrap_or_default() * ADDRESSES_OF_HOST;
     let wait_max = server.answer_wait_max + reached_within;
     let connected = timeout(wait_max, host.connect(server.tls.clone())).await;
-    let (client, connection) = connected.map_err(|_| ConnectError::Late(wait_max))??;
+    let (client, mut connection) = connected.map_err(|_| ConnectError::Late(wait_max))??;
+    let is_unreplicated = Arc::clone(is_unreplicated);
     tokio::spawn(async move {
-        // Each request that is waiting gets an error of its own when the connection ends.
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to the database has ended");
+        while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+            match message {
+                Ok(AsyncMessage::Notice(notice)) if is_of_standby(&notice) => {
+                    is_unreplicated.store(true, Ordering::Relaxed);
+                }
+                Ok(_) => {}
+                // Each request that is waiting gets an error of its own when the connection ends.
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to the database has ended");
+                    return;
+                }
+            }
         }
     });
     Ok(client)
+}
+
+/// Whether a commit was done here and not on a standby that it was to wait for: a cancellation or an end of the session
+/// ends that wait, and the commit succeeds with a warning. Its text may be translated, and others have its code.
+fn is_of_standby(notice: &DbError) -> bool {
+    notice.routine() == Some("SyncRepWaitForLSN")
 }
 
 /// A value of a row.

@@ -389,6 +389,46 @@ fn a_question_is_not_answered_from_the_memory_of_a_process_that_has_lost_the_sto
     );
 }
 
+/// A commit whose wait for the standby is cancelled succeeds with a warning, and without the standby.
+#[test]
+fn what_a_standby_does_not_have_is_not_acknowledged_when_somebody_cancels_the_wait_for_it() {
+    let Some(server) = TestServer::own() else {
+        return;
+    };
+    let subject = AtUrl(server.url("replicated"));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    let waiting = || {
+        let sql = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        server.sql(sql).pop().map(|mut row| row.remove(0).unwrap())
+    };
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    // The sessions hear of that in their own time.
+    let mut offset = Offset::ZERO;
+    while waiting().is_none() {
+        if journal.high_watermark() >= offset {
+            offset = journal.enqueue(&author.batch(&[b"turn"], false)).unwrap().offset;
+        }
+    }
+    // The flush is cancelled, and then each raise of the term that follows.
+    let mut cancelled = Vec::new();
+    while cancelled.len() < 3 {
+        assert!(journal.high_watermark() < offset, "{cancelled:?}");
+        let Some(pid) = waiting().filter(|pid| !cancelled.contains(pid)) else {
+            std::thread::yield_now();
+            continue;
+        };
+        server.sql(&format!("SELECT pg_cancel_backend({pid})"));
+        cancelled.push(pid);
+    }
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names");
+    server.sql("SELECT pg_reload_conf()");
+    subject.settle(&journal, offset);
+    assert_eq!(journal.failure(), None);
+    author.assert_history(&journal);
+}
+
 /// The server gives the lock to a session, and the answer is lost with it: the next session ends that one, and does not take
 /// it for another process.
 #[test]
