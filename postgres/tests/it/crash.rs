@@ -27,6 +27,32 @@ impl Dice {
     }
 }
 
+/// An open store of the shared server, in which a run has begun.
+struct Begun {
+    server: &'static TestServer,
+    schema: String,
+    subject: AtUrl,
+    journal: PostgresJournal,
+    author: Author,
+}
+
+/// `None` where there is no server.
+fn begun() -> Option<Begun> {
+    let server = TestServer::shared()?;
+    let schema = server.schema();
+    let subject = AtUrl(server.url(&schema));
+    let journal = subject.open();
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(&subject, &journal, &[b"one"], false);
+    Some(Begun {
+        server,
+        schema,
+        subject,
+        journal,
+        author,
+    })
+}
+
 /// The server is killed while several threads append; the journal goes on when it is there again.
 #[test]
 fn a_server_that_is_killed_and_started_again_has_all_that_was_acknowledged() {
@@ -201,18 +227,21 @@ fn records_of_topics_share_the_fate_of_their_turns_when_connections_are_cut() {
 /// A row that is damaged is named, and reading goes on behind it.
 #[test]
 fn a_damaged_row_of_a_topic_is_named_and_passed() {
-    let Some(server) = TestServer::shared() else {
+    let Some(Begun {
+        server,
+        schema,
+        subject,
+        journal,
+        author,
+    }) = begun()
+    else {
         return;
     };
-    let schema = server.schema();
-    let subject = AtUrl(server.url(&schema));
-    let journal = subject.open();
     let topic = journal
         .topics()
         .unwrap()
         .declare("t", TopicRetention::unbounded())
         .unwrap();
-    let author = Author::new(&journal, "a", 1);
     for _ in 0..3 {
         let mut batch = Batch::new();
         let header = TopicRecordHeader {
@@ -337,14 +366,16 @@ fn a_store_that_was_rolled_back_within_an_opening_stops_the_journal() {
 
 #[test]
 fn who_has_lost_the_store_to_another_process_is_fenced() {
-    let Some(server) = TestServer::shared() else {
+    let Some(Begun {
+        server,
+        schema,
+        subject,
+        journal,
+        mut author,
+    }) = begun()
+    else {
         return;
     };
-    let schema = server.schema();
-    let subject = AtUrl(server.url(&schema));
-    let journal = subject.open();
-    let mut author = Author::new(&journal, "a", 1);
-    author.append(&subject, &journal, &[b"one"], false);
     let mut config = PostgresConfig::default();
     config.open_wait_max = Duration::ZERO;
     let refused = PostgresJournal::open(&subject.0, config).expect_err("it is open");
@@ -371,14 +402,17 @@ fn who_has_lost_the_store_to_another_process_is_fenced() {
 
 #[test]
 fn a_question_is_not_answered_from_the_memory_of_a_process_that_has_lost_the_store() {
-    let Some(server) = TestServer::shared() else {
+    let Some(Begun {
+        server,
+        schema,
+        subject,
+        journal,
+        mut author,
+    }) = begun()
+    else {
         return;
     };
-    let schema = server.schema();
-    let subject = AtUrl(server.url(&schema));
-    let journal = subject.open();
-    let mut author = Author::new(&journal, "a", 1);
-    let queued = author.append(&subject, &journal, &[b"one"], false);
+    let queued = author.append(&subject, &journal, &[b"two"], false);
     server.sql(&format!("UPDATE {schema}.writer SET term = term + 1, holder = 0"));
     let confirmed = journal.confirm(queued);
     subject.settle(&journal, confirmed);
@@ -456,14 +490,16 @@ fn a_process_whose_answer_from_the_lock_is_lost_does_not_fence_itself() {
 /// A raise of this opening whose answer was lost may be done late, when the session behind it has a term already.
 #[test]
 fn a_term_that_was_raised_behind_the_back_of_its_own_process_does_not_fence_it() {
-    let Some(server) = TestServer::shared() else {
+    let Some(Begun {
+        server,
+        schema,
+        subject,
+        journal,
+        mut author,
+    }) = begun()
+    else {
         return;
     };
-    let schema = server.schema();
-    let subject = AtUrl(server.url(&schema));
-    let journal = subject.open();
-    let mut author = Author::new(&journal, "a", 1);
-    author.append(&subject, &journal, &[b"one"], false);
     server.sql(&format!("UPDATE {schema}.writer SET term = term + 1"));
     author.append(&subject, &journal, &[b"two"], false);
     assert_eq!(journal.failure(), None);
@@ -498,14 +534,16 @@ fn a_server_that_has_not_what_was_written_is_not_read() {
 /// A row that is there already shows that somebody else has written: nothing is written over it.
 #[test]
 fn a_duplicate_key_stops_the_journal() {
-    let Some(server) = TestServer::shared() else {
+    let Some(Begun {
+        server,
+        schema,
+        subject,
+        journal,
+        mut author,
+    }) = begun()
+    else {
         return;
     };
-    let schema = server.schema();
-    let subject = AtUrl(server.url(&schema));
-    let journal = subject.open();
-    let mut author = Author::new(&journal, "a", 1);
-    author.append(&subject, &journal, &[b"one"], false);
     server.sql(&format!(
         "INSERT INTO {schema}.turn SELECT part, run, 2, 2, frames FROM {schema}.turn"
     ));
