@@ -150,8 +150,20 @@ pub enum TopicChangeRefused {
         /// The topic.
         topic: TopicNumber,
     },
-    /// This journal neither purges nor deletes topics.
-    #[error("this journal neither purges nor deletes topics")]
+    /// The new name is no name of a topic, or another topic has it.
+    #[error("the name {name:?} is not one that a topic may take")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Records of the topic are queued and not durable yet. Ask again.
+    #[error("records of {topic} are not durable yet")]
+    Queued {
+        /// The topic.
+        topic: TopicNumber,
+    },
+    /// This journal does not change topics in this way.
+    #[error("this journal does not change topics in this way")]
     Unsupported,
     /// The journal has failed or was closed.
     #[error(transparent)]

@@ -99,6 +99,19 @@ impl TopicStreams for PostgresJournal {
             Ok(state.touch())
         })
     }
+
+    fn replace(
+        &self,
+        topic: TopicNumber,
+        from: &str,
+        name: &str,
+        retention: TopicRetention,
+    ) -> Result<Offset, TopicChangeRefused> {
+        self.change(|state| {
+            state.topics.replace(topic, (from, name), retention)?;
+            Ok(state.touch())
+        })
+    }
 }
 
 impl PostgresJournal {

@@ -19,6 +19,7 @@ suite![
     a_deleted_topic_is_not_known_and_its_name_is_free,
     deleted_topics_count_no_more,
     purges_and_deletions_agree_with_a_list,
+    a_topic_takes_the_number_of_another_and_none_of_its_records,
 ];
 
 /// A journal with a topic that keeps all, and an author; `None` if it does not purge.
@@ -224,6 +225,70 @@ struct TopicModel {
     number: TopicNumber,
     dropped: u64,
     there: Vec<Vec<u8>>,
+}
+
+fn a_topic_takes_the_number_of_another_and_none_of_its_records<S: Subject>(subject: &S) {
+    let Some((mut journal, mut author)) = purging(subject, JournalConfig::default()) else {
+        return;
+    };
+    let (number, all) = (author.topic, TopicRetention::unbounded());
+    let name = |journal: &S::Journal| topics(journal).summary(number).map(|summary| summary.name);
+    let old = name(&journal).expect("it is known");
+    let other = topics(&journal).declare("other", all).expect("there is room");
+    author.append(subject, &journal, &bodies(4));
+    let replace = |journal: &S::Journal, from: &str, to: &str| topics(journal).replace(number, from, to, all);
+    let offset = match replace(&journal, &old, "new") {
+        Err(TopicChangeRefused::Unsupported) => return,
+        replaced => replaced.expect("it is known"),
+    };
+    subject.settle(&journal, offset);
+    for _ in 0..2 {
+        assert_eq!(name(&journal).as_deref(), Some("new"));
+        assert_eq!(whole(&journal, number), (4, Vec::new()));
+        let unknown = TopicChangeRefused::Unknown { topic: number };
+        assert_eq!(
+            replace(&journal, &old, "newer"),
+            Err(unknown),
+            "the name is that of nothing"
+        );
+        for taken in ["other", ""] {
+            let refused = replace(&journal, "new", taken);
+            assert!(
+                matches!(refused, Err(TopicChangeRefused::Name { .. })),
+                "{refused:?}"
+            );
+        }
+        journal = subject.reopen(journal, JournalConfig::default());
+    }
+    // Behind each opening the number has the records of the new one alone.
+    let mut dropped = 4;
+    let mut from = "new".to_owned();
+    for round in 0..3 {
+        author = TopicAuthor::new(&journal, number);
+        let next = dropped + 1..=dropped + 3;
+        assert_eq!(
+            author.append(subject, &journal, &bodies(3)),
+            appended(next.clone())
+        );
+        assert_eq!(whole(&journal, number), (dropped, next.collect()));
+        let to = format!("new.{round}");
+        let offset = replace(&journal, &from, &to).expect("it is known");
+        subject.settle(&journal, offset);
+        dropped += 3;
+        assert_eq!(whole(&journal, number), (dropped, Vec::new()));
+        if round == 1 {
+            assert_eq!(keep_up(&journal, START), Ok(()));
+        }
+        journal = subject.reopen(journal, JournalConfig::default());
+        from = to;
+    }
+    assert_eq!(topics(&journal).declare(&from, all), Ok(number));
+    assert_ne!(
+        topics(&journal).declare(&old, all),
+        Ok(number),
+        "its name is free"
+    );
+    assert_eq!(topics(&journal).declare("other", all), Ok(other));
 }
 
 fn purges_and_deletions_agree_with_a_list<S: Subject>(subject: &S) {

@@ -209,6 +209,28 @@ impl TopicStreams for MemoryJournal {
         Ok(offset)
     }
 
+    fn replace(
+        &self,
+        topic: TopicNumber,
+        from: &str,
+        name: &str,
+        retention: TopicRetention,
+    ) -> Result<Offset, TopicChangeRefused> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone().into());
+        }
+        state
+            .topics
+            .table
+            .replace(topic, (from, name), retention, false)?;
+        state.topics.trim_purged(topic);
+        let (offset, watchers) = (state.durable, state.watchers.clone());
+        drop(state);
+        ring(&watchers);
+        Ok(offset)
+    }
+
     fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {
         let mut state = self.lock();
         state.topics.table.note_reader(topic, reader, through);

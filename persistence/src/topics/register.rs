@@ -216,6 +216,21 @@ impl TopicRegister {
         Ok(())
     }
 
+    /// See [`TopicStreams::replace`](super::TopicStreams::replace).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn replace(
+        &mut self,
+        topic: TopicNumber,
+        from_to: (&str, &str),
+        retention: TopicRetention,
+    ) -> Result<(), TopicChangeRefused> {
+        self.table.replace(topic, from_to, retention, false)?;
+        self.candidates.insert(topic);
+        Ok(())
+    }
+
     /// See [`TopicStreams::note_reader`](super::TopicStreams::note_reader).
     pub fn note_reader(&mut self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {
         self.table.note_reader(topic, reader, through);

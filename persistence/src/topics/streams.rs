@@ -129,6 +129,28 @@ pub trait TopicStreams: Send + Sync {
         let _ = topics;
         Err(TopicChangeRefused::Unsupported)
     }
+
+    /// Gives the number of a topic to a new one, in one commit: its records are dropped as by a [purge](Self::purge), its
+    /// name is free, and the topic of this number has the name `name` and this retention from then on. Records are numbered
+    /// on, so that no number names two records of this topic number, and ids are remembered as before. For topics that come
+    /// and go, as numbers of [deleted](Self::delete) ones are never given again. It becomes durable with the offset that this
+    /// gives, and before any record that is appended later.
+    ///
+    /// By default a journal does not do that.
+    ///
+    /// # Errors
+    /// See [`TopicChangeRefused`]; [`Unknown`](TopicChangeRefused::Unknown) also if the topic is not named `from`, which somebody else
+    /// may have replaced. Nothing is changed then.
+    fn replace(
+        &self,
+        topic: TopicNumber,
+        from: &str,
+        name: &str,
+        _retention: TopicRetention,
+    ) -> Result<Offset, TopicChangeRefused> {
+        let _ = (topic, from, name);
+        Err(TopicChangeRefused::Unsupported)
+    }
 }
 
 /// What a journal has of a topic, at some moment.

@@ -254,6 +254,40 @@ impl TopicTable {
         Ok(())
     }
 
+    /// See [`TopicStreams::replace`](super::TopicStreams::replace).
+    pub(crate) fn replace(
+        &mut self,
+        number: TopicNumber,
+        (from, name): (&str, &str),
+        retention: TopicRetention,
+        with_queued: bool,
+    ) -> Result<(), TopicChangeRefused> {
+        let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.starts_with(DELETED_BEFORE);
+        let is_retention = retention.len_max > 0 && retention.bytes_max > 0;
+        if !is_name || !is_retention || self.by_name.contains_key(name) {
+            let name = name.to_owned();
+            return Err(TopicChangeRefused::Name { name });
+        }
+        let head = self.heads.get_mut(index(number));
+        let is_it = |head: &&mut TopicHead| !head.is_deleted && !from.is_empty() && *head.name == *from;
+        let head = head.filter(is_it);
+        let head = head.ok_or(TopicChangeRefused::Unknown { topic: number })?;
+        if !with_queued && head.last != head.durable {
+            return Err(TopicChangeRefused::Queued { topic: number });
+        }
+        self.by_name.remove(&head.name);
+        head.name = name.into();
+        self.by_name.insert(Arc::clone(&head.name), number);
+        head.retention = retention;
+        head.dropped = head.last;
+        head.readers = TopicReaders::default();
+        self.change(number);
+        self.heads
+            .iter_mut()
+            .for_each(|head| head.readers.forget(&[number]));
+        Ok(())
+    }
+
     /// See [`TopicStreams::note_reader`](super::TopicStreams::note_reader).
     pub(crate) fn note_reader(&mut self, number: TopicNumber, reader: TopicNumber, through: Sequence) {
         let is_there = |head: &TopicHead| !head.is_deleted;

@@ -89,6 +89,23 @@ impl TopicStreams for RedbJournal {
         Ok(offset)
     }
 
+    fn replace(
+        &self,
+        topic: TopicNumber,
+        from: &str,
+        name: &str,
+        retention: TopicRetention,
+    ) -> Result<Offset, TopicChangeRefused> {
+        let with_queued = self.reads_unwritten();
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        let table = &mut state.topics.table;
+        table.replace(topic, (from, name), retention, with_queued)?;
+        let (offset, rings) = state.queue_change_of_topics();
+        drop(self.queued(state, offset, rings));
+        Ok(offset)
+    }
+
     fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {
         let mut state = self.shared.lock();
         state.topics.table.note_reader(topic, reader, through);
