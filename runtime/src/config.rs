@@ -97,6 +97,18 @@ pub struct RuntimeConfig {
     /// How many bytes one chunk of an output stream has, 64 KiB by default. A larger one is
     /// [`ChunkError::TooLarge`](crate::streams::ChunkError::TooLarge), and is not sent.
     pub stream_chunk_bytes_max: usize,
+    /// How many [durable output streams](crate::ActivityContext::durable_stream) the store keeps, 8,192 by default, those of finished
+    /// runs that are retained included. Each is a topic of the journal, and counts against
+    /// [`topics_len_max`](crate::store::JournalConfig::topics_len_max) as well; the place of a removed one is kept for the next. At the
+    /// bound [`DurableStreamError::TooMany`](crate::streams::DurableStreamError::TooMany).
+    pub durable_streams_len_max: usize,
+    /// How many bytes a durable output stream has, 16 MiB by default, with 64 bytes for each item beside its chunk and those of
+    /// failed attempts included. At the bound [`DurableChunkError::Full`](crate::streams::DurableChunkError::Full) and
+    /// [`DurableStreamError::Full`](crate::streams::DurableStreamError::Full): nothing that was acknowledged is dropped.
+    pub durable_stream_bytes_max: usize,
+    /// How many bytes of a durable output stream are on their way to the journal, 256 KiB by default, or one chunk that is larger.
+    /// At the bound a sender waits.
+    pub durable_stream_in_flight_bytes_max: usize,
     /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
     /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
     /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); callers that wait already stay, and come again
@@ -180,6 +192,9 @@ impl Default for RuntimeConfig {
             stream_tail_len_max: 8_192,
             stream_tail_bytes_max: 256 << 10,
             stream_chunk_bytes_max: 64 << 10,
+            durable_streams_len_max: 8_192,
+            durable_stream_bytes_max: 16 << 20,
+            durable_stream_in_flight_bytes_max: 256 << 10,
             watchers_len_max: 1_024,
             result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,
@@ -229,6 +244,12 @@ impl RuntimeConfig {
             ("stream_tail_len_max", self.stream_tail_len_max),
             ("stream_tail_bytes_max", self.stream_tail_bytes_max),
             ("stream_chunk_bytes_max", self.stream_chunk_bytes_max),
+            ("durable_streams_len_max", self.durable_streams_len_max),
+            ("durable_stream_bytes_max", self.durable_stream_bytes_max),
+            (
+                "durable_stream_in_flight_bytes_max",
+                self.durable_stream_in_flight_bytes_max,
+            ),
             ("watchers_len_max", self.watchers_len_max),
             ("task_queue_len_max", self.task_queue_len_max),
             ("activities_running_max", self.activities_running_max),

@@ -108,6 +108,27 @@ impl Inner {
         }
     }
 
+    /// As [`ask_at`](Self::ask_at), also while the runtime is shutting down.
+    pub(crate) async fn ask_while_closing<T, E: From<StopCause>>(
+        &self,
+        door: &ShardDoor,
+        request: Request,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        if self.shared.is_read_only {
+            return Err(StopCause::ReadOnly.into());
+        }
+        if let Err(request) = door.try_push(request)
+            && !Box::pin(door.push(request)).await
+        {
+            return Err(self.stop_cause().into());
+        }
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
+    }
+
     /// Sends a request to the shard behind this door, or gives the wait for room there.
     pub(crate) fn push_or_wait<'a>(
         &self,

@@ -16,6 +16,7 @@ use crate::looking::durations::DurationTallies;
 use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::runtime::QueueStats;
+use crate::streams::durable::index::DurableOutputs;
 use crate::streams::table::OutputStreams;
 use crate::timers::TimersDoor;
 use crate::topics::durable::declared::DurableTopics;
@@ -39,6 +40,8 @@ pub(crate) struct ShardShared {
     pub(crate) durable: DurableTopics,
     /// What activities send while they work.
     pub(crate) streams: Arc<OutputStreams>,
+    /// What of it the journal keeps.
+    pub(crate) outputs: DurableOutputs,
     pub(crate) queues: Arc<TaskQueues>,
     pub(crate) pools: Vec<Arc<PoolState>>,
     pub(crate) timers: TimersDoor,

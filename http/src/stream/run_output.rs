@@ -34,7 +34,7 @@ pub(crate) async fn run_output(
     let mut reader = handle.stream(name, behind).await.map_err(not_opened)?;
     // Asked before the look, so that nothing is sent behind it.
     let is_sent_to = reader.is_sent_to();
-    let first = reader.try_next_encoded();
+    let first = reader.next_encoded_now().await.transpose();
     let has_ended = described.status == InstanceStatus::Finished && !is_sent_to;
     if query.is_resumed && first.is_none() && has_ended {
         // By this a browser knows that it need not come again.
@@ -60,7 +60,7 @@ fn not_opened(error: StreamOpenError) -> Problem {
 struct RunOutput {
     reader: StreamReader<Payload>,
     /// An item that was there when the client came.
-    first: Option<StreamItem<Payload>>,
+    first: Option<Result<StreamItem<Payload>, StreamReadError>>,
     /// How many more chunks the client wants.
     left: u64,
     redaction: Redaction,
@@ -70,7 +70,7 @@ impl Source for RunOutput {
     async fn next(mut self) -> (Frames, Option<Self>) {
         let mut frames = Frames::default();
         let mut item = match self.first.take() {
-            Some(first) => Ok(Some(first)),
+            Some(first) => first.map(Some),
             None => self.reader.next_encoded().await,
         };
         loop {
@@ -88,6 +88,11 @@ impl Source for RunOutput {
                     frames.problem(RunError::Stopped(cause).into());
                     return (frames, None);
                 }
+                // The next call goes on behind it.
+                Err(StreamReadError::Damaged { count, .. }) => {
+                    frames.id(&self.reader.position());
+                    frames.gap(count.into());
+                }
                 Err(error) => {
                     frames.problem(Problem::new("unknown", error.to_string()));
                     return (frames, None);
@@ -99,9 +104,10 @@ impl Source for RunOutput {
             if frames.len() >= FRAMES_BYTES {
                 return (frames, Some(self));
             }
-            match self.reader.try_next_encoded() {
-                Some(next) => item = Ok(Some(next)),
-                None => return (frames, Some(self)),
+            match self.reader.next_encoded_now().await {
+                Ok(Some(next)) => item = Ok(Some(next)),
+                Ok(None) => return (frames, Some(self)),
+                Err(error) => item = Err(error),
             }
         }
     }

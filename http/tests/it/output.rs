@@ -146,3 +146,58 @@ async fn a_client_that_comes_again_is_told_the_end_of_an_attempt_that_outlives_i
     let expected = expected.map(|(kind, data)| (kind.to_owned(), data));
     assert_eq!(ended.iter().map(told).collect::<Vec<_>>(), expected);
 }
+
+/// Sends the words to a durable stream, and fails the first time.
+async fn write_durably(cx: ActivityContext, prompt: String) -> Result<(), ActivityError> {
+    let tokens = cx.durable_stream(TOKENS).await?;
+    for token in prompt.split(' ') {
+        tokens.send(token).await?;
+    }
+    match cx.attempt() {
+        1 => Err(ActivityError::retryable("the model is overloaded")),
+        _ => Ok(()),
+    }
+}
+
+#[tokio::test]
+async fn a_durable_stream_is_resumed_behind_its_last_event_in_the_next_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store.redb");
+    let open = || {
+        Runtime::open(&store)
+            .register(WRITE, write_durably)
+            .register(ANSWER, answer)
+            .start()
+    };
+    let runtime = open().await.unwrap();
+    let handle = runtime.start(ANSWER, "a", "so it".to_owned()).await.unwrap();
+    let path = format!("/v1/runs/{}/streams/tokens", handle.run_id().unwrap());
+    let app = router(&runtime, Access::read_only());
+    let live = rest(&app, &path, None).await;
+    let expected = [
+        ("began", json!(1)),
+        ("message", json!("so")),
+        ("message", json!("it")),
+        ("ended", json!("failed")),
+        ("began", json!(2)),
+        ("message", json!("so")),
+        ("message", json!("it")),
+        ("ended", json!("succeeded")),
+        ("end", json!({})),
+    ];
+    let expected = expected.map(|(kind, data)| (kind.to_owned(), data));
+    assert_eq!(live.iter().map(told).collect::<Vec<_>>(), expected);
+    drop(app);
+    runtime.shutdown().await.unwrap();
+
+    let runtime = open().await.unwrap();
+    let app = router(&runtime, Access::read_only());
+    let ids: Vec<_> = live.iter().map(|received| received.id.clone()).collect();
+    for (nth, id) in ids[..live.len() - 2].iter().enumerate() {
+        let again = rest(&app, &path, id.as_deref()).await;
+        let again: Vec<_> = again.iter().map(told).collect();
+        assert_eq!(again, expected[nth + 1..], "behind event {nth}");
+    }
+    drop(app);
+    runtime.shutdown().await.unwrap();
+}

@@ -4,6 +4,7 @@
 //! and never come into the table.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::{RunId, TaskHandle, Timestamp};
@@ -12,6 +13,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::{ActivityReport, AttemptOutcome};
 use crate::streams::attempt::{AttemptEnd, AttemptMark, AttemptStreams};
+use crate::streams::durable::log::StreamLog;
 use crate::streams::table::StreamUse;
 
 /// Names an attempt under way: a step has one at a time.
@@ -218,11 +220,12 @@ impl Attempt {
         &mut self,
         operation: OperationId,
         used: &mut Option<StreamUse>,
+        log: Option<&Arc<StreamLog>>,
     ) -> Option<AttemptMark> {
         let number = self.number;
         let streams = &mut self.pulse.get_or_insert_default().streams;
         let streams = streams.get_or_insert_with(|| AttemptStreams::new(operation, number));
-        streams.list(used)
+        streams.list(used, log)
     }
 
     /// Stops its task: nobody waits for it any more.

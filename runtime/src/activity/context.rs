@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::{ActivityTask, PoolState};
 use crate::streams::attempt::AttemptMark;
+use crate::streams::durable::log::StreamLog;
 use crate::streams::table::StreamUse;
 use crate::{Runtime, StopCause};
 
@@ -53,8 +54,12 @@ impl ActivityContext {
 
     /// Lists a stream that is to end with the attempt, and takes its use unless it is listed already; `None` if the attempt
     /// has ended.
-    pub(crate) fn list_stream(&self, used: &mut Option<StreamUse>) -> Option<AttemptMark> {
-        self.pool.list_stream(self.task(), used)
+    pub(crate) fn list_stream(
+        &self,
+        used: &mut Option<StreamUse>,
+        log: Option<&Arc<StreamLog>>,
+    ) -> Option<AttemptMark> {
+        self.pool.list_stream(self.task(), used, log)
     }
 
     /// What a blocking attempt runs on.

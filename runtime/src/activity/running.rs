@@ -20,6 +20,7 @@ use crate::mail::{LocalMessage, ShardDoors};
 use crate::ownership::claims::OwnedTable;
 use crate::ownership::partition_set::PartitionSet;
 use crate::streams::attempt::{AttemptEnd, AttemptMark};
+use crate::streams::durable::log::StreamLog;
 use crate::streams::table::StreamUse;
 
 /// The attempts of one task queue.
@@ -373,12 +374,13 @@ impl PoolState {
         &self,
         task: &ActivityTask,
         used: &mut Option<StreamUse>,
+        log: Option<&Arc<StreamLog>>,
     ) -> Option<AttemptMark> {
         let operation = task.scheduled.operation;
         let mut running = self.lock();
         let attempt = running.attempts.get_mut((task.run, operation));
         let attempt = attempt.filter(|attempt| attempt.number == task.attempt);
-        attempt?.list_stream(operation, used)
+        attempt?.list_stream(operation, used, log)
     }
 
     /// An attempt says how far it is.

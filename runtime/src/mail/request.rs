@@ -70,6 +70,8 @@ pub(crate) struct AppendRequest {
     /// What stands before the payload, and the payload: one piece, since the shard frees it and not who has made it.
     pub(crate) body: Vec<u8>,
     pub(crate) payload_len: usize,
+    /// Records that follow it in the same batch, each as `body`.
+    pub(crate) more: Vec<Vec<u8>>,
     /// It is appended only if this is the last record of that topic, which the owner of the partition alone writes.
     pub(crate) unless_changed: Option<(TopicNumber, Sequence)>,
     pub(crate) reply: Reply<Appended, DurablePublishError>,

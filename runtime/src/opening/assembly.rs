@@ -28,6 +28,7 @@ use crate::reader::LaneId;
 use crate::reader::door::ReaderDoor;
 use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
+use crate::streams::durable::index::DurableOutputs;
 use crate::timers::TimersDoor;
 use crate::topics::durable::declared::{DeclaredTopic, DurableTopics};
 use crate::topics::durable::subscription::{expire_unused, note_places};
@@ -140,6 +141,7 @@ pub(crate) fn assemble(
         .map(|door| door.mailbox.bell().clone())
         .collect();
     let (timers_bell, readers_len) = (Bell::new(), config.readers_len);
+    let outputs = DurableOutputs::of(&*opened.journal);
     let shared = Arc::new(ShardShared {
         host: Arc::clone(&host),
         journal: Arc::clone(&opened.journal),
@@ -149,6 +151,7 @@ pub(crate) fn assemble(
         topics,
         durable,
         streams: Arc::default(),
+        outputs,
         queues,
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
         timers: TimersDoor::new(timers_bell.clone()),
@@ -239,6 +242,9 @@ pub(crate) fn assemble(
     if !runtime.inner().shared.is_read_only && has_idle_max {
         let expire = expire_unused(Arc::downgrade(runtime.inner()));
         drop(host.spawn("millrun-subscription-expiry", Box::pin(expire)));
+    }
+    if !runtime.inner().shared.is_read_only && !runtime.inner().shared.outputs.is_empty() {
+        runtime.inner().start_removing_outputs();
     }
     // Last, so that each attempt finds its runtime.
     for (queue, state) in pools {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrun_workflow::OperationId;
 
+use super::durable::log::StreamLog;
 use super::table::StreamUse;
 
 /// Which attempt a chunk is of.
@@ -19,7 +20,7 @@ pub struct StreamAttempt {
 }
 
 /// How an attempt ended, as readers of its streams are told. It is told when the attempt has ended, perhaps before that is
-/// durable: the [result](crate::RunHandle::result) of the run tells what came of it.
+/// durable in the history: the [result](crate::RunHandle::result) of the run tells what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AttemptEnd {
@@ -29,7 +30,8 @@ pub enum AttemptEnd {
     Failed,
     /// Nobody waits for it any more: its call was cancelled, or its run has ended.
     Cancelled,
-    /// It is not known what came of it: another process has its run now, or another attempt has taken its place.
+    /// It is not known what came of it: its process has ended, another process has its run now, or another attempt has taken
+    /// its place.
     Lost,
 }
 
@@ -57,6 +59,8 @@ struct OpenStream {
     used: StreamUse,
     /// Whether its readers are told that the attempt has begun.
     has_begun: Arc<AtomicBool>,
+    /// Where it is kept, if it is durable.
+    log: Option<Arc<StreamLog>>,
 }
 
 /// What an attempt says of itself at a stream that it opens.
@@ -78,7 +82,11 @@ impl AttemptStreams {
     }
 
     /// Lists a stream and takes its use, unless it is listed already.
-    pub(crate) fn list(&mut self, used: &mut Option<StreamUse>) -> Option<AttemptMark> {
+    pub(crate) fn list(
+        &mut self,
+        used: &mut Option<StreamUse>,
+        log: Option<&Arc<StreamLog>>,
+    ) -> Option<AttemptMark> {
         let stream = used.as_ref()?.stream();
         let listed = self
             .open
@@ -91,6 +99,7 @@ impl AttemptStreams {
                 self.open.push(OpenStream {
                     used: used.take()?,
                     has_begun: Arc::clone(&has_begun),
+                    log: log.cloned(),
                 });
                 has_begun
             }
@@ -110,7 +119,13 @@ impl AttemptStreams {
     fn tell(&mut self, end: AttemptEnd) {
         self.is_over.store(true, Ordering::Release);
         for open in self.open.drain(..) {
-            open.used.stream().end(&open.has_begun, self.attempt, end);
+            match open.log {
+                None => open.used.stream().end(&open.has_begun, self.attempt, end),
+                Some(log) => {
+                    let has_begun = open.has_begun.load(Ordering::Relaxed);
+                    log.end(open.used, has_begun, self.attempt, end);
+                }
+            }
         }
     }
 }

@@ -13,11 +13,12 @@
 //! chunk of it. A reader passes over nothing without a word. Positions name the life of their tail, so one of another
 //! process, or of a tail that was given up, is never taken for one of this. No lock is held while another is taken.
 //!
-//! A stream is kept in memory alone: nothing of it is in a journal or in a history. What a run decides by belongs into the
-//! result of the activity.
+//! A stream is kept in memory alone, unless its sender asks for a durable one, whose records are in the journal. Nothing of
+//! either is in a history: what a run decides by belongs into the result of the activity.
 
 pub(crate) mod attempt;
 mod cursor;
+pub(crate) mod durable;
 pub(crate) mod position;
 pub(crate) mod reader;
 pub(crate) mod sender;
@@ -25,6 +26,8 @@ pub(crate) mod table;
 mod tail;
 
 pub use attempt::{AttemptEnd, StreamAttempt};
+pub use durable::index::DURABLE_STREAM_NAME_BYTES_MAX;
+pub use durable::{DurableChunkError, DurableStreamError, DurableStreamSender};
 pub use position::{StreamPosition, StreamPositionError};
 pub use reader::{StreamItem, StreamOpenError, StreamReadError, StreamReader};
 pub use sender::{ChunkError, OutputStreamError, StreamSender};

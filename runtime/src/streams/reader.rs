@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 use super::attempt::{AttemptEnd, StreamAttempt};
 use super::cursor::StreamCursor;
+use super::durable::LogCursor;
+use super::durable::opened::NotFoundOut;
 use super::position::StreamPosition;
 use super::table::{NoStream, StreamUse};
 use crate::inner::Inner;
@@ -66,6 +68,12 @@ pub enum StreamOpenError {
         /// The type that it was opened with first.
         known: &'static str,
     },
+    /// The stream is a [durable](crate::ActivityContext::durable_stream) one, and cannot be read now.
+    #[error("the output stream cannot be read now: {problem}")]
+    Unreadable {
+        /// What is wrong.
+        problem: String,
+    },
     /// The run was not found, or the runtime has stopped.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -81,7 +89,23 @@ pub enum StreamReadError {
         /// What is wrong with it.
         problem: String,
     },
-    /// It cannot be learnt whether the run has ended. The next call tries again.
+    /// Records of a [durable](crate::ActivityContext::durable_stream) stream are damaged, or cannot be read with one that is. The
+    /// next call goes on behind them.
+    #[error("{count} items cannot be read: {cause}")]
+    Damaged {
+        /// How many.
+        count: u64,
+        /// What is wrong with them.
+        cause: String,
+    },
+    /// A durable stream cannot be read now. No item is passed over: the next call tries again.
+    #[error("the output stream cannot be read now: {problem}")]
+    Unreadable {
+        /// What is wrong.
+        problem: String,
+    },
+    /// It cannot be learnt whether the run has ended: the next call tries again. Of a durable stream also
+    /// [`RunError::Expired`]: the run was removed, and the stream with it.
     #[error(transparent)]
     Run(RunError),
     /// The runtime has stopped.
@@ -98,6 +122,8 @@ pub struct StreamReader<T> {
     run: RunId,
     used: StreamUse,
     cursor: StreamCursor,
+    /// Where it stands in a durable stream, once that is known to be one.
+    log: Option<Box<LogCursor>>,
     /// Where the run's end is told, once it is asked for.
     end: Option<RunEnd>,
     has_ended: bool,
@@ -118,7 +144,7 @@ type RunEnd = Pin<Box<dyn Future<Output = Result<(), RunError>> + Send>>;
 
 /// What a reader waits for has come.
 enum Woken {
-    News,
+    News(Result<(), StreamReadError>),
     RunEnded(Result<(), RunError>),
     Stopped(StopCause),
 }
@@ -167,7 +193,7 @@ impl<O, E> RunHandle<O, E> {
             Some(run) => run,
             None => self.describe().await?.run,
         };
-        StreamReader::open(Arc::clone(self.inner()), run, name, behind)
+        StreamReader::open(Arc::clone(self.inner()), run, name, behind).await
     }
 }
 
@@ -187,7 +213,7 @@ impl UntypedHandle {
 }
 
 impl<T> StreamReader<T> {
-    fn open(
+    async fn open(
         inner: Arc<Inner>,
         run: RunId,
         name: &str,
@@ -197,11 +223,23 @@ impl<T> StreamReader<T> {
         let used = (shared.streams).use_stream(run, name, &shared.config, shared.host.random());
         let used = used.map_err(|why| refused(why, name))?;
         let cursor = StreamCursor::new(used.stream().life, &used.stream().lock().items, behind);
+        let log = inner.kept_log(used.stream()).await.map_err(|error| match error {
+            NotFoundOut::Stopped(cause) => StreamOpenError::Run(cause.into()),
+            NotFoundOut::Read(problem) => StreamOpenError::Unreadable { problem },
+            NotFoundOut::Volatile => refused(
+                NoStream::OtherType {
+                    known: "a stream in memory",
+                },
+                name,
+            ),
+        })?;
+        let log = log.map(|log| Box::new(LogCursor::new(&inner, used.stream(), &log, behind)));
         Ok(Self {
             inner,
             run,
             used,
             cursor,
+            log,
             end: None,
             has_ended: false,
             payload: PhantomData,
@@ -227,7 +265,10 @@ impl<T> StreamReader<T> {
     /// [`stream_behind`](RunHandle::stream_behind).
     #[must_use]
     pub fn position(&self) -> StreamPosition {
-        self.cursor.position()
+        match &self.log {
+            Some(log) => log.position(),
+            None => self.cursor.position(),
+        }
     }
 
     /// Waits for the next item, with a chunk as it is encoded. `None` when the run has ended, and so will be no more.
@@ -239,31 +280,51 @@ impl<T> StreamReader<T> {
     /// Nothing is lost when the future is dropped.
     pub async fn next_encoded(&mut self) -> Result<Option<StreamItem<Payload>>, StreamReadError> {
         loop {
-            if let Some(item) = self.cursor.take_in_hand() {
-                return Ok(Some(item));
+            if let Some(next) = self.in_hand() {
+                return next.map(Some);
             }
             let stream = Arc::clone(self.used.stream());
             let mut told = std::pin::pin!(stream.news.notified());
             // Listed before it is looked, so that nothing comes between.
             told.as_mut().enable();
-            let (lost, is_sent_to) = self.look();
-            if let Some(lost) = lost {
-                return Ok(Some(StreamItem::Missed(lost)));
-            }
-            if self.cursor.has_in_hand() {
+            self.follow_log();
+            let log = stream.log();
+            let mut changed = std::pin::pin!(async {
+                match &log {
+                    Some(log) => log.changed.notified().await,
+                    None => std::future::pending().await,
+                }
+            });
+            // Polled once, it is listed.
+            let is_changed = futures_util::poll!(changed.as_mut()).is_ready();
+            let is_sent_to = match self.next_there().await? {
+                (Some(item), _) => return Ok(Some(item)),
+                (None, is_sent_to) => is_sent_to,
+            };
+            if is_changed {
                 continue;
             }
             if self.has_ended && !is_sent_to {
                 return Ok(None);
             }
-            let (inner, run, has_ended) = (&self.inner, self.run, self.has_ended);
+            let (inner, run, has_ended) = (Arc::clone(&self.inner), self.run, self.has_ended);
             let end = self
                 .end
-                .get_or_insert_with(|| Box::pin(run_ended(Arc::clone(inner), run)));
+                .get_or_insert_with(|| Box::pin(run_ended(Arc::clone(&inner), run)));
             let mut stopped = std::pin::pin!(inner.stop.stopped());
+            let mut page = std::pin::pin!(async {
+                match &mut self.log {
+                    Some(log) => log.until_news().await,
+                    None => std::future::pending().await,
+                }
+            });
             let woken = poll_fn(|cx| {
-                if told.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Woken::News);
+                let is_told = told.as_mut().poll(cx).is_ready() || changed.as_mut().poll(cx).is_ready();
+                if is_told {
+                    return Poll::Ready(Woken::News(Ok(())));
+                }
+                if let Poll::Ready(news) = page.as_mut().poll(cx) {
+                    return Poll::Ready(Woken::News(news));
                 }
                 if !has_ended && let Poll::Ready(ended) = end.as_mut().poll(cx) {
                     return Poll::Ready(Woken::RunEnded(ended));
@@ -271,7 +332,7 @@ impl<T> StreamReader<T> {
                 stopped.as_mut().poll(cx).map(Woken::Stopped)
             });
             match woken.await {
-                Woken::News => {}
+                Woken::News(news) => news?,
                 Woken::RunEnded(Ok(())) => self.has_ended = true,
                 Woken::RunEnded(Err(error)) => {
                     self.end = None;
@@ -285,9 +346,59 @@ impl<T> StreamReader<T> {
         }
     }
 
+    /// What is in hand, if there is anything.
+    fn in_hand(&mut self) -> Option<Result<StreamItem<Payload>, StreamReadError>> {
+        match &mut self.log {
+            Some(log) => log.in_hand(&self.inner),
+            None => self.cursor.take_in_hand().map(Ok),
+        }
+    }
+
+    /// Goes on in the journal, if the stream has turned out to be a durable one.
+    fn follow_log(&mut self) {
+        if self.log.is_none()
+            && let Some(log) = self.used.stream().log()
+        {
+            let (stream, position) = (self.used.stream(), self.cursor.position());
+            let cursor = LogCursor::new(&self.inner, stream, &log, Some(position));
+            self.log = Some(Box::new(cursor));
+        }
+    }
+
+    /// The next item that is there, and whether an attempt was sending before it was looked.
+    async fn next_there(&mut self) -> Result<(Option<StreamItem<Payload>>, bool), StreamReadError> {
+        let is_sent_to = self.is_sent_to();
+        if let Some(log) = &mut self.log {
+            return Ok((log.next_now(&self.inner).await?, is_sent_to));
+        }
+        let (lost, is_sent_to) = self.look();
+        let item = lost.map(StreamItem::Missed);
+        Ok((item.or_else(|| self.cursor.take_in_hand()), is_sent_to))
+    }
+
+    /// The next item that is there already, as [`try_next_encoded`](Self::try_next_encoded) gives it, also one of a durable
+    /// stream that the store has to be read for.
+    ///
+    /// # Errors
+    /// See [`StreamReadError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next_encoded_now(&mut self) -> Result<Option<StreamItem<Payload>>, StreamReadError> {
+        self.follow_log();
+        match &mut self.log {
+            Some(log) => log.next_now(&self.inner).await,
+            None => Ok(self.try_next_encoded()),
+        }
+    }
+
     /// The next item that is there already, with a chunk as it is encoded; `None` where [`next_encoded`](Self::next_encoded)
-    /// would wait for one, or has none any more. It does not wait.
+    /// would wait for one, or has none any more. It does not wait: of a durable stream it gives what is in hand.
     pub fn try_next_encoded(&mut self) -> Option<StreamItem<Payload>> {
+        if let Some(log) = &mut self.log {
+            // What cannot be read is told by the next call that waits.
+            return log.try_in_hand(&self.inner);
+        }
         if !self.cursor.has_in_hand()
             && let Some(lost) = self.cursor.look(&self.used.stream().lock().items)
         {
@@ -299,7 +410,11 @@ impl<T> StreamReader<T> {
     /// Whether an attempt has begun to send and has not ended. An attempt may go on for a while after the run has ended.
     #[must_use]
     pub fn is_sent_to(&self) -> bool {
-        self.used.stream().lock().is_sent_to()
+        let tail = self.used.stream().lock();
+        match tail.log() {
+            Some(log) => log.is_sent_to(),
+            None => tail.is_sent_to(),
+        }
     }
 
     /// Takes in hand what there is, or tells what is gone before it, and whether an attempt is sending at that moment: if none

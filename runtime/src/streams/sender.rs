@@ -8,7 +8,7 @@ use millrun_workflow::{OutputStream, Payload, PayloadError};
 use serde::Serialize;
 
 use super::attempt::AttemptMark;
-use super::table::{NoStream, Stream, StreamUse};
+use super::table::{NoStream, NotBegun, Stream, StreamUse};
 use crate::ActivityContext;
 
 /// Sends to an output stream of a run, for one attempt of an activity; made by [`ActivityContext::stream`]. A cheap clone.
@@ -50,6 +50,9 @@ pub enum OutputStreamError {
         /// The limit, [`streams_len_max`](crate::RuntimeConfig::streams_len_max).
         len_max: usize,
     },
+    /// The stream of this name is [durable](ActivityContext::durable_stream): a stream is of one kind.
+    #[error("the output stream of this name is a durable one")]
+    Durable,
     /// The stream of this name is known to carry another type.
     #[error("the output stream {name:?} of this run carries {known}")]
     OtherType {
@@ -89,7 +92,7 @@ impl ActivityContext {
     /// step and attempt.
     ///
     /// It is kept in memory, its latest [`stream_tail_len_max`](crate::RuntimeConfig::stream_tail_len_max) items, and ends with the
-    /// process. What must not be lost belongs into the activity's result.
+    /// process. What must not be lost belongs into the activity's result, or into a [durable](Self::durable_stream) stream.
     ///
     /// ```
     /// use millrun::streams::{AttemptEnd, StreamItem};
@@ -147,11 +150,15 @@ impl ActivityContext {
         let used: StreamUse = used.map_err(refused)?;
         used.typed::<T>().map_err(refused)?;
         let (stream, mut used) = (Arc::clone(used.stream()), Some(used));
-        let mark = self.list_stream(&mut used);
-        let mark = mark.ok_or(OutputStreamError::Cancelled)?;
-        if !stream.begin(&mark) {
-            return Err(OutputStreamError::Cancelled);
+        if shared.outputs.get(&stream.key).is_some() {
+            return Err(OutputStreamError::Durable);
         }
+        let mark = self.list_stream(&mut used, None);
+        let mark = mark.ok_or(OutputStreamError::Cancelled)?;
+        stream.begin(&mark).map_err(|not_begun| match not_begun {
+            NotBegun::Over => OutputStreamError::Cancelled,
+            NotBegun::Durable => OutputStreamError::Durable,
+        })?;
         Ok(StreamSender {
             stream,
             mark,

@@ -14,11 +14,21 @@ use rustc_hash::FxBuildHasher;
 use tokio::sync::Notify;
 
 use super::attempt::{AttemptEnd, AttemptMark, StreamAttempt};
+use super::durable::log::StreamLog;
 use super::tail::{StreamTail, TailItem};
 use crate::RuntimeConfig;
 
 /// Names a stream.
-type StreamKey = (RunId, Arc<str>);
+pub(super) type StreamKey = (RunId, Arc<str>);
+
+/// Why an attempt does not begin to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotBegun {
+    /// It has ended.
+    Over,
+    /// The stream is a durable one.
+    Durable,
+}
 
 /// Why a stream is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +61,15 @@ struct KeptStream {
 
 /// A stream of a run.
 #[derive(Debug)]
-pub(super) struct Stream {
-    key: StreamKey,
+pub(crate) struct Stream {
+    pub(super) key: StreamKey,
     /// Drawn when it was made; names it in positions.
     pub(super) life: u64,
     payload: OnceLock<(TypeId, &'static str)>,
     tail: Mutex<AwaitedTail>,
     pub(super) news: Notify,
+    /// Who finds out what there is of a durable stream holds this.
+    pub(super) opening: tokio::sync::Mutex<()>,
 }
 
 /// The tail, and whether a reader waits for what comes next.
@@ -67,11 +79,18 @@ pub(super) struct AwaitedTail {
     pub(super) is_awaited: bool,
     /// Attempts that have begun and not ended.
     attempts_len: usize,
+    /// Where it is kept, once it is known to be durable: then nothing is in the tail.
+    log: Option<Arc<StreamLog>>,
 }
 
 impl AwaitedTail {
     pub(super) fn is_sent_to(&self) -> bool {
         self.attempts_len > 0
+    }
+
+    /// Where the stream is kept, if it is known to be durable.
+    pub(super) fn log(&self) -> Option<&Arc<StreamLog>> {
+        self.log.as_ref()
     }
 }
 
@@ -109,8 +128,10 @@ impl OutputStreams {
                         items: StreamTail::new(config.stream_tail_len_max, config.stream_tail_bytes_max),
                         is_awaited: false,
                         attempts_len: 0,
+                        log: None,
                     }),
                     news: Notify::new(),
+                    opening: tokio::sync::Mutex::default(),
                 });
                 let kept = KeptStream {
                     stream: Arc::clone(&stream),
@@ -127,6 +148,15 @@ impl OutputStreams {
             streams: Arc::clone(self),
             stream,
         })
+    }
+}
+
+impl OutputStreams {
+    /// Closes this durable stream for good, unless an attempt sends to it or its end is not durable yet. Whether it is closed.
+    pub(super) fn close_unless_sent_to(&self, key: &StreamKey) -> bool {
+        let stream = (self.lock().streams.get(key)).map(|kept| Arc::clone(&kept.stream));
+        let log = stream.and_then(|stream| stream.log());
+        log.is_none_or(|log| log.close_unless_sent_to())
     }
 }
 
@@ -171,17 +201,42 @@ impl Stream {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells readers that an attempt has begun, once. Whether it has not ended.
-    pub(super) fn begin(&self, mark: &AttemptMark) -> bool {
-        self.add(|attempts_len| {
+    /// Tells readers that an attempt has begun, once.
+    pub(super) fn begin(&self, mark: &AttemptMark) -> Result<(), NotBegun> {
+        self.add(|tail| {
+            if tail.log.is_some() {
+                return Err(NotBegun::Durable);
+            }
             if mark.is_over.load(Ordering::Acquire) {
-                return Err(());
+                return Err(NotBegun::Over);
             }
             let has_begun = mark.has_begun.swap(true, Ordering::Relaxed);
-            *attempts_len += usize::from(!has_begun);
+            tail.attempts_len += usize::from(!has_begun);
             Ok((!has_begun).then_some(TailItem::Began(mark.attempt)))
         })
-        .is_ok()
+    }
+
+    /// Where it is kept, if it is known to be durable.
+    pub(super) fn log(&self) -> Option<Arc<StreamLog>> {
+        self.lock().log.clone()
+    }
+
+    /// Whether something was sent to it in memory.
+    pub(super) fn is_volatile(&self) -> bool {
+        let tail = self.lock();
+        tail.attempts_len > 0 || tail.items.end() > 1
+    }
+
+    /// It is durable, and kept there; readers are told. `false` if something was sent to it in memory meanwhile.
+    pub(super) fn set_log(&self, log: Arc<StreamLog>) -> bool {
+        let mut tail = self.lock();
+        if tail.attempts_len > 0 || tail.items.end() > 1 {
+            return false;
+        }
+        tail.log = Some(log);
+        drop(tail);
+        self.news.notify_waiters();
+        true
     }
 
     /// Adds a chunk of an attempt, if that has not ended.
@@ -189,7 +244,7 @@ impl Stream {
     pub(super) fn send(&self, mark: &AttemptMark, payload: Payload) -> bool {
         self.add(|_| {
             if mark.is_over.load(Ordering::Acquire) {
-                return Err(());
+                return Err(NotBegun::Over);
             }
             Ok(Some(TailItem::Chunk(mark.attempt, payload)))
         })
@@ -198,9 +253,9 @@ impl Stream {
 
     /// Tells readers how an attempt has ended that they know of.
     pub(super) fn end(&self, has_begun: &AtomicBool, attempt: StreamAttempt, end: AttemptEnd) {
-        let ended = self.add(|attempts_len| {
+        let ended: Result<(), ()> = self.add(|tail| {
             let is_told = has_begun.load(Ordering::Relaxed);
-            *attempts_len -= usize::from(is_told);
+            tail.attempts_len -= usize::from(is_told);
             Ok(is_told.then_some(TailItem::Ended(attempt, end)))
         });
         debug_assert!(ended.is_ok(), "an end is always told");
@@ -208,9 +263,9 @@ impl Stream {
 
     /// Adds what `item` gives, which is called under the lock: what it looks at changes under this lock alone, or before.
     #[inline]
-    fn add(&self, item: impl FnOnce(&mut usize) -> Result<Option<TailItem>, ()>) -> Result<(), ()> {
+    fn add<E>(&self, item: impl FnOnce(&mut AwaitedTail) -> Result<Option<TailItem>, E>) -> Result<(), E> {
         let mut tail = self.lock();
-        let Some(item) = item(&mut tail.attempts_len)? else {
+        let Some(item) = item(&mut tail)? else {
             return Ok(());
         };
         tail.items.push(item);

@@ -23,6 +23,7 @@ mod codecs;
 mod crashes;
 mod damaged;
 mod describing;
+mod durable_streams;
 mod durable_topics;
 mod durations;
 mod elsewhere;

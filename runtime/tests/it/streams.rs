@@ -15,14 +15,14 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::support::Store;
 
-const NUMBERS: OutputStream<u64> = OutputStream::named("numbers");
-const TEXTS: OutputStream<String> = OutputStream::named("numbers");
-const WORK: Activity<u64, ()> = Activity::named("work");
-const CALL: Workflow<u64, ()> = Workflow::named("call");
-const GO: Signal<()> = Signal::named("go");
+pub(crate) const NUMBERS: OutputStream<u64> = OutputStream::named("numbers");
+pub(crate) const TEXTS: OutputStream<String> = OutputStream::named("numbers");
+pub(crate) const WORK: Activity<u64, ()> = Activity::named("work");
+pub(crate) const CALL: Workflow<u64, ()> = Workflow::named("call");
+pub(crate) const GO: Signal<()> = Signal::named("go");
 
 /// Calls the activity once for each number up to the input, which it waits for a signal with if that is zero.
-async fn call(cx: WorkflowContext, calls: u64) -> Result<(), WorkflowError> {
+pub(crate) async fn call(cx: WorkflowContext, calls: u64) -> Result<(), WorkflowError> {
     if calls == 0 {
         cx.receive(GO).await?;
     }
@@ -35,7 +35,7 @@ async fn call(cx: WorkflowContext, calls: u64) -> Result<(), WorkflowError> {
     Ok(())
 }
 
-fn config(change: impl FnOnce(&mut RuntimeConfig)) -> RuntimeConfig {
+pub(crate) fn config(change: impl FnOnce(&mut RuntimeConfig)) -> RuntimeConfig {
     let mut config = RuntimeConfig::default();
     change(&mut config);
     config
@@ -49,7 +49,7 @@ where
 }
 
 /// An item in few words: `began 1.2` is the second attempt of the first step, in the order in which they are met.
-fn told(item: StreamItem<u64>, steps: &mut Vec<millrun::workflow::OperationId>) -> String {
+pub(crate) fn told(item: StreamItem<u64>, steps: &mut Vec<millrun::workflow::OperationId>) -> String {
     let mut name = |attempt: millrun::streams::StreamAttempt| {
         let known = steps.iter().position(|step| *step == attempt.operation);
         let step = known.unwrap_or_else(|| {
@@ -69,7 +69,7 @@ fn told(item: StreamItem<u64>, steps: &mut Vec<millrun::workflow::OperationId>) 
 }
 
 /// Reads all there is until the run has ended.
-async fn all(mut reader: StreamReader<u64>) -> Vec<String> {
+pub(crate) async fn all(mut reader: StreamReader<u64>) -> Vec<String> {
     let (mut items, mut steps) = (Vec::new(), Vec::new());
     while let Some(item) = reader.next().await.unwrap() {
         items.push(told(item, &mut steps));
@@ -77,7 +77,7 @@ async fn all(mut reader: StreamReader<u64>) -> Vec<String> {
     items
 }
 
-async fn started(runtime: &Runtime, calls: u64) -> RunHandle<()> {
+pub(crate) async fn started(runtime: &Runtime, calls: u64) -> RunHandle<()> {
     runtime.start(CALL, "run", calls).await.unwrap()
 }
 

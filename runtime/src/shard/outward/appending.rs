@@ -83,6 +83,7 @@ impl Shard {
             id,
             body,
             payload_len,
+            more,
             unless_changed,
             reply,
         } = request;
@@ -99,7 +100,12 @@ impl Shard {
             id,
             with: None,
         };
-        match self.sweeps.append(record, &[&body]) {
+        let mut appended = self.sweeps.append(record, &[&body]);
+        for body in more {
+            // All are in one batch, so what becomes of the last has become of each.
+            appended = appended.and_then(|_| self.sweeps.append(record, &[&body]));
+        }
+        match appended {
             Ok(index) => self.appends.asked.push(AskedAppend {
                 index,
                 partition,

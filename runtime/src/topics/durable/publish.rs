@@ -234,16 +234,16 @@ impl<'a> PublishRecord<'a> {
 }
 
 /// A record that is to be appended by itself.
-pub(super) struct RecordToAppend {
-    pub(super) topic: TopicNumber,
-    pub(super) partition: Partition,
-    pub(super) id: Option<u128>,
+pub(crate) struct RecordToAppend {
+    pub(crate) topic: TopicNumber,
+    pub(crate) partition: Partition,
+    pub(crate) id: Option<u128>,
     /// What stands before the payload, and the payload.
-    pub(super) body: Vec<u8>,
-    pub(super) payload_len: usize,
+    pub(crate) body: Vec<u8>,
+    pub(crate) payload_len: usize,
     /// It is appended only if this is the last record of that topic; else, its partition is said to have
     /// [moved](DurablePublishError::Moved).
-    pub(super) unless_changed: Option<(TopicNumber, Sequence)>,
+    pub(crate) unless_changed: Option<(TopicNumber, Sequence)>,
 }
 
 /// Where a shard answers.
@@ -251,6 +251,14 @@ type AppendAnswer = oneshot::Receiver<Result<Appended, DurablePublishError>>;
 
 impl RecordToAppend {
     fn request(self, reply: Reply<Appended, DurablePublishError>) -> Box<AppendRequest> {
+        self.request_with(Vec::new(), reply)
+    }
+
+    fn request_with(
+        self,
+        more: Vec<Vec<u8>>,
+        reply: Reply<Appended, DurablePublishError>,
+    ) -> Box<AppendRequest> {
         let Self {
             topic,
             partition,
@@ -265,6 +273,7 @@ impl RecordToAppend {
             id,
             body,
             payload_len,
+            more,
             unless_changed,
             reply,
         })
@@ -281,6 +290,19 @@ pub(super) async fn append_record(
     inner
         .ask_in_little_memory(door, Request::Append(record.request(reply)), answer)
         .await
+}
+
+/// As [`append_record`], with the bodies of more records that follow it in one batch: all are appended or none. Gives the place of
+/// the last. It is asked for also while the runtime is shutting down, since activities go on then.
+pub(crate) async fn append_records(
+    inner: &Inner,
+    record: RecordToAppend,
+    more: Vec<Vec<u8>>,
+) -> Result<Appended, DurablePublishError> {
+    let door = inner.doors.of(record.partition);
+    let (reply, answer) = oneshot::channel();
+    let request = Request::Append(record.request_with(more, reply));
+    inner.ask_while_closing(door, request, answer).await
 }
 
 /// How many bytes the payload of a record may have where a turn has this many.

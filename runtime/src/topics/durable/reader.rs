@@ -257,7 +257,7 @@ impl<T> TopicReader<T> {
     }
 
     /// A reader that begins behind this record.
-    pub(super) fn behind(inner: Arc<Inner>, known: KnownTopic, after: Sequence) -> Self {
+    pub(crate) fn behind(inner: Arc<Inner>, known: KnownTopic, after: Sequence) -> Self {
         Self {
             inner,
             known,
@@ -272,7 +272,7 @@ impl<T> TopicReader<T> {
     }
 
     /// The last record that was given or told of.
-    pub(super) fn read_through(&self) -> Sequence {
+    pub(crate) fn read_through(&self) -> Sequence {
         self.after
     }
 
@@ -318,6 +318,28 @@ impl<T> TopicReader<T> {
         }
     }
 
+    /// The next record that is there already, as it stands in the journal; see [`next_encoded_now`](Self::next_encoded_now).
+    pub(crate) async fn next_raw_now(&mut self) -> Result<Option<TopicRecord>, TopicReadError> {
+        loop {
+            if let Some(next) = self.raw_in_hand() {
+                return next.map(Some);
+            }
+            if !self.turn_page(IfNone::Return).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until there is a page, and takes it in hand, where there is nothing in hand.
+    pub(crate) async fn until_page(&mut self) -> Result<(), TopicReadError> {
+        self.turn_page(IfNone::Wait).await.map(|_| ())
+    }
+
+    /// The topic.
+    pub(crate) fn known(&self) -> KnownTopic {
+        self.known
+    }
+
     fn encoded(&self, record: &TopicRecord) -> Result<DurableRecord<Payload>, TopicReadError> {
         let token = self.token(record.sequence);
         let decoded = StoredHeader::decode(&record.body);
@@ -344,7 +366,7 @@ impl<T> TopicReader<T> {
     }
 
     /// What is next of the page in hand, if there is anything.
-    pub(super) fn raw_in_hand(&mut self) -> Option<Result<TopicRecord, TopicReadError>> {
+    pub(crate) fn raw_in_hand(&mut self) -> Option<Result<TopicRecord, TopicReadError>> {
         if let Some(count) = self.take_dropped() {
             return Some(Err(TopicReadError::Dropped { count }));
         }

@@ -1,0 +1,85 @@
+//! Removes the durable output streams of runs that retention has removed.
+//!
+//! The journal removes runs by itself, so each run with a stream is asked for, once in a while and when room for a stream is
+//! needed.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use millrun_core::RunId;
+use tokio::sync::oneshot;
+
+use crate::RunError;
+use crate::inner::Inner;
+use crate::mail::{Request, Target, Wake};
+
+/// How long it takes from one look at all runs to the next.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Removes streams again and again, as long as there is the runtime.
+pub(crate) async fn remove_streams(inner: Weak<Inner>) {
+    let Some(host) = inner.upgrade().map(|inner| Arc::clone(&inner.shared.host)) else {
+        return;
+    };
+    loop {
+        host.sleep_until(host.now() + LOOK_EVERY).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.stop.is_closing() || inner.settled_cause().is_some() {
+            return;
+        }
+        inner.remove_outputs().await;
+    }
+}
+
+impl Inner {
+    /// Whether a run lives, or has ended and is retained.
+    async fn is_there(&self, run: RunId) -> Result<(), RunError> {
+        let target = Target::Run(run);
+        let (reply, answer) = oneshot::channel();
+        let question = Request::Describe {
+            target: target.clone(),
+            wake: Wake::Never,
+            reply,
+        };
+        match self.ask(&target, question, answer).await {
+            Err(RunError::NotFound | RunError::Finished) => self.finished_standing(target).await.map(|_| ()),
+            answer => answer.map(|_| ()),
+        }
+    }
+
+    /// Starts the task that removes streams, unless it is there.
+    pub(crate) fn start_removing_outputs(self: &Arc<Self>) {
+        if self.shared.outputs.starts_removing() {
+            let removing = remove_streams(Arc::downgrade(self));
+            let host = &self.shared.host;
+            drop(host.spawn("millrun-output-streams", Box::pin(removing)));
+        }
+    }
+
+    /// Removes the streams of removed runs. One that an attempt sends to stays for now, and so does one whose partition
+    /// another owner has.
+    pub(super) async fn remove_outputs(self: &Arc<Self>) {
+        let shared = &self.shared;
+        // Streams of one run come together, so that it is asked for once.
+        let mut all = shared.outputs.all();
+        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let mut removed = None;
+        for (key, _) in all {
+            let run = key.0;
+            if !shared.claims.owned().has(run.partition()) {
+                continue;
+            }
+            if removed != Some(run) {
+                match self.is_there(run).await {
+                    Err(RunError::NotFound | RunError::Expired) => removed = Some(run),
+                    Err(RunError::Stopped(_)) => return,
+                    Ok(()) | Err(_) => continue,
+                }
+            }
+            // An attempt of it may go on, though nobody waits for it.
+            if shared.streams.close_unless_sent_to(&key) {
+                shared.outputs.remove(&key, &*shared.journal);
+            }
+        }
+    }
+}
