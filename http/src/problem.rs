@@ -469,10 +469,18 @@ impl Problem {
     }
 }
 
+/// An id that is none is told as any other is.
+fn code_of_id(code: &'static str) -> &'static str {
+    match code {
+        "id" => "invalid-id",
+        code => code,
+    }
+}
+
 impl From<RunError> for Problem {
     fn from(error: RunError) -> Self {
         Self {
-            code: error.code(),
+            code: code_of_id(error.code()),
             is_retryable: error.is_retryable(),
             detail: error.to_string(),
             error: None,
@@ -482,13 +490,9 @@ impl From<RunError> for Problem {
 
 impl From<StartError> for Problem {
     fn from(error: StartError) -> Self {
-        let code = match error.code() {
-            "id" => "invalid-id",
-            code => code,
-        };
         Self {
             is_retryable: error.is_retryable(),
-            ..Self::new(code, error.to_string())
+            ..Self::new(code_of_id(error.code()), error.to_string())
         }
     }
 }

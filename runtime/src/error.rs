@@ -444,6 +444,9 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for StartWithUpdateError<E>
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
+    /// The key of an entity makes an id that is too long for one.
+    #[error(transparent)]
+    Id(#[from] InstanceIdError),
     /// There is no such instance, or it finished so long ago that nothing is known of it any more.
     #[error("there is no instance of this id (or none that is retained)")]
     NotFound,
@@ -529,7 +532,8 @@ impl RunError {
     }
 
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 15] = [
+    pub const CODES: [&'static str; 16] = [
+        "id",
         "not-found",
         "other-workflow",
         "expired",
@@ -552,6 +556,7 @@ impl RunError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
+            Self::Id(_) => "id",
             Self::NotFound => "not-found",
             Self::OtherWorkflow { .. } => "other-workflow",
             Self::Expired => "expired",
@@ -724,6 +729,7 @@ mod tests {
     fn each_variant_of_a_run_error_has_a_code_of_its_own_in_the_list() {
         let read = || ReadError::Failed(JournalFailure::new(FailureKind::Corrupted, "damaged"));
         let all = [
+            RunError::Id(InstanceId::new("").unwrap_err()),
             RunError::NotFound,
             RunError::OtherWorkflow {
                 expected: "a".into(),

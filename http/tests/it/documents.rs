@@ -79,10 +79,7 @@ fn each_problem_stands_in_the_readme_and_each_error_of_a_run_is_one() {
             .iter()
             .all(|problem| (400..600).contains(&problem.status))
     );
-    for code in RunError::CODES {
-        assert!(codes.contains(code), "{code}");
-    }
-    for code in StartError::CODES {
+    for code in RunError::CODES.into_iter().chain(StartError::CODES) {
         // An id that is none is told as any other is.
         assert!(code == "id" || codes.contains(code), "{code}");
     }

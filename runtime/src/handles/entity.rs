@@ -151,7 +151,8 @@ impl<S: EntityState> EntityHandle<S> {
     /// An entity that nobody has commanded, or that was deleted, is shown as it begins.
     ///
     /// # Errors
-    /// See [`QueryError`]. If there is no entity, and its code is not registered here, [`RunError::NotFound`] within it.
+    /// See [`QueryError`]. If there is no entity, and its code is not registered here, [`RunError::NotFound`] within it; if
+    /// the key is too long, [`RunError::Id`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -160,10 +161,7 @@ impl<S: EntityState> EntityHandle<S> {
         query: Query<S, Q, A>,
         question: Q,
     ) -> Result<A, QueryError> {
-        let id = match &self.id {
-            Ok(id) => id,
-            Err(error) => return Err(RunError::Turn(error.to_string()).into()),
-        };
+        let id = self.id.as_ref().map_err(|error| RunError::Id(*error))?;
         let question = Question {
             name: query.name().into(),
             value: Payload::encode(&question).map_err(QueryError::Payload)?,
@@ -198,15 +196,12 @@ impl<S: EntityState> EntityHandle<S> {
     ///
     /// # Errors
     /// When it was not reached, or does not run: [`InputRefused::StillParked`] within [`RunError`]. It is deleted when
-    /// it runs again.
+    /// it runs again. If the key is too long, [`RunError::Id`].
     ///
     /// # Cancel safety
     /// Dropping the future may or may not leave it deleted.
     pub async fn delete(&self) -> Result<bool, RunError> {
-        let id = match &self.id {
-            Ok(id) => id,
-            Err(error) => return Err(RunError::Turn(error.to_string())),
-        };
+        let id = self.id.as_ref().map_err(|error| RunError::Id(*error))?;
         let handle =
             RunHandle::<Payload, RunFailure>::new(Arc::clone(&self.inner), id.clone(), self.target(id));
         let reason = "the entity is deleted".into();

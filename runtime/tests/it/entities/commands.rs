@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
-use millrun::{CommandError, InputRefused, RunError, Runtime, Workflow, WorkflowContext, WorkflowError};
+use millrun::{
+    CommandError, InputRefused, QueryError, RunError, Runtime, Workflow, WorkflowContext, WorkflowError,
+};
 
 use super::{Empty, LEN, PUT, PUTS, SUM, TAKE, TILL, till};
 use crate::support::Store;
@@ -166,8 +168,14 @@ async fn what_is_no_entity_here_is_told() {
         "{told:?}"
     );
     assert_eq!(runtime.stats().started, 0);
-    let told = runtime.entity(TILL, &"x".repeat(255)).call(PUT, 1).await;
+    // A key that makes no id is told alike by all that can be done to an entity.
+    let long = runtime.entity(TILL, &"x".repeat(255));
+    let told = long.call(PUT, 1).await;
     assert!(matches!(told, Err(CommandError::Id(_))), "{told:?}");
+    let told = long.read(SUM, ()).await;
+    assert!(matches!(told, Err(QueryError::Run(RunError::Id(_)))), "{told:?}");
+    let told = long.delete().await;
+    assert!(matches!(told, Err(RunError::Id(_))), "{told:?}");
     runtime.shutdown().await.unwrap();
     let runtime = Runtime::volatile().register(PLAIN, plain).start().await.unwrap();
     let told = runtime.entity(TILL, "ada").call(PUT, 1).await;
