@@ -91,7 +91,8 @@ impl<T> ReceiveRecord<T> {
     }
 
     /// The first time that the run waits for these records: one that was appended at this time or later, by the clock
-    /// of its writer, in place of the time at which the run began. No effect once polled.
+    /// of its writer, in place of the time at which the run began. A wait that was given up without a record begins at its
+    /// time again; once the run has taken one, it goes on behind that. No effect once polled.
     pub fn since(self, time: Timestamp) -> Self {
         self.want(|wanted| wanted.since = Some(time))
     }

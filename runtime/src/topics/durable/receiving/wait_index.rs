@@ -223,18 +223,16 @@ impl WaitIndex {
         (sequence, time): (Sequence, Timestamp),
         met: &mut Vec<RecordWait>,
     ) {
-        let looked_at = std::mem::take(&mut self.looked_at);
+        let mut lent = LentLooks::of(self);
+        let LentLooks { index, looked_at } = &mut lent;
         for hash in looked_at.hashes(filtered) {
-            self.retain_of(hash, |wait| {
+            index.retain_of(hash, |wait| {
                 let is_met = wait.is_met(sequence, time);
                 if is_met {
                     met.push(*wait);
                 }
                 !is_met
             });
-        }
-        if !self.is_empty() {
-            self.looked_at = looked_at;
         }
     }
 
@@ -312,6 +310,29 @@ impl WaitIndex {
     }
 }
 
+/// What the filters of an index look at, beside the index, to which it goes back also where a panic comes between: else no
+/// record would meet these waits any more.
+struct LentLooks<'a> {
+    index: &'a mut WaitIndex,
+    looked_at: LookedAt,
+}
+
+impl<'a> LentLooks<'a> {
+    fn of(index: &'a mut WaitIndex) -> Self {
+        let looked_at = std::mem::take(&mut index.looked_at);
+        Self { index, looked_at }
+    }
+}
+
+impl Drop for LentLooks<'_> {
+    fn drop(&mut self) {
+        // Without a wait nothing is to be looked at.
+        if !self.index.is_empty() {
+            self.index.looked_at = std::mem::take(&mut self.looked_at);
+        }
+    }
+}
+
 fn hash_at(firsts: &[FirstWait], place: u32) -> u64 {
     firsts[place as usize].hash().bits()
 }
@@ -375,6 +396,23 @@ mod tests {
             key: (key > 0).then(|| KEYS[usize::from(key)]),
             ..StoredHeader::default()
         }
+    }
+
+    /// A panic while a record was compared left an index without what its filters look at: no record met its waits any more.
+    #[test]
+    fn waits_are_met_behind_a_panic() {
+        let mut index = WaitIndex::default();
+        let wait = RecordWait::new(run(1), OperationId::new(1), WaitFrom::Behind(Sequence::ZERO));
+        index.insert(&selector(1), wait);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _lent = LentLooks::of(&mut index);
+            panic!("a record was compared");
+        }));
+        assert!(panicked.is_err());
+        let mut met = Vec::new();
+        let place = (Sequence::new(1), Timestamp::EPOCH);
+        index.take_met(&FilteredRecord::of(&header(1)), place, &mut met);
+        assert_eq!(met, [wait]);
     }
 
     proptest! {

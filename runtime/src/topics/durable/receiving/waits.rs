@@ -1,6 +1,6 @@
 //! The waits of a runtime's runs, and the tasks that look for their records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -291,16 +291,20 @@ impl WaitsOfTopic {
     }
 }
 
-/// Records on their way to runs.
+/// Records on their way to runs. They stay so where the work that has found them panics.
 #[derive(Default)]
-struct Deliveries(FuturesUnordered<BoxFuture<'static, ()>>);
+struct Deliveries {
+    under_way: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// Waits that are in no index any more, each with the record that has met it.
+    met: VecDeque<(RecordWait, Arc<RawRecord>)>,
+}
 
 impl Deliveries {
     /// What `future` gives; meanwhile records get on.
     async fn beside<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|cx| {
-            while let Poll::Ready(Some(())) = self.0.poll_next_unpin(cx) {}
+            while let Poll::Ready(Some(())) = self.under_way.poll_next_unpin(cx) {}
             future.as_mut().poll(cx)
         })
         .await
@@ -308,7 +312,11 @@ impl Deliveries {
 
     /// Until all have arrived.
     async fn finish(&mut self) {
-        while self.0.next().await.is_some() {}
+        while self.under_way.next().await.is_some() {}
+    }
+
+    fn is_empty(&self) -> bool {
+        self.under_way.is_empty() && self.met.is_empty()
     }
 
     /// Compares the records of a page with the waits from which `take_met` takes, and tells the runs of those that it has taken.
@@ -321,7 +329,6 @@ impl Deliveries {
         for chunk in chunks {
             let mut records = chunk.records();
             loop {
-                let mut met = Vec::new();
                 let mut compared = 0;
                 {
                     let mut state = waits.lock();
@@ -338,13 +345,13 @@ impl Deliveries {
                         let filtered = FilteredRecord::of(&header);
                         let found = take_met(&mut state, &filtered, &record);
                         if !found.is_empty() {
-                            met.push((found, raw_record(&record, &header, payload)));
+                            let record = Arc::new(raw_record(&record, &header, payload));
+                            let met = found.into_iter().map(|wait| (wait, Arc::clone(&record)));
+                            self.met.extend(met);
                         }
                     }
                 }
-                for (found, record) in met {
-                    self.tell(waits, found, Arc::new(record)).await;
-                }
+                self.tell(waits).await;
                 if compared < COMPARED_MAX {
                     break;
                 }
@@ -352,14 +359,14 @@ impl Deliveries {
         }
     }
 
-    async fn tell(&mut self, waits: &WaitsOfTopic, met: Vec<RecordWait>, record: Arc<RawRecord>) {
-        for wait in met {
-            while self.0.len() >= AT_ONCE_MAX {
-                self.0.next().await;
-            }
+    /// Sends records to the runs whose waits they have met.
+    async fn tell(&mut self, waits: &WaitsOfTopic) {
+        while let Some((wait, record)) = self.met.pop_front() {
             let (host, doors) = (Arc::clone(&waits.host), waits.doors.clone());
-            self.0
-                .push(Box::pin(deliver(host, doors, wait, Arc::clone(&record))));
+            self.under_way.push(Box::pin(deliver(host, doors, wait, record)));
+            while self.under_way.len() >= AT_ONCE_MAX {
+                self.under_way.next().await;
+            }
         }
     }
 }
@@ -416,7 +423,15 @@ async fn until_done(
     deliveries: &mut Deliveries,
     work: impl AsyncFn(&WaitsOfTopic, &mut Deliveries),
 ) {
-    while let Err(panic) = AssertUnwindSafe(work(waits, deliveries)).catch_unwind().await {
+    loop {
+        let worked = async {
+            // What was met when the work panicked comes first.
+            deliveries.tell(waits).await;
+            work(waits, deliveries).await;
+        };
+        let Err(panic) = AssertUnwindSafe(worked).catch_unwind().await else {
+            return;
+        };
         tracing::error!(topic = %waits.topic, panic = panic_message(panic), "looking for records of a topic has failed, and begins again");
         waits.host.sleep_until(waits.host.now() + PAUSE).await;
     }
@@ -424,7 +439,7 @@ async fn until_done(
 
 async fn passes(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
     loop {
-        let next = waits.lock().next_pass(deliveries.0.is_empty());
+        let next = waits.lock().next_pass(deliveries.is_empty());
         match next {
             NextPass::From(behind, since) => {
                 // A run that cannot record what it is told holds up no other: its delivery goes on beside the next passes.
@@ -433,7 +448,7 @@ async fn passes(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
                 };
             }
             NextPass::None => {
-                let (bell, arrived) = (pin!(waits.late_bell.notified()), deliveries.0.next());
+                let (bell, arrived) = (pin!(waits.late_bell.notified()), deliveries.under_way.next());
                 select(bell, arrived).await;
             }
             NextPass::End => return,
