@@ -18,6 +18,8 @@ pub(super) struct LinkFold {
     open: BTreeMap<OperationId, LinkKey>,
     /// Where the links of all operations are.
     operations: BTreeMap<OperationId, LinkKey>,
+    /// Behind the links of how a run began that is trimmed.
+    pub(super) begun: LinkKey,
     /// Where the next link goes.
     next: LinkKey,
 }
@@ -42,6 +44,7 @@ impl LinkFold {
             links: BTreeMap::new(),
             open: BTreeMap::new(),
             operations: BTreeMap::new(),
+            begun: LinkKey::default(),
             next: LinkKey::default(),
         }
     }
@@ -74,6 +77,7 @@ impl LinkFold {
     ) {
         self.next = LinkKey::default();
         self.begin(started, began_at);
+        self.begun = self.next;
         for (operation, pending, since) in pending {
             match pending {
                 Pending::Activity(activity) => {

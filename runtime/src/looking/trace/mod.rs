@@ -53,7 +53,8 @@ impl Runtime {
     ///   may have no such link and yet have a [next](TracePage::next).
     ///
     /// What a trimmed history does not tell any more is not found; of a run it is said
-    /// [before which event](TracePage::trimmed_before) it is gone. An in-memory topic keeps no records, so that only the
+    /// [before which event](TracePage::trimmed_before) it is gone. What it published, started or signalled names its operation
+    /// all the same, and so leads to the run, to how it began, and further up. An in-memory topic keeps no records, so that only the
     /// operation that published leads to a run that was started by it.
     ///
     /// ```

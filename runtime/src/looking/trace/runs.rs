@@ -206,12 +206,18 @@ fn page_of(
     read: ReadLinks,
 ) -> TracePage {
     let own_key = operation.and_then(|operation| read.fold.key_of(operation));
+    let begun = read.fold.begun;
     let mut links: Vec<_> = read.fold.links.into_iter().collect();
     if let Some(operation) = operation {
         // What came before it; of an entity, the command that began it, with what that came from.
         let from = read.last_command.map_or(0, |command| command.get() - 1);
         let is_own = |key: &LinkKey| Some(*key) == own_key;
+        let is_trimmed = own_key.is_none() && read.is_at_head && read.trimmed_before.is_some();
         links.retain(|(key, folded)| {
+            if is_trimmed {
+                // It stood before all that is there. How the run began is known, and led to it.
+                return folded.is_cause && *key < begun;
+            }
             is_own(key)
                 || folded.is_cause && own_key.is_none_or(|own| *key < own) && key.sequence.get() >= from
         });

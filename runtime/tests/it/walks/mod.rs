@@ -2,6 +2,7 @@
 
 mod bounds;
 mod chain;
+mod trimmed;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
