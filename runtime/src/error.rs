@@ -57,6 +57,16 @@ pub enum OpenError {
     /// The store could not be opened.
     #[error("the store could not be opened")]
     Store(#[from] millrun_persistence::StoreError),
+    /// The store in a PostgreSQL database could not be opened.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] millrun_postgres::PostgresOpenError),
+    /// What is asked for needs a feature that this program was built without.
+    #[error("it needs the feature {feature:?} of the crate millrun: turn it on in Cargo.toml")]
+    NotBuilt {
+        /// The feature.
+        feature: &'static str,
+    },
     /// The store was opened, but what it holds could not be brought back.
     #[error("the store could not be recovered")]
     Recovery(#[from] millrun_persistence::ReadError),

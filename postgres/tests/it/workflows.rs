@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, DurableTopic, Runtime, RuntimeConfig, Signal, Topic, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, OpenError, Runtime, RuntimeConfig, Signal, Topic,
+    Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::Journal;
+use millrun_postgres::PostgresOpenError;
 
 use crate::AtUrl;
 use crate::server::TestServer;
@@ -46,6 +47,46 @@ async fn runtime(url: String) -> Runtime {
         .start()
         .await
         .unwrap()
+}
+
+#[tokio::test]
+async fn a_runtime_opens_a_store_by_its_url_alone() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let open = || Runtime::open(&url).register(DOUBLE, double).register(SUM, sum);
+    assert!(
+        !format!("{:?}", open()).contains("postgres://"),
+        "a password may stand there"
+    );
+    for started in [1, 0] {
+        let runtime = open().start().await.unwrap();
+        let run = runtime.start(SUM, "sum", 0).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 0);
+        assert_eq!(
+            runtime.stats().started,
+            started,
+            "the second finds the first one's run"
+        );
+        runtime.shutdown().await.unwrap();
+    }
+    let nowhere = Runtime::open("postgres://app:secret@localhost:1/orders")
+        .start()
+        .await;
+    let refused = nowhere.map(drop).unwrap_err();
+    assert!(
+        matches!(refused, OpenError::Postgres(PostgresOpenError::NoServer { .. })),
+        "{refused:?}"
+    );
+    assert!(!format!("{refused} {refused:?}").contains("secret"));
+    let unread = Runtime::open("postgres://localhost/orders?colour=red")
+        .start()
+        .await;
+    assert!(
+        matches!(unread, Err(OpenError::Postgres(PostgresOpenError::Url { .. }))),
+        "{unread:?}"
+    );
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use crate::builtin;
 use crate::code::workflows::{Workflows, is_reserved};
 use crate::host::{HostConfig, TokioHost};
 use crate::opening::assembly::{self, Code};
+use crate::opening::place::StoreLocation;
 use crate::opening::registry::{Definition, Registered, Registration};
 use crate::opening::store::{self, Opener};
 use crate::topics::durable::declared::DeclaredTopic;
@@ -27,7 +28,7 @@ use crate::{OpenError, Runtime, RuntimeConfig};
 #[must_use = "nothing happens before start"]
 #[derive(Debug)]
 pub struct RuntimeBuilder {
-    path: Option<PathBuf>,
+    place: StoreLocation,
     config: RuntimeConfig,
     registrations: Vec<Registration>,
     host: Option<Arc<dyn Host>>,
@@ -49,8 +50,14 @@ impl Runtime {
     /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::store::FailureKind) or one of its
     /// kin. `cp` of a file that is open is no backup; what [`store`](Self::store) makes is one, or a copy that
     /// was made after a [shutdown](Self::shutdown).
+    ///
+    /// With the feature `postgres`, a URL in place of a path opens a store in a schema of a PostgreSQL database, which is made
+    /// if it is not there: `Runtime::open("postgres://app@db/orders?schema=millrun")`. Of the configuration `journal` counts
+    /// there, and `store` has no effect; bounds of its own has a journal that is opened with `PostgresJournal::open` of
+    /// `millrun-postgres` and [given](RuntimeBuilder::journal). Without the feature a URL is refused as
+    /// [`OpenError::NotBuilt`].
     pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
-        RuntimeBuilder::new(Some(path.into()))
+        RuntimeBuilder::new(path.into().into())
     }
 
     /// Configures a runtime that keeps everything in memory and forgets it with its end.
@@ -63,15 +70,15 @@ impl Runtime {
     /// handle of the start itself keeps the result of a run that stayed in memory and did not go on in
     /// another.
     pub fn volatile() -> RuntimeBuilder {
-        let builder = RuntimeBuilder::new(None);
+        let builder = RuntimeBuilder::new(StoreLocation::Memory);
         builder.configure(|config| config.journal.retention = Retention::in_memory())
     }
 }
 
 impl RuntimeBuilder {
-    fn new(path: Option<PathBuf>) -> Self {
+    fn new(place: StoreLocation) -> Self {
         Self {
-            path,
+            place,
             config: RuntimeConfig::default(),
             registrations: Vec::new(),
             host: None,
@@ -90,7 +97,7 @@ impl RuntimeBuilder {
     pub(crate) fn reading(path: PathBuf) -> Self {
         Self {
             is_read_only: true,
-            ..Self::new(Some(path))
+            ..Self::new(path.into())
         }
     }
 
@@ -486,7 +493,7 @@ impl RuntimeBuilder {
             }
         };
         let opener = Opener {
-            path: self.path,
+            place: self.place,
             journal: self.journal,
             config: self.config.clone(),
             host: Arc::clone(&host),

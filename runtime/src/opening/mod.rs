@@ -12,5 +12,6 @@ pub(crate) mod registry;
 
 pub(crate) mod assembly;
 pub(crate) mod own_store;
+pub(crate) mod place;
 pub(crate) mod recovery;
 pub(crate) mod store;

@@ -1,7 +1,6 @@
 //! The opening of a store by the replay actor, a part on a thread of its own: the journal, the claim of the partitions,
 //! and what was alive in them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use millrun_persistence::{Claimant, Durability, Fold, Granted, Journal, MemoryJo
 use tokio::sync::oneshot;
 
 use crate::opening::own_store::OwnStore;
+use crate::opening::place::{StoreLocation, open_server};
 use crate::opening::recovery::{self, RecoveredRun, StartupReport};
 use crate::{OpenError, RuntimeConfig, StopCause};
 
@@ -32,7 +32,7 @@ pub(crate) struct Opened {
 /// Opens and recovers on a thread, where it may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Opener {
-    pub(crate) path: Option<PathBuf>,
+    pub(crate) place: StoreLocation,
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) config: RuntimeConfig,
     pub(crate) host: Arc<dyn Host>,
@@ -128,8 +128,18 @@ impl Opener {
         let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
         let claim = claimant.claim(wanted, folds);
         let (mut store, mut is_in_memory) = (None, false);
-        let journal: Arc<dyn Journal> = match (self.journal.take(), self.path.take()) {
-            (None, Some(path)) => {
+        let place = std::mem::take(&mut self.place);
+        if let (None, StoreLocation::Server(url)) = (&self.journal, &place) {
+            if self.is_read_only {
+                return Err(OpenError::Config {
+                    field: "path",
+                    problem: "must be that of a file, for a store that is only read".to_owned(),
+                });
+            }
+            self.journal = Some(open_server(url, &self.config)?);
+        }
+        let journal: Arc<dyn Journal> = match (self.journal.take(), place) {
+            (None, StoreLocation::File(path)) => {
                 let config = (self.config.journal.clone(), self.config.store.clone());
                 let host = Arc::clone(&self.host);
                 let open = match self.is_read_only {
