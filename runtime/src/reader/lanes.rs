@@ -161,6 +161,12 @@ impl<T: Send + 'static> Lanes<T> {
         Some(next)
     }
 
+    /// The lane has read its one request, and is about to [look](Self::next) for another: one that comes now rings its bell and
+    /// not that of another lane.
+    pub(super) fn has_read(&self, lane: usize) {
+        self.lanes[lane].is_busy.store(false, Ordering::SeqCst);
+    }
+
     /// Looks at what a lane has taken and not read yet, in order.
     pub(super) fn left(&self, lane: usize, mut look: impl FnMut(usize, &T)) {
         let several = self.lanes[lane].several();
@@ -275,6 +281,18 @@ mod tests {
         assert_eq!(next(&lanes, 0), Some(1));
         push(&lanes, 2);
         assert_eq!([0, 1, 2].map(|lane| is_rung(&lanes, lane)), [false, true, false]);
+    }
+
+    #[test]
+    fn a_lane_that_has_read_gets_what_is_asked_for_by_who_was_answered() {
+        let lanes = Lanes::new(2);
+        push(&lanes, 1);
+        assert_eq!([0, 1].map(|lane| is_rung(&lanes, lane)), [true, false]);
+        assert_eq!(next(&lanes, 0), Some(1));
+        lanes.has_read(0);
+        push(&lanes, 2);
+        assert_eq!([0, 1].map(|lane| is_rung(&lanes, lane)), [true, false]);
+        assert_eq!((next(&lanes, 0), next(&lanes, 0)), (Some(2), None));
     }
 
     #[test]

@@ -506,8 +506,13 @@ impl Reader {
                 drop(reply.send(self.find(&filter, before, len_max)));
             }
             ReadRequest::TopicPage(topic, after, bytes_max, reply) => {
-                let streams = self.streams(topic);
-                drop(reply.send(streams.and_then(|streams| streams.read(topic, after, bytes_max))));
+                let page = self.streams(topic);
+                let page = page.and_then(|streams| streams.read(topic, after, bytes_max));
+                // Who is answered asks for the next page at once. It is to be read here: each thread that reads pages has
+                // memory of its own for them, as allocators go.
+                let (lanes, index) = self.shared.reader.lanes_of(self.lane);
+                lanes.has_read(index);
+                drop(reply.send(page));
             }
             ReadRequest::TopicAtTime(topic, time, reply) => {
                 let streams = self.streams(topic);
