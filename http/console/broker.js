@@ -3,8 +3,9 @@
 import { html, nothing } from './vendor/lit-html.js';
 import { get } from './api.js';
 import { ago, bytes, count, span } from './format.js';
+import { managing } from './managing.js';
 import { KnownTopics, retention } from './records.js';
-import { link, Repeat, trouble, ui } from './ui.js';
+import { link, operates, Repeat, trouble, ui } from './ui.js';
 
 // Names of millrun's own, which carry tasks, reports and dead letters.
 const own = name => /^(millrun\.|\$)/.test(name);
@@ -36,19 +37,26 @@ export class Broker {
     this.repeat.stop();
   }
 
+  // A topic was purged or deleted.
+  managed() {
+    this.known.forget();
+    this.repeat.now();
+  }
+
   // The durable topics, if there are any.
   kept(more) {
     const durable = this.known.durable.filter(topic => topic.name.includes(this.filter));
     if (!this.known.durable.length) return nothing;
     return html`<section aria-labelledby="durable"><h2 id="durable">Durable <span class="quiet">${count(durable.length)}</span></h2>
       ${durable.length
-        ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col" class="number">Records</th><th scope="col" class="number">Size</th><th scope="col">Latest</th><th scope="col">Kept</th><th scope="col" class="wide">Payload</th></tr></thead>
+        ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col" class="number">Records</th><th scope="col" class="number">Size</th><th scope="col">Latest</th><th scope="col">Kept</th><th scope="col" class="wide">Payload</th>${operates() ? html`<th scope="col">Actions</th>` : nothing}</tr></thead>
           <tbody>${durable.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic"><a href=${link(['records', topic.name])}>${topic.name}</a></td>
             <td data-of="Records" class="number">${count(topic.records)}</td>
             <td data-of="Size" class="number">${bytes(topic.bytes)}</td>
             <td data-of="Latest">${ago(topic.last_at_us)}</td>
             <td data-of="Kept">${retention(topic.retention)}</td>
-            <td class="wide">${topic.payload ? html`<code>${topic.payload}</code>` : html`<span class="quiet">not exposed</span>`}</td></tr>`)}</tbody></table>${more(durable, 'durable topics')}`
+            <td class="wide">${topic.payload ? html`<code>${topic.payload}</code>` : html`<span class="quiet">not exposed</span>`}</td>
+            ${operates() ? html`<td data-of="Actions"><span class="buttons">${managing(topic, () => this.managed(), 'small')}</span></td>` : nothing}</tr>`)}</tbody></table>${more(durable, 'durable topics')}`
         : html`<p class="empty">No durable topic has such a name.</p>`}</section>`;
   }
 

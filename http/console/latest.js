@@ -28,6 +28,15 @@ export class Latest {
     this.rows.resize(this.items.length);
   }
 
+  // Keeps the items of which this holds. No row is active then.
+  keep(holds) {
+    const kept = this.items.filter(holds);
+    this.clear();
+    this.items = kept;
+    this.chars = kept.reduce((chars, item) => chars + item.chars, 0);
+    this.rows.resize(kept.length);
+  }
+
   clear() {
     this.items = [];
     this.chars = 0;

@@ -7,6 +7,7 @@ import { parse } from './exact.js';
 import { ago, bytes, count, exactTime, span, time } from './format.js';
 import { Latest } from './latest.js';
 import { live } from './live.js';
+import { managing, removing } from './managing.js';
 import { Trace } from './trace.js';
 import { link, operates, Repeat, trouble, ui } from './ui.js';
 import { value } from './value.js';
@@ -33,6 +34,11 @@ export function retention({ age_max_us, bytes_max, len_max, unread_bytes_max }) 
 
 // What the program has told of its topics.
 export class KnownTopics {
+  // Has them asked for the next time, whatever the size.
+  forget() {
+    this.size = undefined;
+  }
+
   // Asks for them, if they may have changed.
   async renew() {
     const size = live.stats?.journal.topic_bytes;
@@ -152,7 +158,8 @@ export class Records {
     const { told } = this;
     return html`<p class="quiet up"><a href="#/topics">Topics</a></p>
       <div class="title"><h1 class="id">${this.topic}</h1>
-        ${operates() && told?.is_exposed ? html`<button type="button" @click=${() => this.publish()}>Publish…</button>` : nothing}</div>
+        ${operates() && told?.is_exposed ? html`<button type="button" @click=${() => this.publish()}>Publish…</button>` : nothing}
+        ${told ? managing(told, (answer, what) => this.managed(answer, what)) : nothing}</div>
       ${trouble(this.error)}
       ${told
         ? html`<p class="quiet">${count(told.records)} ${told.records === 1 ? 'record' : 'records'}, ${bytes(told.bytes)}${told.last_at_us === null ? '' : `, the last ${ago(told.last_at_us)}`}; kept: ${retention(told.retention)}</p>${this.behind()}${this.latest()}`
@@ -165,13 +172,14 @@ export class Records {
     const cell = (name, shown, is_bad = false) => html`<td data-of=${name} class="number ${is_bad ? 'bad' : ''}">${shown}</td>`;
     return html`<section aria-labelledby="subscriptions"><h2 id="subscriptions">Subscriptions <span class="quiet">${count(this.subscriptions.length)}${this.more ? ' and more' : ''}</span></h2>
       ${this.subscriptions.length
-        ? html`<table class="list"><thead><tr><th scope="col">Name</th><th scope="col" class="number">Lag</th><th scope="col">Oldest</th><th scope="col" class="number">In hand</th><th scope="col" class="number">Given</th><th scope="col" class="number">Returned</th><th scope="col" class="number">Missed</th><th scope="col" class="number">Undelivered</th></tr></thead>
+        ? html`<table class="list"><thead><tr><th scope="col">Name</th><th scope="col" class="number">Lag</th><th scope="col">Oldest</th><th scope="col" class="number">In hand</th><th scope="col" class="number">Given</th><th scope="col" class="number">Returned</th><th scope="col" class="number">Missed</th><th scope="col" class="number">Undelivered</th>${operates() ? html`<th scope="col">Actions</th>` : nothing}</tr></thead>
           <tbody>${this.subscriptions.map(one => html`<tr><td data-of="Name">${one.name}${one.is_open ? nothing : html` <span class="quiet">not open here</span>`}${one.problem ? html` <span class="bad">${one.problem}</span>` : nothing}</td>
             ${cell('Lag', html`${count(one.lag)}${one.dropped ? html` <span class="bad">(${count(one.dropped)} dropped)</span>` : nothing}`)}
             <td data-of="Oldest">${one.oldest === null ? '–' : html`<span title=${exactTime(one.oldest_at_us)}>${count(one.oldest)}, ${ago(one.oldest_at_us)}</span>`}</td>
             ${cell('In hand', count(one.in_hand))}${cell('Given', count(one.leased))}
             ${cell('Returned', count(one.returned), one.returned)}${cell('Missed', count(one.missed), one.missed)}
-            ${cell('Undelivered', html`${count(one.undelivered)}${one.undelivered_to ? html` to <a href=${link(['records', one.undelivered_to])}>${one.undelivered_to}</a>` : nothing}`, one.undelivered)}</tr>`)}</tbody></table>`
+            ${cell('Undelivered', html`${count(one.undelivered)}${one.undelivered_to ? html` to <a href=${link(['records', one.undelivered_to])}>${one.undelivered_to}</a>` : nothing}`, one.undelivered)}
+            ${operates() ? html`<td data-of="Actions">${removing(this.topic, one, () => this.repeat.now())}</td>` : nothing}</tr>`)}</tbody></table>`
         : html`<p class="empty">It has none.</p>`}</section>`;
   }
 
@@ -199,6 +207,18 @@ export class Records {
           </dl></div>
           <div class="trace">${this.trace.view('What led to it, and what came of it')}</div>`
         : nothing}</section>`;
+  }
+
+  // The topic was purged, and its records before `first` are shown no more; or it was deleted, and this page has no topic.
+  managed({ first }, what) {
+    if (what === 'deleted') {
+      location.hash = link(['topics']);
+      return;
+    }
+    this.records.keep(record => record.sequence >= first);
+    if (this.chosen?.sequence < first) this.choose(null);
+    this.known.forget();
+    this.repeat.now();
   }
 
   publish() {

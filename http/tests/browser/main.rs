@@ -20,6 +20,7 @@ mod finding;
 mod following;
 mod live;
 mod long;
+mod managing;
 mod past;
 mod records;
 mod showing;
