@@ -7,6 +7,7 @@ import { Events, gist, tone } from './events.js';
 import { parse } from './exact.js';
 import { ago, count, exactTime, span, time } from './format.js';
 import { live } from './live.js';
+import { Outputs } from './output.js';
 import { Rows } from './rows.js';
 import { startDialog } from './runs.js';
 import { Timeline } from './timeline.js';
@@ -18,6 +19,7 @@ export class Run {
   // The route names an instance, whose latest run is shown, or a run.
   constructor(route) {
     [this.by, this.name] = route.path;
+    this.streamed = route.parameters.get('stream');
     this.title = this.name;
     this.repeat = new Repeat(2000, () => this.load());
     this.end = live.on(what => what === 'leads' && this.follow());
@@ -78,6 +80,11 @@ export class Run {
       if (this.chosen) ui.draw();
     });
     this.trace = new Trace(`runs/${told.run}/trace`);
+    this.outputs?.stop();
+    this.outputs = new Outputs(told.run, this.streamed, name => {
+      this.streamed = name;
+      history.replaceState(null, '', link([this.by, this.name], { stream: name }));
+    });
     this.timeline = new Timeline(told.run, sequence => this.rows.move(sequence - 1));
   }
 
@@ -149,6 +156,7 @@ export class Run {
     this.rows.stop();
     this.events?.stop();
     this.timeline?.stop();
+    this.outputs?.stop();
   }
 
   row(sequence) {
@@ -183,6 +191,7 @@ export class Run {
         ${this.ended?.result ? fact('Result', value(this.ended.result, `${told.id}-result`)) : nothing}
       </dl></section>
       <section aria-labelledby="timeline"><h2 id="timeline">Timeline</h2>${this.timeline.view()}</section>
+      <section aria-labelledby="output"><h2 id="output">Output streams</h2>${this.outputs.view()}</section>
       <section class="trace" aria-labelledby="trace"><h2 id="trace">What led to it, and what came of it</h2>${this.trace.view('Look for it')}</section>
       <section aria-labelledby="events"><h2 id="events">Events <span class="quiet">${count(told.sequence)}</span></h2>
         ${this.rows.element}

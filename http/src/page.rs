@@ -42,7 +42,7 @@ macro_rules! assets {
 static ASSETS: &[Asset] = assets! {
     "text/javascript":
         "app.js" "api.js" "broker.js" "bulk.js" "chart.js" "dialog.js" "events.js" "exact.js" "filter.js" "format.js" "latest.js" "live.js" "managing.js"
-        "overview.js" "parts.js" "past.js" "queues.js" "records.js" "rows.js" "run.js" "runs.js" "tail.js" "timeline.js" "trace.js" "ui.js" "value.js" "vendor/lit-html.js"
+        "output.js" "overview.js" "parts.js" "past.js" "queues.js" "records.js" "rows.js" "run.js" "runs.js" "tail.js" "timeline.js" "trace.js" "ui.js" "value.js" "vendor/lit-html.js"
         "vendor/uPlot.iife.min.js";
     "text/css": "console.css" "vendor/uPlot.min.css";
     "image/svg+xml": "icon.svg";

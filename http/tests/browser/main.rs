@@ -21,6 +21,7 @@ mod following;
 mod live;
 mod long;
 mod managing;
+mod output;
 mod past;
 mod records;
 mod showing;

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
+use futures_util::StreamExt as _;
 use millrun::operating::{BulkAction, RunSearch};
 use millrun::topics::DurableSubscription;
 use millrun::{
-    Activity, ActivityContext, ActivityError, DurableTopic, OnConflict, Query, Retry, Runtime,
+    Activity, ActivityContext, ActivityError, DurableTopic, OnConflict, OutputStream, Query, Retry, Runtime,
     RuntimeBuilder, Signal, Topic, Update, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_http::{Access, Console, Token, router};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Where the console is in the program, each with its role.
@@ -41,6 +44,9 @@ const RETRYING: Workflow<(), ()> = Workflow::named("retrying");
 const BROKEN: Workflow<(), ()> = Workflow::named("broken");
 const LONG: Workflow<u64, u64> = Workflow::named("long");
 const WAITING: Workflow<(), u64> = Workflow::named("waiting");
+const TOKENS: OutputStream<String> = OutputStream::named("tokens");
+const WRITE: Activity<String, ()> = Activity::named("write");
+const ANSWER: Workflow<String, ()> = Workflow::named("answer");
 const ECHO: Workflow<Vec<u64>, Vec<u64>> = Workflow::named("echo");
 
 async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
@@ -94,6 +100,45 @@ async fn waiting(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
     Ok(cx.receive(PAID).await?)
 }
 
+async fn answer(cx: WorkflowContext, prompt: String) -> Result<(), WorkflowError> {
+    let retry = Retry::exponential().first_pause(Duration::from_millis(1));
+    Ok(cx.call(WRITE, prompt).retry(retry).await?)
+}
+
+/// Sends the words of a prompt one by one. Its first attempt fails; later ones send the first word, and the rest when the
+/// test lets them.
+async fn write(cx: ActivityContext, prompt: String, may_go_on: Arc<Semaphore>) -> Result<(), ActivityError> {
+    let tokens = cx.stream(TOKENS)?;
+    let mut words = prompt.split(' ');
+    if let Some(word) = words.next() {
+        tokens.send(word)?;
+    }
+    if cx.attempt() == 1 {
+        return Err(ActivityError::retryable("the model is overloaded"));
+    }
+    may_go_on.acquire().await.unwrap().forget();
+    for word in words {
+        tokens.send(word)?;
+    }
+    Ok(())
+}
+
+/// Counts a stream until it is dropped.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn count(counter: &Arc<AtomicUsize>) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(counter))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// How many runs of a crowd are started at a time.
 const CROWD_AT_ONCE: usize = 256;
 
@@ -102,6 +147,8 @@ pub(crate) struct World {
     pub(crate) address: String,
     asked: Arc<AtomicUsize>,
     streamed: Arc<AtomicUsize>,
+    open_outputs: Arc<AtomicUsize>,
+    may_go_on: Arc<Semaphore>,
     server: JoinHandle<()>,
     /// Of the store, if there is one.
     _folder: Option<TempDir>,
@@ -123,7 +170,13 @@ impl World {
     }
 
     async fn over(runtime: RuntimeBuilder, folder: Option<TempDir>) -> Self {
+        let may_go_on = Arc::new(Semaphore::new(0));
+        let of_activity = Arc::clone(&may_go_on);
         let runtime = runtime
+            .register(WRITE, move |cx, prompt| {
+                write(cx, prompt, Arc::clone(&of_activity))
+            })
+            .register(ANSWER, answer)
             .register(CHARGE, charge)
             .register(FAIL, fail)
             .topic(SHIPPED)
@@ -164,6 +217,8 @@ impl World {
         let guarded = Access::token(None, Token::new(TOKEN).unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
         let streamed = Arc::new(AtomicUsize::new(0));
+        let open_outputs = Arc::new(AtomicUsize::new(0));
+        let outputs = Arc::clone(&open_outputs);
         let (counter, streams) = (Arc::clone(&asked), Arc::clone(&streamed));
         let app = app
             .nest(READING, router(&runtime, Access::read_only()))
@@ -175,7 +230,22 @@ impl World {
                 if request.uri().path().ends_with("/v1/changes") {
                     streams.fetch_add(1, Ordering::Relaxed);
                 }
-                next.run(request)
+                let open = request
+                    .uri()
+                    .path()
+                    .contains("/streams/")
+                    .then(|| Open::count(&outputs));
+                let answer = next.run(request);
+                async move {
+                    let answer = answer.await;
+                    let Some(open) = open else { return answer };
+                    answer.map(|body| {
+                        Body::from_stream(body.into_data_stream().map(move |part| {
+                            let _held = &open;
+                            part
+                        }))
+                    })
+                }
             }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -185,6 +255,8 @@ impl World {
             address,
             asked,
             streamed,
+            open_outputs,
+            may_go_on,
             server,
             _folder: folder,
             billing,
@@ -199,6 +271,21 @@ impl World {
     /// How often a stream of changes was asked for.
     pub(crate) fn streamed(&self) -> usize {
         self.streamed.load(Ordering::Relaxed)
+    }
+
+    /// How many streams of output are open.
+    pub(crate) fn open_outputs(&self) -> usize {
+        self.open_outputs.load(Ordering::Relaxed)
+    }
+
+    /// Starts a run whose activity sends the words of `prompt`: the first one, and after
+    /// [`go_on`](Self::go_on) the rest.
+    pub(crate) async fn answer(&self, id: &str, prompt: &str) {
+        self.runtime.start(ANSWER, id, prompt.to_owned()).await.unwrap();
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.may_go_on.add_permits(1);
     }
 
     /// The page under a prefix.
