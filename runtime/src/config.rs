@@ -192,7 +192,7 @@ impl Default for RuntimeConfig {
             stream_tail_len_max: 8_192,
             stream_tail_bytes_max: 256 << 10,
             stream_chunk_bytes_max: 64 << 10,
-            durable_streams_len_max: 8_192,
+            durable_streams_len_max: 4_096,
             durable_stream_bytes_max: 16 << 20,
             durable_stream_in_flight_bytes_max: 256 << 10,
             watchers_len_max: 1_024,

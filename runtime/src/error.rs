@@ -99,7 +99,7 @@ pub enum OpenError {
     /// The name is reserved for millrun's own code: those that begin with `millrun.` are. Choose another.
     #[error("{kind} {name:?} cannot be registered: names that begin with \"millrun.\" are reserved")]
     ReservedName {
-        /// `workflow` or `activity`.
+        /// `workflow`, `activity` or `topic`.
         kind: &'static str,
         /// The name.
         name: &'static str,

@@ -81,7 +81,8 @@ impl AttemptStreams {
         }
     }
 
-    /// Lists a stream and takes its use, unless it is listed already.
+    /// Lists a stream and takes its use, unless it is listed already. `None` if it is listed with another log: that one is broken,
+    /// and what the attempt has sent to it has ended.
     pub(crate) fn list(
         &mut self,
         used: &mut Option<StreamUse>,
@@ -93,6 +94,11 @@ impl AttemptStreams {
             .iter()
             .find(|open| Arc::ptr_eq(open.used.stream(), stream));
         let has_begun = match listed {
+            Some(OpenStream {
+                log: Some(listed), ..
+            }) if log.is_some_and(|log| !Arc::ptr_eq(log, listed)) => {
+                return None;
+            }
             Some(open) => Arc::clone(&open.has_begun),
             None => {
                 let has_begun = Arc::<AtomicBool>::default();
@@ -121,10 +127,7 @@ impl AttemptStreams {
         for open in self.open.drain(..) {
             match open.log {
                 None => open.used.stream().end(&open.has_begun, self.attempt, end),
-                Some(log) => {
-                    let has_begun = open.has_begun.load(Ordering::Relaxed);
-                    log.end(open.used, has_begun, self.attempt, end);
-                }
+                Some(log) => log.end(open.used, &open.has_begun, self.attempt, end),
             }
         }
     }

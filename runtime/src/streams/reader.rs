@@ -453,7 +453,7 @@ impl<T: DeserializeOwned> StreamReader<T> {
     }
 
     /// The same as a stream, which ends when the run has ended, or behind the error that the runtime
-    /// [has stopped](StreamReadError::Stopped).
+    /// [has stopped](StreamReadError::Stopped), or that the run is not there any more.
     pub fn into_stream(self) -> impl FutureStream<Item = Result<StreamItem<T>, StreamReadError>> + Send
     where
         T: Send,
@@ -461,7 +461,11 @@ impl<T: DeserializeOwned> StreamReader<T> {
         stream::unfold(Some(self), |reader| async {
             let mut reader = reader?;
             let next = reader.next().await.transpose()?;
-            let is_last = matches!(next, Err(StreamReadError::Stopped(_)));
+            let is_last = match &next {
+                Err(StreamReadError::Stopped(_)) => true,
+                Err(StreamReadError::Run(error)) => matches!(error, RunError::Expired | RunError::NotFound),
+                _ => false,
+            };
             Some((next, (!is_last).then_some(reader)))
         })
     }

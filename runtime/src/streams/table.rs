@@ -155,8 +155,17 @@ impl OutputStreams {
     /// Closes this durable stream for good, unless an attempt sends to it or its end is not durable yet. Whether it is closed.
     pub(super) fn close_unless_sent_to(&self, key: &StreamKey) -> bool {
         let stream = (self.lock().streams.get(key)).map(|kept| Arc::clone(&kept.stream));
-        let log = stream.and_then(|stream| stream.log());
-        log.is_none_or(|log| log.close_unless_sent_to())
+        let Some(stream) = stream else { return true };
+        // One that is being opened finds out what there is.
+        let Ok(_opening) = stream.opening.try_lock() else {
+            return false;
+        };
+        let is_closed = stream.log().is_none_or(|log| log.close_unless_sent_to());
+        if is_closed {
+            let given_up = self.lock().remove_unused(key);
+            drop(given_up);
+        }
+        is_closed
     }
 }
 
@@ -175,8 +184,21 @@ impl StreamTable {
         if self.streams.len() < len_max {
             return Ok(None);
         }
-        let (_, longest) = self.unused.pop_first().ok_or(NoStream::TooMany { len_max })?;
-        Ok(self.streams.remove(&longest))
+        // What a former life left of a durable one may be on its way to the journal.
+        let may_go = |key: &&StreamKey| {
+            let log = self.streams.get(*key).and_then(|kept| kept.stream.log());
+            log.is_none_or(|log| !log.is_sent_to())
+        };
+        let longest = self.unused.values().find(may_go).cloned();
+        let longest = longest.ok_or(NoStream::TooMany { len_max })?;
+        Ok(self.remove_unused(&longest))
+    }
+
+    /// Removes a stream, if it is out of use.
+    fn remove_unused(&mut self, key: &StreamKey) -> Option<KeptStream> {
+        let kept = self.streams.get(key).filter(|kept| kept.users == 0)?;
+        self.unused.remove(&kept.unused_since);
+        self.streams.remove(key)
     }
 
     /// Gives the stream if nothing was ever sent to it, and so nothing of it is kept.
@@ -298,7 +320,11 @@ impl StreamUse {
 
 impl Drop for StreamUse {
     fn drop(&mut self) {
-        let is_empty = self.stream.lock().items.end() == 1;
+        let is_empty = {
+            let tail = self.stream.lock();
+            // A log knows what there is, and may have the ends of a former life on their way.
+            tail.items.end() == 1 && tail.log.as_ref().is_none_or(|log| log.is_broken())
+        };
         let given_up = self.streams.lock().give_up(&self.stream, is_empty);
         drop(given_up);
     }

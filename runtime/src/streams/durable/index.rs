@@ -1,7 +1,7 @@
 //! Which durable output streams a store has, by run and name, and which numbers of topics wait for the next.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_core::RunId;
@@ -27,6 +27,9 @@ pub(crate) struct DurableOutputs {
     /// There may be streams; without any, nobody takes the lock.
     has_any: AtomicBool,
     lists: Mutex<Lists>,
+    /// Held by who looks for room, and how many looks have begun.
+    pub(super) looking: tokio::sync::Mutex<()>,
+    pub(super) looks_begun: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,8 @@ impl DurableOutputs {
         Self {
             has_any: AtomicBool::new(!lists.kept.is_empty()),
             lists: Mutex::new(lists),
+            looking: tokio::sync::Mutex::default(),
+            looks_begun: AtomicU64::new(0),
         }
     }
 

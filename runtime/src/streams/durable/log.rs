@@ -5,11 +5,12 @@
 //!             bounded by bytes                        ▲ the next when that is answered ────────┘
 //! ```
 //!
-//! Invariants: one append is under way at a time, so that the last record is known: what is asked again after its answer was lost
-//! is not appended twice. The writer is there as long as an attempt is under way. The lock is held while nothing else is called.
+//! Invariants: one append is under way at a time, behind the record that was the last one when the former was answered: what is
+//! asked again after its answer was lost is not appended twice. Nothing counts as durable that was not answered so, or read back.
+//! The writer is there as long as an attempt is under way. The lock is held while nothing else is called.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use crate::streams::table::StreamUse;
 use crate::streams::tail::TailItem;
 use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::publish::{DurablePublishError, RecordToAppend, append_records};
+use crate::topics::durable::reader::TopicReader;
 
 /// How many items one append has at most, and of how many bytes about.
 const APPENDED_LEN_MAX: usize = 256;
@@ -175,8 +177,15 @@ impl StreamLog {
     }
 
     /// Whether nothing more is appended.
-    pub(super) fn is_broken(&self) -> bool {
+    pub(in crate::streams) fn is_broken(&self) -> bool {
         self.lock().broken.is_some()
+    }
+
+    /// Whether it knows what there is, if `last` is the last durable record: another owner of the partition may have appended
+    /// while nothing was on its way from here.
+    pub(super) fn is_up_to_date(&self, last: Sequence) -> bool {
+        let state = self.lock();
+        state.broken.is_none() && (!state.under_way.is_empty() || state.last == last)
     }
 
     /// Queues the beginning of an attempt, once.
@@ -226,14 +235,18 @@ impl StreamLog {
         Ok(number)
     }
 
-    /// Queues the end of an attempt, if it has begun here, and keeps the stream in use until that is durable.
-    pub(crate) fn end(&self, used: StreamUse, has_begun: bool, attempt: StreamAttempt, end: AttemptEnd) {
-        if !has_begun {
-            return;
-        }
+    /// Queues the end of an attempt, if it has begun here, and keeps the stream in use until that is durable. That the attempt is
+    /// over has been said before.
+    pub(crate) fn end(
+        &self,
+        used: StreamUse,
+        has_begun: &AtomicBool,
+        attempt: StreamAttempt,
+        end: AttemptEnd,
+    ) {
         let mut state = self.lock();
-        if state.broken.is_some() {
-            // What came of it is found in the journal by who opens the stream next.
+        // Of a broken one, what came of it is found in the journal by who opens the stream next.
+        if !has_begun.load(Ordering::Relaxed) || state.broken.is_some() {
             drop(state);
             return;
         }
@@ -308,11 +321,10 @@ impl StreamLog {
         ends
     }
 
-    fn note_durable(&self, appended: Vec<QueuedItem>) {
+    fn note_durable(&self, appended: Vec<QueuedItem>, last: Sequence) {
         let mut state = self.lock();
-        let len = appended.len() as u64;
-        state.durable += len;
-        state.last = Sequence::new(state.last.get() + len);
+        state.durable += appended.len() as u64;
+        state.last = last;
         for QueuedItem { item, .. } in &appended {
             state.in_flight_bytes -= record::bytes_of(item);
             if let TailItem::Ended(attempt, _) = item {
@@ -349,7 +361,7 @@ async fn write(log: Arc<StreamLog>, inner: Weak<Inner>) {
             return log.break_off(LogBroken::Stopped(StopCause::Shutdown), taken);
         };
         match append(&log, &inner, &taken, last).await {
-            Ok(()) => log.note_durable(taken),
+            Ok(last) => log.note_durable(taken, last),
             Err(broken) => {
                 let run = log.run;
                 if !matches!(broken, LogBroken::Stopped(_)) {
@@ -361,24 +373,19 @@ async fn write(log: Arc<StreamLog>, inner: Weak<Inner>) {
     }
 }
 
-/// Appends these items behind the record `last`.
+/// Appends these items behind the record `last`. Gives the last one then.
 async fn append(
     log: &StreamLog,
-    inner: &Inner,
+    inner: &Arc<Inner>,
     items: &[QueuedItem],
     last: Sequence,
-) -> Result<(), LogBroken> {
+) -> Result<Sequence, LogBroken> {
     let partition: Partition = log.run.partition();
-    let through = last.get() + items.len() as u64;
-    let has_through = || {
-        let summary = inner.streams().summary(log.known.number);
-        let summary = summary.filter(|summary| summary.name == log.name);
-        summary.map(|summary| summary.last.get() >= through)
-    };
+    let mut was_answer_lost = false;
     loop {
         let mut encoded = items.iter().map(|item| record::encode(log.run, &item.item));
         let Some(body) = encoded.next() else {
-            return Ok(());
+            return Ok(last);
         };
         let record = RecordToAppend {
             topic: log.known.number,
@@ -389,18 +396,25 @@ async fn append(
             unless_changed: Some((log.known.number, last)),
         };
         match append_records(inner, record, encoded.collect()).await {
-            Ok(_) => return Ok(()),
+            Ok((sequence, _)) => return Ok(sequence),
             Err(DurablePublishError::UnknownTopic) => return Err(LogBroken::Removed),
             Err(DurablePublishError::Moved { .. }) => {
-                return match has_through() {
-                    // They were appended when it was asked for before, and the answer was lost with a part.
-                    Some(true) => Ok(()),
-                    Some(false) => Err(LogBroken::Moved),
-                    None => Err(LogBroken::Removed),
+                let summary = inner.streams().summary(log.known.number);
+                if summary.is_none_or(|summary| summary.name != log.name) {
+                    return Err(LogBroken::Removed);
+                }
+                // They may have been appended when it was asked for before, and the answer was lost with a part.
+                let are_there = was_answer_lost && are_behind(log, inner, items, last).await;
+                let through = Sequence::new(last.get() + items.len() as u64);
+                return if are_there {
+                    Ok(through)
+                } else {
+                    Err(LogBroken::Moved)
                 };
             }
             Err(DurablePublishError::Stopped(StopCause::Part { .. })) if inner.settled_cause().is_none() => {
                 // A part was restarted with what was asked of it.
+                was_answer_lost = true;
                 let host = &inner.shared.host;
                 host.sleep_until(host.now() + PAUSE).await;
             }
@@ -412,4 +426,19 @@ async fn append(
             }
         }
     }
+}
+
+/// Whether the records behind `last` are these items: another owner's may stand there.
+async fn are_behind(log: &StreamLog, inner: &Arc<Inner>, items: &[QueuedItem], last: Sequence) -> bool {
+    let mut reader = TopicReader::<()>::behind(Arc::clone(inner), log.known, last);
+    let mut next = last.next();
+    for QueuedItem { item, .. } in items {
+        match reader.next_raw_now().await {
+            Ok(Some(raw)) if raw.sequence == next && raw.body == record::encode(log.run, item) => {
+                next = next.next();
+            }
+            _ => return false,
+        }
+    }
+    true
 }

@@ -30,12 +30,12 @@ impl Inner {
         self: &Arc<Self>,
         stream: &Stream,
     ) -> Result<Option<Arc<StreamLog>>, NotFoundOut> {
-        if let Some(log) = stream.log() {
+        let Some(known) = self.shared.outputs.get(&stream.key) else {
+            return Ok(stream.log());
+        };
+        if let Some(log) = self.usable_log(stream) {
             return Ok(Some(log));
         }
-        let Some(known) = self.shared.outputs.get(&stream.key) else {
-            return Ok(None);
-        };
         self.open_log(stream, known).await.map(Some)
     }
 
@@ -48,7 +48,7 @@ impl Inner {
         if bytes == 0 || bytes > DURABLE_STREAM_NAME_BYTES_MAX {
             return Err(DurableStreamError::Name { bytes });
         }
-        if let Some(log) = stream.log().filter(|log| !log.is_broken()) {
+        if let Some(log) = self.usable_log(stream) {
             return Ok(log);
         }
         if stream.is_volatile() {
@@ -59,7 +59,7 @@ impl Inner {
         let known = match shared.outputs.add(&stream.key, len_max, journal) {
             // Those of removed runs make room.
             Err(DurableStreamError::TooMany { .. }) => {
-                self.remove_outputs().await;
+                self.remove_outputs_together().await;
                 shared.outputs.add(&stream.key, len_max, journal)?
             }
             known => known?,
@@ -72,6 +72,13 @@ impl Inner {
         })
     }
 
+    /// The log of a stream, if it is open and knows what there is.
+    fn usable_log(&self, stream: &Stream) -> Option<Arc<StreamLog>> {
+        let log = stream.log()?;
+        let summary = self.streams().summary(log.known.number)?;
+        log.is_up_to_date(summary.last).then_some(log)
+    }
+
     async fn open_log(
         self: &Arc<Self>,
         stream: &Stream,
@@ -79,12 +86,18 @@ impl Inner {
     ) -> Result<Arc<StreamLog>, NotFoundOut> {
         // One caller looks at a time, so that attempts of a former life end once.
         let opening = stream.opening.lock().await;
-        if let Some(log) = stream.log().filter(|log| !log.is_broken()) {
+        if let Some(log) = self.usable_log(stream) {
             return Ok(log);
         }
         // Readers wait there.
         self.shared.durable.news_of(&self.shared.journal);
         let found = self.find_out(stream, known).await?;
+        let is_kept = |now: KnownTopic| now.number == known.number;
+        if !self.shared.outputs.get(&stream.key).is_some_and(is_kept) {
+            return Err(NotFoundOut::Read(
+                "it was removed with its run meanwhile".to_owned(),
+            ));
+        }
         let log = StreamLog::new(known, &stream.key, found, self.shared.is_read_only);
         let log = Arc::new(log);
         if !stream.set_log(Arc::clone(&log)) {

@@ -3,6 +3,7 @@
 //! The journal removes runs by itself, so each run with a stream is asked for, once in a while and when room for a stream is
 //! needed.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -54,6 +55,18 @@ impl Inner {
             let host = &self.shared.host;
             drop(host.spawn("millrun-output-streams", Box::pin(removing)));
         }
+    }
+
+    /// As [`remove_outputs`](Self::remove_outputs), for one caller at a time: those who came before a look began share it.
+    pub(super) async fn remove_outputs_together(self: &Arc<Self>) {
+        let outputs = &self.shared.outputs;
+        let came = outputs.looks_begun.load(Ordering::SeqCst);
+        let _looking = outputs.looking.lock().await;
+        if outputs.looks_begun.load(Ordering::SeqCst) > came {
+            return;
+        }
+        outputs.looks_begun.fetch_add(1, Ordering::SeqCst);
+        self.remove_outputs().await;
     }
 
     /// Removes the streams of removed runs. One that an attempt sends to stays for now, and so does one whose partition

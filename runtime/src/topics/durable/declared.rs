@@ -14,6 +14,7 @@ use super::receiving::RecordWaits;
 use super::subscription::OpenSubscriptions;
 use super::terms::{TermsByFilter, retention_by};
 use crate::OpenError;
+use crate::code::workflows::is_reserved;
 
 /// What a builder is told of a durable topic.
 #[derive(Clone, Debug)]
@@ -108,6 +109,9 @@ impl DurableTopics {
         let mut by_name: BTreeMap<&'static str, DeclaredTopic> = BTreeMap::new();
         for mut topic in declared {
             let name = topic.name;
+            if is_reserved(name) {
+                return Err(OpenError::ReservedName { kind: "topic", name });
+            }
             let mut problem = volatile
                 .contains(&name)
                 .then(|| "as a topic of the broker and as a durable one".to_owned());

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use millrun::streams::{AttemptEnd, StreamItem};
+use millrun::streams::{AttemptEnd, StreamAttempt, StreamItem};
 use millrun::{
     Activity, ActivityContext, ActivityError, OutputStream, Runtime, RuntimeBuilder, Workflow,
     WorkflowContext, WorkflowError,
@@ -104,23 +104,30 @@ fn what_was_durable_before_a_kill_is_read_from_the_store_by_the_next_process() {
         .enable_all()
         .build()
         .unwrap();
-    let (sent, ends) = tokio.block_on(async {
+    let (sent, begun, ends) = tokio.block_on(async {
         let runtime = builder(&path).start().await.unwrap();
         let run = runtime.attach(CALL, "run").unwrap();
         let mut reader = run.stream(NUMBERS).await.unwrap();
-        let (mut sent, mut ends): (Vec<u64>, Vec<AttemptEnd>) = (Vec::new(), Vec::new());
+        let (mut sent, mut begun) = (Vec::<u64>::new(), Vec::new());
+        let mut ends: Vec<(StreamAttempt, AttemptEnd)> = Vec::new();
         while let Some(item) = reader.next().await.unwrap() {
             match item {
                 StreamItem::Chunk(_, number) => sent.push(number),
-                StreamItem::Ended(_, end) => ends.push(end),
-                StreamItem::Began(_) => {}
+                StreamItem::Ended(attempt, end) => ends.push((attempt, end)),
+                StreamItem::Began(attempt) => begun.push(attempt),
                 other => panic!("{other:?}"),
             }
         }
         runtime.shutdown().await.unwrap();
-        (sent, ends)
+        (sent, begun, ends)
     });
-    assert_eq!(ends, vec![AttemptEnd::Lost; ends.len()]);
+    // Each attempt ends once, and before the next begins.
+    assert!(begun.len() >= told.len(), "{begun:?}");
+    let lost: Vec<_> = begun
+        .into_iter()
+        .map(|attempt| (attempt, AttemptEnd::Lost))
+        .collect();
+    assert_eq!(ends, lost);
     for (life, durable) in (1..).zip(told) {
         assert!(!durable.is_empty(), "life {life}");
         let of_life: Vec<_> = sent

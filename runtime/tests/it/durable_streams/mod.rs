@@ -3,6 +3,7 @@
 
 mod crashes;
 mod killed;
+mod moving;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
