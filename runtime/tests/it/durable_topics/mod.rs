@@ -7,6 +7,7 @@ mod declaring;
 mod expiring;
 mod filtered;
 mod followed;
+mod joined;
 mod managing;
 mod moving;
 mod naive;
