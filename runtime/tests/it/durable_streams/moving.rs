@@ -12,6 +12,9 @@ use tokio::sync::Notify;
 use super::coded;
 use crate::streams::{CALL, NUMBERS, started};
 
+/// How often the partitions move: an even number.
+const TURNS: usize = 200;
+
 /// What all lives of the activity know.
 #[derive(Default)]
 struct Ledger {
@@ -37,7 +40,7 @@ async fn send_all(cx: ActivityContext, ledger: Arc<Ledger>) -> Result<(), Activi
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_while_partitions_move_is_read_once_and_each_attempt_ends_once() {
     let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
     let ledger = Arc::new(Ledger::default());
@@ -51,8 +54,8 @@ async fn what_was_acknowledged_while_partitions_move_is_read_once_and_each_attem
     let all_partitions: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
     let run = started(&runtimes[0], 1).await;
     let acknowledged = || ledger.acknowledged.lock().unwrap().len();
-    for turn in 1..=8 {
-        let enough = acknowledged() + 5;
+    for turn in 1..=TURNS {
+        let enough = acknowledged() + turn % 4;
         while acknowledged() < enough {
             ledger.grown.notified().await;
         }
