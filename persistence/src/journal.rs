@@ -21,6 +21,7 @@ use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, 
 use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
 use crate::error::{EnqueueError, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
+use crate::nodes::SharedStore;
 use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
 use crate::resolve::{self, Resolved};
 use crate::search::{self, FinishedFound, FinishedSearch};
@@ -235,6 +236,13 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// What the journal has of topics; `None`, as by default, if it keeps none: then nobody adds
     /// [records of topics](Batch::topic_record) to its batches.
     fn topics(&self) -> Option<&dyn TopicStreams> {
+        None
+    }
+
+    /// The other processes that have the store open, if it is one that several may have; `None`, as by default, for a
+    /// store that this process has to itself. Then all that the journal tells is of the whole store; otherwise
+    /// [`stats`](Self::stats) and retention are of the partitions that this process owns.
+    fn nodes(&self) -> Option<&dyn SharedStore> {
         None
     }
 

@@ -63,6 +63,25 @@ impl OwnerTable {
         self.newest
     }
 
+    /// The store tells of an epoch that a partition has had under an owner elsewhere: those that are given out here are
+    /// above it.
+    ///
+    /// ```
+    /// # use millrun_core::{Bell, Epoch, Partition};
+    /// # use millrun_persistence::{Claimant, Owner, OwnerTable};
+    /// let mut owners = OwnerTable::new(Epoch::of(1, 0));
+    /// let partition = Partition::from_index(3).expect("it is below 1,024");
+    /// owners.heard(partition, Epoch::of(2, 5));
+    /// let claimant = Claimant::new(Owner::new(1), Bell::new());
+    /// let (given, _) = owners.take(&claimant.claim(vec![partition], Vec::new()));
+    /// assert_eq!(given, [(partition, Epoch::of(2, 6))]);
+    /// ```
+    pub fn heard(&mut self, partition: Partition, epoch: Epoch) {
+        let latest = &mut self.latest[usize::from(partition.index())];
+        *latest = epoch.max(*latest);
+        self.newest = self.newest.max(epoch);
+    }
+
     /// Gives a claim its partitions, each under a higher epoch than it has had, unless other owners have some of
     /// them. Other parts of the same owner are told of their losses when [`Ringing`] is dropped.
     ///

@@ -25,6 +25,8 @@ pub(crate) struct Address {
     pub(crate) connect: Vec<tokio_postgres::Config>,
     pub(crate) schema: String,
     pub(crate) tls: TlsDemand,
+    /// The name as which the store is to be joined, empty if one is to be made; `None`: it is opened for this process alone.
+    pub(crate) node: Option<String>,
     shown: String,
 }
 
@@ -45,6 +47,14 @@ impl fmt::Debug for Address {
     }
 }
 
+/// The longest name of a node, in bytes.
+const NODE_NAME_BYTES_MAX: usize = 63;
+
+/// Whether the name of a node may have this character.
+pub(crate) fn is_of_node_name(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.')
+}
+
 fn bad(problem: impl Into<String>) -> PostgresOpenError {
     PostgresOpenError::Url {
         problem: problem.into(),
@@ -55,6 +65,7 @@ fn bad(problem: impl Into<String>) -> PostgresOpenError {
 #[derive(Default)]
 struct Parts {
     user: Option<String>,
+    node: Option<String>,
     password: Option<String>,
     hosts: Vec<String>,
     ports: Vec<u16>,
@@ -173,6 +184,14 @@ impl Parts {
         let invalid = |expected: &str| bad(format!("the value of {name} must be {expected}"));
         match name {
             "schema" => self.schema = Some(value.to_owned()),
+            "node" if value.len() <= NODE_NAME_BYTES_MAX && value.chars().all(is_of_node_name) => {
+                self.node = Some(value.to_owned());
+            }
+            "node" => {
+                return Err(invalid(
+                    "up to 63 lower-case letters, digits, dots, hyphens and underscores, or nothing for a name of its own",
+                ));
+            }
             "sslmode" => match value {
                 "disable" | "require" | "verify-full" => self.ssl_mode = Some(value.to_owned()),
                 _ => return Err(invalid("disable, require or verify-full")),
@@ -203,7 +222,7 @@ impl Parts {
                 _ => return Err(invalid("any, read-write or primary")),
             },
             _ => {
-                let known = "schema, sslmode, sslrootcert, host, port, user, password, dbname, application_name, \
+                let known = "schema, node, sslmode, sslrootcert, host, port, user, password, dbname, application_name, \
                              connect_timeout, target_session_attrs";
                 let name: String = name.chars().take(40).collect();
                 return Err(bad(format!("there is no parameter {name:?}: known are {known}")));
@@ -278,6 +297,7 @@ impl Parts {
             connect,
             schema,
             tls,
+            node: self.node,
             shown,
         })
     }
@@ -333,6 +353,21 @@ mod tests {
         for host in &two.connect {
             assert_eq!(host.get_hosts().len(), 1);
             assert_eq!(host.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        }
+    }
+
+    #[test]
+    fn a_url_may_name_the_node_that_joins() {
+        let node = |url: &str| parsed(url).node;
+        assert_eq!(node("postgres://localhost/x"), None);
+        assert_eq!(node("postgres://localhost/x?node="), Some(String::new()));
+        assert_eq!(
+            node("postgres://localhost/x?node=eu-1.a_b"),
+            Some("eu-1.a_b".to_owned())
+        );
+        for name in ["A", "a b", "a/b", "é", &"n".repeat(64)] {
+            let error = Address::parse(&format!("postgres://localhost/x?node={name}")).expect_err(name);
+            assert!(error.to_string().contains("node"), "{error}");
         }
     }
 

@@ -143,6 +143,16 @@ pub enum PostgresOpenError {
         /// Which session of the server has it.
         by: String,
     },
+    /// Another process has joined the store under this name.
+    #[error(
+        "a process has joined the store at {address} as node {name:?}: give each node a name of its own, or none, with ?node="
+    )]
+    NodeNameInUse {
+        /// The address, without the password.
+        address: String,
+        /// The name.
+        name: String,
+    },
     /// The tables of the store contradict each other.
     #[error("the store at {address} is damaged ({cause}): restore a backup of the database")]
     Corrupted {
@@ -170,7 +180,10 @@ impl PostgresOpenError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::NoServer { .. } | Self::AlreadyOpen { .. } | Self::Standby { .. }
+            Self::NoServer { .. }
+                | Self::AlreadyOpen { .. }
+                | Self::NodeNameInUse { .. }
+                | Self::Standby { .. }
         )
     }
 }

@@ -95,6 +95,15 @@ impl LiveHeads {
         self.live.insert(run, head);
     }
 
+    /// Other processes may append to the runs of these partitions from now on: what is known of them is forgotten. The
+    /// partitions are in order.
+    pub(crate) fn forget(&mut self, partitions: &[Partition]) {
+        let is_among = |run: &RunId| partitions.binary_search(&run.partition()).is_ok();
+        let forgotten = self.live.extract_if(|run, _| is_among(run));
+        self.bytes -= forgotten.map(|(_, head)| head.bytes).sum::<u64>();
+        self.quarantined.retain(|run| !is_among(run));
+    }
+
     /// Nothing is appended to this run any more: a record of it is damaged.
     pub(crate) fn quarantine(&mut self, run: RunId) {
         self.quarantined.insert(run);

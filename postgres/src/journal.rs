@@ -7,24 +7,25 @@ use std::thread::{self, JoinHandle};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
-    Batch, Claim, ClaimRefused, Claimant, EachRead, EnqueueError, Enqueued, FailureKind, FinishedFound,
-    FinishedRun, FinishedSearch, History, HistoryPage, Journal, JournalConfig, JournalFailure, Lane,
-    OwnerTable, Progress, ReadError, Reads, RecoveryReport, RefusedTurn, Ringing, Snapshot, SnapshotRefused,
-    Stats, ToRead, TopicStreams, TurnRefused, UpkeepNumber, UpkeepUndone, WasRead, frames,
+    Batch, Claim, ClaimNews, ClaimRefused, Claimant, EachRead, EnqueueError, Enqueued, FailureKind,
+    FinishedFound, FinishedRun, FinishedSearch, History, HistoryPage, Journal, JournalConfig, JournalFailure,
+    Lane, Owner, Progress, ReadError, Reads, RecoveryReport, RefusedTurn, SharedStore, Snapshot,
+    SnapshotRefused, Stats, ToRead, TopicStreams, TurnRefused, UpkeepNumber, UpkeepUndone, WasRead, frames,
 };
 
-use crate::address::Address;
+use crate::address::{self, Address};
 use crate::believed::BelievedTime;
 use crate::config::PostgresConfig;
 use crate::error::PostgresOpenError;
 use crate::heads::LiveHeads;
+use crate::nodes::{NodesDoor, NodesSeat};
 use crate::outcome::FlushFate;
 use crate::pg::{self, OpenStore, StoreFacts};
 use crate::queued::{QueuedEntry, QueuedTurn};
 use crate::reading::{self, ReaderSeat, ServerQuestion, walk};
 use crate::retained::FinishedFront;
 use crate::server::{Server, StoredFinished, StoredTurns, WriterSession};
-use crate::shared::{PostgresShared, WrittenCounts};
+use crate::shared::{ClaimHow, NodeState, PostgresShared, WrittenCounts};
 use crate::writing::{FlushWriter, RemovedBefore};
 
 /// Turns that are read of a history at a time, in bytes.
@@ -41,6 +42,8 @@ pub struct PostgresJournal {
     pub(crate) shared: Arc<PostgresShared>,
     questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     threads: Vec<JoinHandle<()>>,
+    /// Of a process that shares the store.
+    pub(crate) nodes: Option<NodesDoor>,
 }
 
 impl fmt::Debug for PostgresJournal {
@@ -70,13 +73,49 @@ impl PostgresJournal {
     pub fn open(url: &str, config: PostgresConfig) -> Result<Self, PostgresOpenError> {
         config.check().map_err(PostgresOpenError::Config)?;
         let address = Address::parse(url)?;
-        let numbers = (random()?, random()?);
+        let node = address.node.clone();
+        Self::open_at(address, config, node)
+    }
+
+    /// Opens the store as one of several processes that have it at a time: a node, under the name that the URL gives with
+    /// `node`, or else one of the name of the host and a random number. It owns no partition until it claims some, and keeps
+    /// no topics.
+    ///
+    /// It waits for the server, as [`open`](Self::open), which does the same for a URL with the parameter `node`.
+    ///
+    /// ```no_run
+    /// use millrun_postgres::{PostgresConfig, PostgresJournal};
+    ///
+    /// let journal = PostgresJournal::join("postgres://app@localhost/orders?node=first", PostgresConfig::default())?;
+    /// # Ok::<(), millrun_postgres::PostgresOpenError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`PostgresOpenError`]: each says what to do.
+    pub fn join(url: &str, config: PostgresConfig) -> Result<Self, PostgresOpenError> {
+        config.check().map_err(PostgresOpenError::Config)?;
+        let address = Address::parse(url)?;
+        let node = address.node.clone().unwrap_or_default();
+        Self::open_at(address, config, Some(node))
+    }
+
+    /// As a node of this name, a made one if it is empty; or as the only process.
+    fn open_at(
+        address: Address,
+        config: PostgresConfig,
+        node: Option<String>,
+    ) -> Result<Self, PostgresOpenError> {
+        let node = match node {
+            Some(name) if name.is_empty() => Some(made_name()?),
+            node => node,
+        };
+        let numbers = OpeningNumbers::random()?;
         let (sender, opened) = bounded(1);
         let (of_writer, begin) = bounded::<FlushWriter>(1);
         let (opened_address, opened_config) = (address.clone(), config.clone());
         // A connection is driven by the thread that has it, and no thread of the caller's runtime may do that.
         let writer = spawn("postgres writer", move || {
-            drop(sender.send(pg::open(&opened_address, &opened_config, numbers)));
+            drop(sender.send(pg::open(&opened_address, &opened_config, node, numbers)));
             if let Ok(writer) = begin.recv() {
                 let mut end = WriterEnd(Some(writer));
                 end.run();
@@ -119,6 +158,10 @@ impl PostgresJournal {
             ..WrittenCounts::default()
         };
         let shared = PostgresShared::new(heads, facts.topics, counts);
+        let is_shared = facts.node.is_some();
+        if is_shared {
+            shared.lock().node = Some(NodeState::default());
+        }
         let (questions, asked) = unbounded::<ServerQuestion>();
         let (claims, claimed) = unbounded();
         let seat = |server: &dyn CloneServer| ReaderSeat {
@@ -139,18 +182,30 @@ impl PostgresJournal {
             claims_seat.answer_claims(&claimed)
         })?);
         let questions = Arc::new(Mutex::new(Some(questions)));
+        let mut nodes = None;
+        if let Some(node) = facts.node {
+            let (door, asked) = NodesDoor::new(node);
+            let seat = NodesSeat::new(Arc::clone(&shared), server.another());
+            threads.push(spawn("postgres nodes", move || seat.run(&asked))?);
+            nodes = Some(door);
+        }
+        let retained = match is_shared {
+            true => FinishedFront::shared(config.journal.retention, first),
+            false => FinishedFront::new(config.journal.retention, first, next, len, bytes),
+        };
         begin(FlushWriter {
             shared: Arc::clone(&shared),
             server: server.another(),
             session: Some(session),
             fate: FlushFate::new(facts.term, facts.marker),
-            retained: FinishedFront::new(config.journal.retention, first, next, len, bytes),
+            retained,
             counts,
             durability: config.journal.durability,
             is_unsynced: false,
             is_last: false,
             upkeep: None,
             removed_before: RemovedBefore::default(),
+            others: (0, 0),
             claims,
             questions: Arc::clone(&questions),
             server_wait_max: config.server_wait_max,
@@ -167,6 +222,7 @@ impl PostgresJournal {
             shared,
             questions,
             threads,
+            nodes,
         })
     }
 
@@ -183,29 +239,68 @@ impl PostgresJournal {
         reading::ask(questions, question)
     }
 
-    /// Gives a claim its epochs, which are stored before it is answered.
-    fn begin_claim(
-        &self,
-        claim: Claim,
-        take: impl FnOnce(&mut OwnerTable, &Claim) -> Result<(Vec<(Partition, Epoch)>, Ringing), ClaimRefused>,
-    ) {
+    /// Gives a claim its epochs, which are stored before it is answered; the store is asked first for what this node does
+    /// not have.
+    fn begin_claim(&self, claim: Claim, how: ClaimHow) {
         let mut state = match self.shared.open_state() {
             Ok(state) => state,
             Err(failure) => return drop(claim.refuse(failure.into())),
         };
-        match take(&mut state.heads.owners, &claim) {
-            Ok((given, told)) => {
-                state.give(&given);
-                state.wait(claim, given);
-                drop(state);
-                self.shared.wake();
-                drop(told);
+        let told = state
+            .ask_store(claim, how)
+            .map(|claim| state.begin_claim(claim, how));
+        drop(state);
+        self.shared.wake();
+        drop(told);
+    }
+
+    /// Claims those of these partitions that the store has not given to this node, for nobody in particular. It waits for the
+    /// store.
+    fn hold(&self, partitions: &[Partition]) -> Result<(), JournalFailure> {
+        let missing = self.shared.open_state()?.missing(partitions);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let bell = Bell::new();
+        let (sender, has_rung) = bounded(1);
+        bell.connect(move || {
+            // One that waits is enough.
+            sender.try_send(()).ok();
+        });
+        let owner = random().map_err(|error| {
+            JournalFailure::new(FailureKind::Io(std::io::ErrorKind::Other), error.to_string())
+        })?;
+        let claimant = Claimant::new(Owner::new(owner.cast_unsigned()), bell.clone());
+        self.begin_claim(claimant.claim(missing, Vec::new()), ClaimHow::FromOthers);
+        loop {
+            bell.answer();
+            for news in claimant.take_news() {
+                match news {
+                    ClaimNews::Granted(_) => return Ok(()),
+                    ClaimNews::Refused {
+                        error: ClaimRefused::Failed(failure),
+                        ..
+                    } => return Err(failure),
+                    ClaimNews::Refused { error, .. } => {
+                        return Err(JournalFailure::new(FailureKind::Fenced, error.to_string()));
+                    }
+                    _ => {}
+                }
             }
-            Err(error) => {
-                drop(state);
-                drop(claim.refuse(error));
+            if has_rung.recv().is_err() {
+                return Err(JournalFailure::closed());
             }
         }
+    }
+
+    /// The finished runs of the whole store that are retained.
+    fn finished_runs(&self) -> Result<u64, ReadError> {
+        if self.nodes.is_none() {
+            return Ok(self.shared.lock().counts.finished_runs);
+        }
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let retained = self.ask(move |seat| seat.ask(|session| session.retained(&all)))?;
+        Ok(retained.iter().map(|(_, (len, _))| len).sum())
     }
 
     /// A damaged run takes nothing any more.
@@ -267,6 +362,40 @@ fn random() -> Result<i64, PostgresOpenError> {
     Ok(i64::from_le_bytes(bytes))
 }
 
+/// Numbers that no other opening has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpeningNumbers {
+    /// By which this opening is known in the store; not zero, which is nobody.
+    pub(crate) holder: i64,
+    /// That of a store that is made.
+    pub(crate) store: i64,
+}
+
+impl OpeningNumbers {
+    fn random() -> Result<Self, PostgresOpenError> {
+        Ok(Self {
+            holder: random()? | 1,
+            store: random()?,
+        })
+    }
+}
+
+/// A name for a node that was given none: that of the host, and random digits.
+fn made_name() -> Result<String, PostgresOpenError> {
+    let host = std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
+        .unwrap_or_default();
+    let host = host.trim().to_ascii_lowercase();
+    let host: String = host
+        .chars()
+        .filter(|c| address::is_of_node_name(*c))
+        .take(40)
+        .collect();
+    let host = if host.is_empty() { "node" } else { &*host };
+    Ok(format!("{host}-{:08x}", random()? & 0xffff_ffff))
+}
+
 impl Drop for PostgresJournal {
     fn drop(&mut self) {
         self.begin_close();
@@ -275,6 +404,9 @@ impl Drop for PostgresJournal {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        if let Some(nodes) = &self.nodes {
+            nodes.close();
+        }
         for thread in self.threads.drain(..) {
             // A thread that has panicked has told so.
             drop(thread.join());
@@ -375,18 +507,22 @@ impl Journal for PostgresJournal {
     }
 
     fn claim(&self, claim: Claim) {
-        self.begin_claim(claim, OwnerTable::claim);
+        self.begin_claim(claim, ClaimHow::IfFree);
     }
 
+    /// What other nodes have is not taken: see [`SharedStore`].
     fn take_from(&self, claim: Claim) {
-        self.begin_claim(claim, |owners, claim| Ok(owners.take(claim)));
+        self.begin_claim(claim, ClaimHow::FromOthers);
     }
 
     fn release(&self, claimant: &Claimant, partitions: &[Partition]) {
-        self.shared.lock().heads.owners.release(claimant, partitions);
+        self.shared.lock().release(claimant, partitions);
+        self.shared.wake();
     }
 
+    /// A node claims what it does not have, and waits for that.
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
+        self.hold(partitions)?;
         let mut state = self.shared.open_state()?;
         let mut partitions = partitions.to_vec();
         partitions.sort_unstable();
@@ -426,8 +562,14 @@ impl Journal for PostgresJournal {
         Ok(())
     }
 
+    /// Nothing is deleted of a run in a partition that another node may own.
     fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
-        self.shared.open_state()?.push(QueuedEntry::NoSnapshot(run));
+        let mut state = self.shared.open_state()?;
+        if !state.has(run.partition()) {
+            return Ok(());
+        }
+        state.push(QueuedEntry::NoSnapshot(run));
+        drop(state);
         self.shared.wake();
         Ok(())
     }
@@ -451,8 +593,17 @@ impl Journal for PostgresJournal {
         self.shared.lock().upkeeps.outcome(number)
     }
 
+    /// Nodes keep no topics: what is known of these stands in the memory of one process.
     fn topics(&self) -> Option<&dyn TopicStreams> {
-        Some(self)
+        match self.nodes {
+            None => Some(self),
+            Some(_) => None,
+        }
+    }
+
+    fn nodes(&self) -> Option<&dyn SharedStore> {
+        let nodes = self.nodes.as_ref()?;
+        Some(nodes)
     }
 
     fn stats(&self) -> Stats {
@@ -582,7 +733,7 @@ impl Reads for PostgresJournal {
         let questions = questions.ok_or_else(closed)?;
         questions.send(question).map_err(|_| closed())?;
         let mut report = RecoveryReport::default();
-        report.finished_runs = self.shared.lock().counts.finished_runs;
+        report.finished_runs = self.finished_runs()?;
         for read in runs {
             let (run, turns) = read?;
             let lane = usize::from(run.partition().index()) % lanes.len();

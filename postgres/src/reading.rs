@@ -19,7 +19,7 @@ use millrun_persistence::{
     RecoveryReport,
 };
 
-use crate::server::{ReaderSession, Server, ServerTrouble};
+use crate::server::{ReaderSession, Server, ServerTrouble, StoredPartitions};
 use crate::shared::{FencedClaim, PostgresShared};
 use crate::writing::Outage;
 
@@ -121,21 +121,38 @@ impl ReaderSeat {
         let FencedClaim { mut claim, given, .. } = waiting;
         let shared = Arc::clone(&self.shared);
         let owned = still_owned(&shared.lock().heads.owners, &given);
+        let unread = shared.lock().unread(&owned);
+        let known = match unread.is_empty() {
+            true => Ok(StoredPartitions::default()),
+            false => self.ask(|session| session.partitions(&unread)),
+        };
         let mut recovery = ClaimRecovery::new(&owned);
         let partitions: Vec<_> = owned.iter().map(|(partition, _)| partition.index()).collect();
         let folds = claim.folds();
-        let read = match folds.is_empty() {
-            true => Ok(()),
-            false => self.live_runs(&partitions, &mut |run, turns| recovery.fold(run, &turns, folds)),
+        let read = match (&known, folds.is_empty()) {
+            (Err(error), _) => Err(error.clone()),
+            (Ok(_), true) => Ok(()),
+            (Ok(_), false) => {
+                self.live_runs(&partitions, &mut |run, turns| recovery.fold(run, &turns, folds))
+            }
         };
         for run in recovery.quarantined.drain(..) {
             shared.quarantine(run);
         }
         let mut state = shared.lock();
+        if let (Ok(()), Ok(known)) = (&read, known)
+            && !unread.is_empty()
+        {
+            state.restore(&owned, known);
+        }
         let told = match (state.failure.clone(), read) {
             (Some(failure), _) => claim.refuse(ClaimRefused::Failed(failure)),
             (None, Err(error)) => {
-                state.heads.owners.give_back(&given);
+                let still = still_owned(&state.heads.owners, &given);
+                state.heads.owners.give_back(&still);
+                // Other nodes may claim what was not read here.
+                let unread = state.unread(&still);
+                state.give_back_to_store(&unread);
                 claim.refuse(ClaimRefused::Unreadable(error))
             }
             (None, Ok(())) => {
@@ -147,6 +164,7 @@ impl ReaderSeat {
             }
         };
         drop(state);
+        shared.wake();
         drop(told);
     }
 }

@@ -7,14 +7,21 @@
 //!
 //! A pure machine of the writer. Numbers count the runs that have closed; they grow, and may have gaps. Invariant: the
 //! window holds all retained runs with numbers below `until`.
+//!
+//! A node that shares the store sees to the partitions that it owns. The store gives the numbers there: what a flush adds is
+//! in the window without a number until that has landed, and read from the store later. Of what is retained beyond a bound,
+//! all nodes together, each drops as large a part as is its own.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use millrun_core::{RunId, Timestamp};
+use millrun_core::{Partition, RunId, Timestamp};
 use millrun_persistence::Retention;
 
 /// The number of the earliest finished runs that stay in memory, 48 bytes each.
 pub(crate) const WINDOW_LEN: usize = 8_192;
+
+/// The number of a run that the store has not numbered yet.
+const UNNUMBERED: u64 = u64::MAX;
 
 /// A finished run as retention sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +30,22 @@ pub(crate) struct FrontRun {
     pub(crate) run: RunId,
     pub(crate) closed_at: Timestamp,
     pub(crate) bytes: u64,
+}
+
+impl FrontRun {
+    /// A run that the store numbers with the flush that is being made.
+    pub(crate) fn unnumbered(run: RunId, closed_at: Timestamp, bytes: u64) -> Self {
+        Self {
+            number: UNNUMBERED,
+            run,
+            closed_at,
+            bytes,
+        }
+    }
+
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.number != UNNUMBERED
+    }
 }
 
 /// How many finished runs there are, and which are the earliest.
@@ -38,6 +61,21 @@ pub(crate) struct FinishedFront {
     next: u64,
     len: u64,
     bytes: u64,
+    /// Of a node that shares the store.
+    shared: Option<SharedCounts>,
+}
+
+/// What a node that shares the store counts.
+#[derive(Debug)]
+struct SharedCounts {
+    /// Retained runs of each partition that is owned, and their bytes.
+    by_partition: BTreeMap<Partition, (u64, u64)>,
+    /// All retained runs are in the window.
+    is_complete: bool,
+    /// What the other nodes retain.
+    others: (u64, u64),
+    /// The first number that the store had retained when it was opened.
+    first: u64,
 }
 
 /// What is to be read before more can be said.
@@ -58,7 +96,83 @@ impl FinishedFront {
             next,
             len,
             bytes,
+            shared: None,
         }
+    }
+
+    /// Of a node that owns nothing yet of a store whose runs before the number `first` are not retained.
+    pub(crate) fn shared(retention: Retention, first: u64) -> Self {
+        let counts = SharedCounts {
+            by_partition: BTreeMap::new(),
+            is_complete: true,
+            others: (0, 0),
+            first,
+        };
+        Self {
+            shared: Some(counts),
+            ..Self::new(retention, first, first, 0, 0)
+        }
+    }
+
+    /// Whether the store gives the numbers.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// The partitions that a node sees to, in order.
+    pub(crate) fn partitions(&self) -> Vec<Partition> {
+        let counts = self.shared.iter().flat_map(|shared| shared.by_partition.keys());
+        counts.copied().collect()
+    }
+
+    /// A node owns a partition from now on, with so many retained runs, of so many bytes.
+    pub(crate) fn adopt(&mut self, partition: Partition, (len, bytes): (u64, u64)) {
+        self.release(partition);
+        let Some(shared) = &mut self.shared else { return };
+        shared.by_partition.insert(partition, (len, bytes));
+        (self.len, self.bytes) = (self.len + len, self.bytes + bytes);
+        // Its runs may come before what is in the window.
+        self.window.clear();
+        (self.until, shared.is_complete) = (shared.first, false);
+    }
+
+    /// A node owns a partition no longer.
+    pub(crate) fn release(&mut self, partition: Partition) {
+        let Some(shared) = &mut self.shared else { return };
+        if let Some((len, bytes)) = shared.by_partition.remove(&partition) {
+            self.len = self.len.saturating_sub(len);
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.window.retain(|run| run.run.partition() != partition);
+        }
+    }
+
+    /// The runs that were added are in the store; the other nodes retain so many runs, of so many bytes.
+    pub(crate) fn landed(&mut self, others: (u64, u64)) {
+        let Some(shared) = &mut self.shared else { return };
+        shared.others = others;
+        let len = self.window.len();
+        self.window.retain(FrontRun::is_numbered);
+        shared.is_complete &= self.window.len() == len;
+    }
+
+    /// The bounds for the next drops: this node's part of those of the store.
+    pub(crate) fn bounds(&self) -> Retention {
+        let mut bounds = self.retention;
+        if let Some(SharedCounts { others, .. }) = &self.shared {
+            let part = |max: u64, own: u64, of_others: u64| {
+                let all = own.saturating_add(of_others);
+                match all <= max {
+                    true => max,
+                    false => {
+                        u64::try_from(u128::from(max) * u128::from(own) / u128::from(all)).unwrap_or(max)
+                    }
+                }
+            };
+            let len_max = part(bounds.len_max as u64, self.len, others.0);
+            bounds.len_max = usize::try_from(len_max).unwrap_or(bounds.len_max);
+            bounds.bytes_max = part(bounds.bytes_max, self.bytes, others.1);
+        }
+        bounds
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -80,8 +194,17 @@ impl FinishedFront {
         self.first.saturating_sub(remembered)
     }
 
-    /// A run has closed; gives its number.
-    pub(crate) fn add(&mut self, run: RunId, closed_at: Timestamp, bytes: u64) -> u64 {
+    /// A run has closed; gives its number, unless the store does.
+    pub(crate) fn add(&mut self, run: RunId, closed_at: Timestamp, bytes: u64) -> Option<u64> {
+        if let Some(shared) = &mut self.shared {
+            let counted = shared.by_partition.entry(run.partition()).or_default();
+            *counted = (counted.0 + 1, counted.1 + bytes);
+            (self.len, self.bytes) = (self.len + 1, self.bytes + bytes);
+            if shared.is_complete {
+                self.window.push_back(FrontRun::unnumbered(run, closed_at, bytes));
+            }
+            return None;
+        }
         let number = self.next;
         self.next += 1;
         self.len += 1;
@@ -95,7 +218,7 @@ impl FinishedFront {
             });
             self.until = self.next;
         }
-        number
+        Some(number)
     }
 
     /// Takes in the earliest retained runs that were asked for: all that the server has if `is_all`. Behind those come the
@@ -113,6 +236,22 @@ impl FinishedFront {
         if !is_all {
             return;
         }
+        if let Some(shared) = &mut self.shared {
+            self.window.extend(unwritten);
+            shared.is_complete = true;
+            // Nothing else is there: what was counted is made to agree.
+            shared
+                .by_partition
+                .values_mut()
+                .for_each(|counted| *counted = (0, 0));
+            for run in &self.window {
+                let counted = shared.by_partition.entry(run.run.partition()).or_default();
+                *counted = (counted.0 + 1, counted.1 + run.bytes);
+            }
+            self.len = self.window.len() as u64;
+            self.bytes = self.window.iter().map(|run| run.bytes).sum();
+            return;
+        }
         let from = self.until;
         let mut unwritten = unwritten.filter(|run| run.number >= from);
         let room = WINDOW_LEN.saturating_sub(self.window.len());
@@ -125,28 +264,43 @@ impl FinishedFront {
         }
     }
 
-    /// Takes out the earliest if retention does not keep it at `now`.
+    /// Takes out the earliest if these [bounds](Self::bounds) do not keep it at `now`.
     ///
     /// # Errors
     /// When the earliest is not in memory.
-    pub(crate) fn drop_next(&mut self, now: Timestamp) -> Result<Option<FrontRun>, WindowEmpty> {
+    pub(crate) fn drop_next(
+        &mut self,
+        now: Timestamp,
+        bounds: &Retention,
+    ) -> Result<Option<FrontRun>, WindowEmpty> {
         let Some(earliest) = self.window.front().copied() else {
-            return if self.len == 0 || self.until >= self.next {
+            let is_all_known = match &self.shared {
+                Some(shared) => shared.is_complete,
+                None => self.until >= self.next,
+            };
+            return if self.len == 0 || is_all_known {
                 Ok(None)
             } else {
                 Err(WindowEmpty { from: self.until })
             };
         };
-        if self
-            .retention
-            .retains(now, earliest.closed_at, self.len, self.bytes)
-        {
+        if bounds.retains(now, earliest.closed_at, self.len, self.bytes) {
             return Ok(None);
         }
         self.window.pop_front();
         self.len = self.len.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(earliest.bytes);
-        self.first = earliest.number + 1;
+        if earliest.is_numbered() {
+            self.first = self.first.max(earliest.number + 1);
+        }
+        if let Some(shared) = &mut self.shared
+            && let Some(counted) = shared.by_partition.get_mut(&earliest.run.partition())
+        {
+            *counted = (
+                counted.0.saturating_sub(1),
+                counted.1.saturating_sub(earliest.bytes),
+            );
+        }
         Ok(Some(earliest))
     }
 }
@@ -174,7 +328,8 @@ mod tests {
         let mut dropped = Vec::new();
         let (store, unwritten) = closed.split_at(written);
         loop {
-            match runs.drop_next(Timestamp::from_micros(now)) {
+            let bounds = runs.bounds();
+            match runs.drop_next(Timestamp::from_micros(now), &bounds) {
                 Ok(Some(run)) => dropped.push(run.number),
                 Ok(None) => return dropped,
                 Err(WindowEmpty { from }) => {
@@ -197,7 +352,7 @@ mod tests {
         assert!(dropped(&mut runs, &closed, 10, 10).is_empty());
         for number in 10..40 {
             let run = front_run(number);
-            assert_eq!(runs.add(run.run, run.closed_at, run.bytes), number);
+            assert_eq!(runs.add(run.run, run.closed_at, run.bytes), Some(number));
             closed.push(run);
             let expected = number - 10;
             assert_eq!(dropped(&mut runs, &closed, closed.len() - 1, number), [expected]);

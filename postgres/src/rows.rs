@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{SealedTopics, StoredTopicName, TopicNumber};
+use millrun_persistence::{Retention, SealedTopics, StoredTopicName, TopicNumber};
 
 use crate::believed::BelievedTime;
 use crate::queued::{QueuedEntry, QueuedTurn};
@@ -32,7 +32,7 @@ pub(crate) struct FlushRows {
     pub(crate) finished: Vec<FinishedRow>,
     pub(crate) snapshots: Vec<SnapshotRow>,
     pub(crate) no_snapshots: Vec<RunId>,
-    pub(crate) epochs: Vec<(Partition, Epoch)>,
+    pub(crate) partitions: Vec<PartitionRow>,
     /// The first finished run that is retained.
     pub(crate) first: u64,
     /// Rows of finished runs before this one go.
@@ -40,6 +40,28 @@ pub(crate) struct FlushRows {
     /// Rows before this one have gone with earlier flushes.
     pub(crate) forgotten_before: u64,
     pub(crate) topics: TopicRows,
+    pub(crate) of_node: NodeRows,
+}
+
+/// What the flush of a node writes beside that of a process that has the store to itself.
+#[derive(Debug, Default)]
+pub(crate) struct NodeRows {
+    /// The partitions of which names of finished runs are forgotten.
+    pub(crate) forgets: Vec<Partition>,
+    /// The numbers of finished runs that are retained no longer.
+    pub(crate) dropped: Vec<u64>,
+    /// How many finished runs are retained, and their bytes.
+    pub(crate) retained: (u64, u64),
+}
+
+/// What becomes of a partition that is owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartitionRow {
+    pub(crate) partition: Partition,
+    /// Its latest epoch, if that is another by now; zero otherwise.
+    pub(crate) epoch: Epoch,
+    /// It is owned no longer.
+    pub(crate) is_released: bool,
 }
 
 /// What is written of topics, and what goes.
@@ -62,7 +84,10 @@ pub(crate) struct TurnRow {
 
 #[derive(Debug)]
 pub(crate) struct FinishedRow {
-    pub(crate) number: u64,
+    /// `None`: the store gives it.
+    pub(crate) number: Option<u64>,
+    /// Retention drops it with the flush that numbers it.
+    pub(crate) is_gone: bool,
     pub(crate) run: RunId,
     /// `None`: the row of the live run says it.
     pub(crate) id: Option<Box<str>>,
@@ -75,11 +100,10 @@ pub(crate) struct FinishedRow {
 impl FinishedRow {
     /// The run as retention sees it.
     pub(crate) fn front(&self) -> FrontRun {
-        FrontRun {
-            number: self.number,
-            run: self.run,
-            closed_at: self.closed_at,
-            bytes: self.bytes,
+        let unnumbered = FrontRun::unnumbered(self.run, self.closed_at, self.bytes);
+        match self.number {
+            Some(number) => FrontRun { number, ..unnumbered },
+            None => unnumbered,
         }
     }
 }
@@ -128,7 +152,7 @@ pub(crate) struct RowsBuilder {
     runs: BTreeMap<RunId, RunChange>,
     /// In the order of closing.
     closed: Vec<RunId>,
-    pub(crate) epochs: BTreeMap<Partition, Epoch>,
+    pub(crate) partitions: BTreeMap<Partition, (Epoch, bool)>,
 }
 
 impl RowsBuilder {
@@ -164,6 +188,7 @@ impl RowsBuilder {
             let closed_at = believed.see(time);
             Some(FinishedRow {
                 number: retained.add(run, closed_at, bytes),
+                is_gone: false,
                 run,
                 id: change.opens.clone(),
                 closed_at,
@@ -175,19 +200,19 @@ impl RowsBuilder {
         rows.collect()
     }
 
-    /// Drops what retention does not keep at `now`, at most `len_max` runs: then whether that is all.
+    /// Drops what these bounds of retention do not keep at `now`, at most `len_max` runs: then whether that is all.
     ///
     /// # Errors
     /// When the earliest runs are to be read first; it is called again then.
     pub(crate) fn drop_runs(
         &mut self,
         retained: &mut FinishedFront,
-        now: Timestamp,
-        dropped: &mut Vec<RunId>,
+        (now, bounds): (Timestamp, &Retention),
+        dropped: &mut Vec<FrontRun>,
     ) -> Result<bool, WindowEmpty> {
         while dropped.len() < DROPPED_LEN_MAX {
-            match retained.drop_next(now)? {
-                Some(gone) => dropped.push(gone.run),
+            match retained.drop_next(now, bounds)? {
+                Some(gone) => dropped.push(gone),
                 None => return Ok(true),
             }
         }
@@ -198,17 +223,30 @@ impl RowsBuilder {
     pub(crate) fn rows(
         self,
         finished: Vec<FinishedRow>,
-        dropped: &[RunId],
+        dropped: &[FrontRun],
         retained: &FinishedFront,
     ) -> FlushRows {
         let (first, forgotten) = (retained.first(), retained.forgotten());
+        let partitions = self.partitions.into_iter();
+        let partitions = partitions.map(|(partition, (epoch, is_released))| PartitionRow {
+            partition,
+            epoch,
+            is_released,
+        });
         let mut rows = FlushRows {
-            epochs: self.epochs.into_iter().collect(),
+            partitions: partitions.collect(),
             first,
             forgotten,
             ..FlushRows::default()
         };
-        let gone: std::collections::BTreeSet<_> = dropped.iter().copied().collect();
+        let gone: std::collections::BTreeSet<_> = dropped.iter().map(|gone| gone.run).collect();
+        if retained.is_shared() {
+            // What another node retains is not behind this one's first.
+            rows.first = 0;
+            let numbered = dropped.iter().filter(|gone| gone.is_numbered());
+            rows.of_node.dropped = numbered.map(|gone| gone.number).collect();
+            rows.of_node.retained = (retained.len(), retained.bytes());
+        }
         for run in &gone {
             // All of its turns, whichever they are.
             rows.trimmed.push((*run, u64::MAX));
@@ -246,7 +284,11 @@ impl RowsBuilder {
         }
         // A run that closes is known as live until then, also if its name is forgotten with the same flush.
         rows.finished = finished;
-        rows.finished.retain(|row| row.number >= forgotten);
+        for row in &mut rows.finished {
+            row.is_gone = row.number.is_none() && gone.contains(&row.run);
+        }
+        rows.finished
+            .retain(|row| row.number.is_none_or(|number| number >= forgotten));
         rows
     }
 }
@@ -254,7 +296,7 @@ impl RowsBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrun_persistence::{Retention, Snapshot};
+    use millrun_persistence::Snapshot;
 
     fn run(number: u64) -> RunId {
         RunId::new(Partition::from_index(3).unwrap(), Timestamp::EPOCH, number)
@@ -295,7 +337,8 @@ mod tests {
         let mut believed = BelievedTime::new(Timestamp::EPOCH, Timestamp::EPOCH, step_max);
         let finished = builder.finish_runs(&mut retained, &mut believed);
         let mut dropped = Vec::new();
-        let dropping = builder.drop_runs(&mut retained, believed.now(None), &mut dropped);
+        let bounds = retained.bounds();
+        let dropping = builder.drop_runs(&mut retained, (believed.now(None), &bounds), &mut dropped);
         assert_eq!(dropping, Ok(true));
         builder.rows(finished, &dropped, &retained)
     }
@@ -311,7 +354,7 @@ mod tests {
         assert_eq!(sequences(&rows), [1, 2]);
         assert!(rows.opened.is_empty() && rows.closed.is_empty());
         let finished = &rows.finished[0];
-        assert_eq!((finished.number, finished.head, finished.bytes), (0, 2, 20));
+        assert_eq!((finished.number, finished.head, finished.bytes), (Some(0), 2, 20));
         assert_eq!(finished.id.as_deref(), Some("id"));
     }
 
@@ -334,7 +377,7 @@ mod tests {
         let rows = built(entries, 0);
         assert_eq!((rows.turns.len(), rows.first, rows.forgotten), (0, 3, 2));
         let names: Vec<_> = rows.finished.iter().map(|row| row.number).collect();
-        assert_eq!(names, [2]);
+        assert_eq!(names, [Some(2)]);
     }
 
     #[test]

@@ -5,11 +5,13 @@
 //! opened.
 
 use bytes::Bytes;
-use millrun_core::{RunId, Sequence, Timestamp};
+use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
-    FinishedHead, FinishedRun, FinishedSearch, Snapshot, StoredTopicRow, TopicNumber, TopicRowOutline,
+    FinishedHead, FinishedRun, FinishedSearch, NodeKey, NodesSeen, Snapshot, StoredTopicRow, TopicNumber,
+    TopicRowOutline,
 };
 
+use crate::heads::LiveHead;
 use crate::outcome::Move;
 use crate::retained::FrontRun;
 use crate::rows::FlushRows;
@@ -21,6 +23,9 @@ pub(crate) trait Server: Send + Sync {
 
     /// A session that reads; of the server that the writer writes to if it `must_be_ours`.
     fn reader(&self, must_be_ours: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble>;
+
+    /// A session that sees to nodes, of the server that the writer writes to.
+    fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble>;
 }
 
 /// What became of a flush.
@@ -32,12 +37,65 @@ pub(crate) struct Flushed {
     pub(crate) has_moved: bool,
     /// The time of the server.
     pub(crate) now: Timestamp,
+    /// How many finished runs other nodes retain, and their bytes.
+    pub(crate) others: (u64, u64),
+}
+
+/// Who has a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPartition {
+    pub(crate) partition: Partition,
+    /// Whether this opening has it, and whether any has.
+    pub(crate) is_ours: bool,
+    pub(crate) is_held: bool,
+    /// Its latest epoch.
+    pub(crate) epoch: Epoch,
+}
+
+/// The last turn of a live run, and the bytes of all its turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredHead {
+    pub(crate) run: RunId,
+    /// `None` if the turn is missing.
+    pub(crate) head: Option<LiveHead>,
+    pub(crate) is_damaged: bool,
+}
+
+/// Of partitions that have any, how many finished runs are retained, and their bytes.
+pub(crate) type RetainedCounts = Vec<(Partition, (u64, u64))>;
+
+/// What is to be known of partitions before anything is appended there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoredPartitions {
+    pub(crate) live: Vec<StoredHead>,
+    pub(crate) finished: RetainedCounts,
+}
+
+/// A connection that sees to the nodes of a store.
+pub(crate) trait NodesSession: Send {
+    /// Whether the writer has connected anew since this session was opened.
+    fn is_outdated(&self) -> bool;
+
+    /// All nodes and what they own.
+    fn look(&mut self) -> Result<NodesSeen, ServerTrouble>;
+
+    /// A node writes nothing any more when this returns. A flush of its that is under way is waited for, for a bounded time.
+    fn declare_dead(&mut self, node: &NodeKey) -> Result<(), ServerTrouble>;
 }
 
 /// A connection that writes.
 pub(crate) trait WriterSession: Send {
     /// Writes the rows, all or none: one statement.
     fn flush(&mut self, moved: Move, rows: &FlushRows) -> Result<Flushed, ServerTrouble>;
+
+    /// Takes partitions for this node, all or none; it moves the marker as a flush does.
+    fn hold(&mut self, moved: Move, partitions: &[Partition]) -> Result<Flushed, ServerTrouble>;
+
+    /// Who has partitions.
+    fn held(&mut self, partitions: &[Partition]) -> Result<Vec<HeldPartition>, ServerTrouble>;
+
+    /// Gives back all that this node has: it writes nothing any more.
+    fn leave(&mut self) -> Result<(), ServerTrouble>;
 
     /// From now on an answer to a flush says that it has been synced, with all flushes before it.
     fn sync(&mut self) -> Result<(), ServerTrouble>;
@@ -56,8 +114,13 @@ pub(crate) trait WriterSession: Send {
         len_max: usize,
     ) -> Result<Vec<TopicRowOutline>, ServerTrouble>;
 
-    /// The earliest finished runs from this number on, at most `len_max`.
-    fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble>;
+    /// The earliest retained finished runs from this number on, at most `len_max`; of some partitions if these are named.
+    fn earliest(
+        &mut self,
+        from: u64,
+        len_max: usize,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Vec<FrontRun>, ServerTrouble>;
 }
 
 /// What is stored of a run.
@@ -140,6 +203,12 @@ pub(crate) trait ReaderSession: Send {
 
     /// The record before the first row of a topic that ends at this time or later.
     fn topic_at(&mut self, topic: TopicNumber, time: Timestamp) -> Result<Option<Sequence>, ServerTrouble>;
+
+    /// The heads of the live runs of these partitions, and what is retained there.
+    fn partitions(&mut self, partitions: &[Partition]) -> Result<StoredPartitions, ServerTrouble>;
+
+    /// What is retained of the finished runs of partitions.
+    fn retained(&mut self, partitions: &[Partition]) -> Result<RetainedCounts, ServerTrouble>;
 
     /// The turns of the live runs of these partitions behind the run `after`, in the order of runs and sequences.
     fn live_turns(

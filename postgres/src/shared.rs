@@ -3,18 +3,19 @@
 //! Nobody waits for a server with the lock in hand. Bells are rung without it, but for the answers to claims: these are
 //! put on their lists under it, so that a loss of what is granted is told behind the grant.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Timestamp};
 use millrun_persistence::{
-    Batch, Claim, ClaimRefused, FailureKind, JournalFailure, ReadError, RefusedTurn, Ringing, SealedTopics,
-    TopicAppend, TopicRegister, UpkeepNumber, Upkeeps,
+    Batch, Claim, ClaimRefused, Claimant, FailureKind, JournalFailure, ReadError, RefusedTurn, Ringing,
+    SealedTopics, TopicAppend, TopicRegister, UpkeepNumber, Upkeeps,
 };
 
 use crate::heads::LiveHeads;
 use crate::queued::QueuedEntry;
+use crate::server::{HeldPartition, StoredPartitions};
 
 pub(crate) struct PostgresShared {
     state: Mutex<SharedState>,
@@ -47,6 +48,44 @@ pub(crate) struct SharedState {
     pub(crate) watchers: Vec<Bell>,
     pub(crate) upkeeps: Upkeeps,
     pub(crate) counts: WrittenCounts,
+    /// `None` for a process that has the store to itself.
+    pub(crate) node: Option<NodeState>,
+}
+
+/// What a node knows of the partitions that the store has given to it.
+///
+/// ```text
+///   (others') ── claim ──► waits for the store ──► held, unread ── its runs are read ──► held ── release ──► (others')
+/// ```
+#[derive(Default)]
+pub(crate) struct NodeState {
+    /// Those that this node has, as far as it is concerned: no other may have them until it gives them back.
+    held: BTreeSet<Partition>,
+    /// Of these, those whose live runs are not known here.
+    unread: BTreeSet<Partition>,
+    /// Those that the next flush gives back.
+    released: BTreeSet<Partition>,
+    /// Claims whose partitions the store has not given yet.
+    waiting: VecDeque<StoreClaim>,
+    /// What retention is to see to from the next flush on.
+    adopted: Vec<(Partition, (u64, u64))>,
+}
+
+/// A claim that waits for the store.
+struct StoreClaim {
+    claim: Claim,
+    how: ClaimHow,
+    /// What its claimant has given back meanwhile.
+    withdrawn: BTreeSet<Partition>,
+}
+
+/// Whom partitions are claimed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimHow {
+    /// From nobody.
+    IfFree,
+    /// From other owners of this process too.
+    FromOthers,
 }
 
 /// A claim that has its epochs.
@@ -75,11 +114,15 @@ pub(crate) struct Taken {
     pub(crate) epochs: BTreeMap<Partition, Epoch>,
     pub(crate) offset: Offset,
     pub(crate) upkeep: Option<(UpkeepNumber, Timestamp)>,
+    pub(crate) released: BTreeSet<Partition>,
+    pub(crate) adopted: Vec<(Partition, (u64, u64))>,
 }
 
 /// What the writer finds in the queue.
 pub(crate) enum Took {
     Flush(Taken),
+    /// A claim waits for the store, and nothing else is to be done.
+    Claim,
     /// Nothing has come for as long as it waits.
     Idle,
     /// The journal is to close, and nothing is left.
@@ -116,6 +159,7 @@ impl PostgresShared {
             watchers: Vec::new(),
             upkeeps: Upkeeps::default(),
             counts,
+            node: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -160,6 +204,13 @@ impl PostgresShared {
                 let epochs = std::mem::take(&mut state.epochs);
                 state.is_touched = false;
                 (state.queued_len, state.queued_bytes, state.queued_snapshot_bytes) = (0, 0, 0);
+                let node = state.node.as_mut();
+                let (released, adopted) = node.map_or_else(Default::default, |node| {
+                    (
+                        std::mem::take(&mut node.released),
+                        std::mem::take(&mut node.adopted),
+                    )
+                });
                 let (offset, topics) = (state.enqueued, state.topics.seal());
                 state.taken = offset;
                 let bells = match std::mem::take(&mut state.was_full) {
@@ -174,17 +225,22 @@ impl PostgresShared {
                     epochs,
                     offset,
                     upkeep,
+                    released,
+                    adopted,
                 });
             }
             if state.is_closing {
                 return Took::End;
+            }
+            if state.has_waiting_claim() {
+                return Took::Claim;
             }
             let (woken, waited) = self
                 .changed
                 .wait_timeout(state, wait_max)
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            if waited.timed_out() && !state.has_work() && !state.is_closing {
+            if waited.timed_out() && !state.has_work() && !state.has_waiting_claim() && !state.is_closing {
                 return Took::Idle;
             }
         }
@@ -200,6 +256,7 @@ impl PostgresShared {
         let mut state = self.lock();
         state.durable = landed.offset;
         state.counts = landed.counts;
+        state.count_adopted();
         let upkept = landed.upkept.map(|number| state.upkeeps.finish(number, Ok(())));
         let is_ready = |claim: &&FencedClaim| claim.from <= landed.offset;
         let ready = state.claims.iter().take_while(is_ready).count();
@@ -219,6 +276,10 @@ impl PostgresShared {
         for waiting in std::mem::take(&mut state.claims) {
             told.add(waiting.claim.refuse(ClaimRefused::Failed(failure.clone())));
         }
+        let waiting = state.node.as_mut().map(|node| std::mem::take(&mut node.waiting));
+        for StoreClaim { claim, .. } in waiting.into_iter().flatten() {
+            told.add(claim.refuse(ClaimRefused::Failed(failure.clone())));
+        }
         state.queue.clear();
         state.is_closed = true;
         told.add(Ringing::of(state.watchers.clone()));
@@ -236,6 +297,19 @@ impl PostgresShared {
         state.failure.clone()
     }
 
+    /// The partitions of the first claim that waits for the store.
+    pub(crate) fn waiting_claim(&self) -> Option<Vec<Partition>> {
+        let state = self.lock();
+        let first = state.node.as_ref()?.waiting.front()?;
+        Some(first.claim.partitions().to_vec())
+    }
+
+    /// The store has said who has the partitions of the first claim that waits.
+    pub(crate) fn settle_claim(&self, told: &[HeldPartition]) {
+        let ringing = self.lock().settle_claim(told);
+        drop(ringing);
+    }
+
     /// A record of this run is damaged.
     pub(crate) fn quarantine(&self, run: RunId) {
         self.lock().heads.quarantine(run);
@@ -243,6 +317,204 @@ impl PostgresShared {
 }
 
 impl SharedState {
+    /// Gives a claim its epochs, which are stored before it is answered, or refuses it.
+    pub(crate) fn begin_claim(&mut self, claim: Claim, how: ClaimHow) -> Ringing {
+        let owners = &mut self.heads.owners;
+        let taken = match how {
+            ClaimHow::IfFree => owners.claim(&claim),
+            ClaimHow::FromOthers => Ok(owners.take(&claim)),
+        };
+        match taken {
+            Ok((given, told)) => {
+                self.give(&given);
+                self.wait(claim, given);
+                told
+            }
+            Err(error) => claim.refuse(error),
+        }
+    }
+
+    /// Takes a claim to partitions of which the store has not given all to this node; it comes back if there are none.
+    pub(crate) fn ask_store(&mut self, claim: Claim, how: ClaimHow) -> Option<Claim> {
+        let Some(node) = &mut self.node else {
+            return Some(claim);
+        };
+        if claim
+            .partitions()
+            .iter()
+            .all(|partition| node.held.contains(partition))
+        {
+            return Some(claim);
+        }
+        node.waiting.push_back(StoreClaim {
+            claim,
+            how,
+            withdrawn: BTreeSet::new(),
+        });
+        None
+    }
+
+    fn has_waiting_claim(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| !node.waiting.is_empty())
+    }
+
+    fn settle_claim(&mut self, told: &[HeldPartition]) -> Ringing {
+        let Some(node) = &mut self.node else {
+            return Ringing::default();
+        };
+        let Some(StoreClaim {
+            claim,
+            how,
+            withdrawn,
+        }) = node.waiting.pop_front()
+        else {
+            return Ringing::default();
+        };
+        if !told.iter().all(|told| told.is_ours) {
+            let others = told.iter().filter(|told| !told.is_ours);
+            let held = others.clone().filter(|told| told.is_held);
+            let mut partitions: Vec<_> = held.map(|told| told.partition).collect();
+            if partitions.is_empty() {
+                // Another node was about to take them.
+                partitions = others.map(|told| told.partition).collect();
+            }
+            return claim.refuse(ClaimRefused::Owned { partitions });
+        }
+        let mut given = Vec::new();
+        for told in told {
+            self.heads.owners.heard(told.partition, told.epoch);
+            // It is this node's all the same, or again.
+            node.released.remove(&told.partition);
+            if node.held.insert(told.partition) {
+                node.unread.insert(told.partition);
+                given.push(told.partition);
+            }
+        }
+        let claimant = claim.claimant().clone();
+        let partitions = claim.partitions().to_vec();
+        let ringing = self.begin_claim(claim, how);
+        let has_them = |partition: &Partition| {
+            let owner = self.heads.owners.owner(*partition);
+            owner.is_some_and(|owner| owner.is_same(&claimant))
+        };
+        if !partitions.iter().all(has_them) {
+            // Another owner of this process has some of them, and the claim was refused.
+            self.give_back_to_store(&given);
+        } else if !withdrawn.is_empty() {
+            self.release(&claimant, &withdrawn.into_iter().collect::<Vec<_>>());
+        }
+        ringing
+    }
+
+    /// See [`Journal::release`](millrun_persistence::Journal::release).
+    pub(crate) fn release(&mut self, claimant: &Claimant, partitions: &[Partition]) {
+        let mut partitions = partitions.to_vec();
+        partitions.sort_unstable();
+        if let Some(node) = &mut self.node {
+            let waiting = node.waiting.iter_mut();
+            for waiting in waiting.filter(|waiting| waiting.claim.claimant().is_same(claimant)) {
+                waiting.withdrawn.extend(partitions.iter().copied());
+            }
+        }
+        partitions.retain(|partition| {
+            let owner = self.heads.owners.owner(*partition);
+            owner.is_some_and(|owner| owner.is_same(claimant))
+        });
+        self.heads.owners.release(claimant, &partitions);
+        self.give_back_to_store(&partitions);
+    }
+
+    /// The next flush, which holds what is queued of these partitions, gives them back. They are in order, and nobody owns
+    /// them here.
+    pub(crate) fn give_back_to_store(&mut self, partitions: &[Partition]) {
+        let Some(node) = &mut self.node else { return };
+        if partitions.is_empty() {
+            return;
+        }
+        for partition in partitions {
+            if node.held.remove(partition) {
+                node.released.insert(*partition);
+            }
+            node.unread.remove(partition);
+        }
+        self.heads.forget(partitions);
+        self.touch();
+    }
+
+    /// Those of these partitions whose live runs are to be read before anything is appended there.
+    pub(crate) fn unread(&self, owned: &[(Partition, Epoch)]) -> Vec<Partition> {
+        let Some(node) = &self.node else {
+            return Vec::new();
+        };
+        let unread = owned.iter().map(|(partition, _)| *partition);
+        unread
+            .filter(|partition| node.unread.contains(partition))
+            .collect()
+    }
+
+    /// Takes in what was read of partitions; of those that have another owner by now nothing.
+    pub(crate) fn restore(&mut self, owned: &[(Partition, Epoch)], stored: StoredPartitions) {
+        let Some(node) = &mut self.node else { return };
+        let owners = &self.heads.owners;
+        let owned = owned
+            .iter()
+            .filter(|(partition, epoch)| owners.check(*partition, *epoch).is_ok());
+        let mut read = BTreeMap::new();
+        for (partition, _) in owned {
+            if node.unread.remove(partition) {
+                read.insert(*partition, (0, 0));
+            }
+        }
+        for live in stored.live {
+            if !read.contains_key(&live.run.partition()) {
+                continue;
+            }
+            if let Some(head) = live.head {
+                self.heads.restore(live.run, head);
+            }
+            if live.is_damaged {
+                self.heads.quarantine(live.run);
+            }
+        }
+        for (partition, counts) in stored.finished {
+            if let Some(counted) = read.get_mut(&partition) {
+                *counted = counts;
+            }
+        }
+        for (len, bytes) in read.values() {
+            self.counts.finished_runs += len;
+            self.counts.finished_bytes += bytes;
+        }
+        node.adopted.extend(read);
+        self.is_touched = true;
+    }
+
+    /// Counts what the writer has not heard of yet.
+    fn count_adopted(&mut self) {
+        let adopted = self.node.iter().flat_map(|node| &node.adopted);
+        for (_, (len, bytes)) in adopted {
+            self.counts.finished_runs += len;
+            self.counts.finished_bytes += bytes;
+        }
+    }
+
+    /// Whether the store has given a partition to this node, or this process has the store to itself.
+    pub(crate) fn has(&self, partition: Partition) -> bool {
+        self.node
+            .as_ref()
+            .is_none_or(|node| node.held.contains(&partition))
+    }
+
+    /// Those of these partitions that cannot be appended to before a claim.
+    pub(crate) fn missing(&self, partitions: &[Partition]) -> Vec<Partition> {
+        let Some(node) = &self.node else {
+            return Vec::new();
+        };
+        let is_missing =
+            |partition: &Partition| !node.held.contains(partition) || node.unread.contains(partition);
+        partitions.iter().copied().filter(is_missing).collect()
+    }
+
     /// Queues an entry, which counts as a turn does.
     pub(crate) fn push(&mut self, entry: QueuedEntry) {
         self.queue.push(entry);

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use millrun_core::{Sequence, Timestamp};
+use millrun_core::{Epoch, Partition, Sequence, Timestamp};
 use millrun_persistence::{
     Durability, FailureKind, JournalFailure, TopicNumber, TopicRegister, UpkeepNumber,
 };
@@ -49,6 +49,16 @@ pub(crate) struct FlushWriter {
     /// What the last flushes have removed rows of finished runs and of ids before. An index is not walked again from its
     /// beginning, where rows stand that are gone and not cleared away.
     pub(crate) removed_before: RemovedBefore,
+    /// What other nodes retain of finished runs, and its bytes, as the last flush was told.
+    pub(crate) others: (u64, u64),
+}
+
+/// What moves the marker.
+#[derive(Clone, Copy, Debug)]
+enum MarkerMove<'a> {
+    Rows(&'a FlushRows),
+    /// Partitions are asked for.
+    Claim(&'a [Partition]),
 }
 
 /// An upkeep goes on step by step, with what is queued meanwhile in the same flushes.
@@ -73,7 +83,9 @@ pub(crate) struct RemovedBefore {
 
 impl RemovedBefore {
     fn landed(&mut self, rows: &FlushRows) {
-        self.finished = self.finished.max(rows.forgotten);
+        // A node marks what it drops, and removes the names of that with a later flush.
+        let marked = rows.of_node.dropped.iter().min().copied().unwrap_or(u64::MAX);
+        self.finished = self.finished.max(rows.forgotten.min(marked));
         // Ids of the flush itself may be forgotten already: those go with the next.
         let sealed = &rows.topics.sealed;
         let added = sealed.ids.first().map_or(u64::MAX, |id| id.number);
@@ -135,7 +147,8 @@ impl FlushWriter {
     pub(crate) fn run(&mut self) -> JournalFailure {
         loop {
             let done = match self.shared.take(IDLE_MAX) {
-                Took::Flush(taken) => self.write(taken),
+                Took::Flush(taken) => self.write(taken).and_then(|()| self.claim_waiting()),
+                Took::Claim => self.claim_waiting(),
                 Took::Idle => self.look_around(),
                 Took::End => return self.close(),
             };
@@ -152,9 +165,27 @@ impl FlushWriter {
             epochs,
             offset,
             upkeep,
+            released,
+            adopted,
         } = taken;
         let mut builder = RowsBuilder::default();
-        builder.epochs = epochs;
+        builder.partitions = epochs
+            .into_iter()
+            .map(|(partition, epoch)| (partition, (epoch, false)))
+            .collect();
+        for (partition, counts) in adopted {
+            self.retained.adopt(partition, counts);
+            // Names there may be forgotten that this node has passed by.
+            self.removed_before.finished = 0;
+        }
+        for partition in released {
+            self.retained.release(partition);
+            builder
+                .partitions
+                .entry(partition)
+                .or_insert((Epoch::ZERO, false))
+                .1 = true;
+        }
         for entry in entries {
             if let QueuedEntry::Turn(turn) = &entry {
                 self.counts.turns += 1;
@@ -173,8 +204,9 @@ impl FlushWriter {
         }
         let now = self.believed.now(upkeep.map(|upkeep| upkeep.now));
         let mut dropped = Vec::new();
+        let bounds = self.retained.bounds();
         let is_all = loop {
-            match builder.drop_runs(&mut self.retained, now, &mut dropped) {
+            match builder.drop_runs(&mut self.retained, (now, &bounds), &mut dropped) {
                 Ok(is_all) => break is_all,
                 Err(empty) => self.fill(empty, &finished)?,
             }
@@ -193,6 +225,9 @@ impl FlushWriter {
             ids_from_before: self.removed_before.ids,
         };
         rows.forgotten_before = self.removed_before.finished;
+        if rows.forgotten > rows.forgotten_before {
+            rows.of_node.forgets = self.retained.partitions();
+        }
         self.flush(&rows)?;
         self.removed_before.landed(&rows);
         self.shared.lock().topics.landed(topics);
@@ -208,6 +243,16 @@ impl FlushWriter {
         for claim in self.shared.landed(landed) {
             // A claim that is not taken any more is refused as it is dropped.
             drop(self.claims.send(claim));
+        }
+        Ok(())
+    }
+
+    /// Asks the store for the partitions of the claims that wait for it.
+    fn claim_waiting(&mut self) -> Result<(), JournalFailure> {
+        while let Some(partitions) = self.shared.waiting_claim() {
+            self.flush_sent(MarkerMove::Claim(&partitions))?;
+            let held = self.look(|session| session.held(&partitions))?;
+            self.shared.settle_claim(&held);
         }
         Ok(())
     }
@@ -235,7 +280,7 @@ impl FlushWriter {
             if let Step::Stop(halt) = step {
                 return Err(halted(halt));
             }
-            match self.perform(step, &FlushRows::default()) {
+            match self.perform(step, MarkerMove::Rows(&FlushRows::default())) {
                 Ok(heard) => self.fate.hear(heard),
                 Err(ServerTrouble::Lost(_)) => {
                     self.lost();
@@ -250,6 +295,25 @@ impl FlushWriter {
 
     /// What was acknowledged and is not synced survives a close.
     fn close(&mut self) -> JournalFailure {
+        let failure = self.sync();
+        if failure.kind() == FailureKind::Closed && self.retained.is_shared() {
+            self.leave();
+        }
+        failure
+    }
+
+    /// Gives back what this node has. Others find out if it cannot.
+    fn leave(&mut self) {
+        let left = match &mut self.session {
+            Some(session) => session.leave(),
+            None => Err(ServerTrouble::Lost("there is no connection".to_owned())),
+        };
+        if let Err(error) = left {
+            tracing::warn!(%error, "a node ends without having given back its partitions");
+        }
+    }
+
+    fn sync(&mut self) -> JournalFailure {
         if self.durability == Durability::Durable || !self.is_unsynced {
             return JournalFailure::closed();
         }
@@ -283,7 +347,9 @@ impl FlushWriter {
 
     /// Reads the earliest finished runs, which are not in memory.
     fn fill(&mut self, empty: WindowEmpty, unwritten: &[FinishedRow]) -> Result<(), JournalFailure> {
-        let runs = self.look(|session| session.earliest(empty.from, WINDOW_LEN))?;
+        let partitions = self.retained.is_shared().then(|| self.retained.partitions());
+        let partitions = partitions.as_deref();
+        let runs = self.look(|session| session.earliest(empty.from, WINDOW_LEN, partitions))?;
         let is_all = runs.len() < WINDOW_LEN;
         let unwritten = unwritten.iter().map(FinishedRow::front);
         self.retained.fill(runs, is_all, unwritten);
@@ -341,6 +407,10 @@ impl FlushWriter {
 
     /// Makes rows durable, over as many connections as that takes.
     fn flush(&mut self, rows: &FlushRows) -> Result<(), JournalFailure> {
+        self.flush_sent(MarkerMove::Rows(rows))
+    }
+
+    fn flush_sent(&mut self, sent: MarkerMove<'_>) -> Result<(), JournalFailure> {
         let began = Instant::now();
         let mut outage = Outage::new(self.server_wait_max);
         self.fate.begin();
@@ -348,7 +418,7 @@ impl FlushWriter {
             let heard = match self.fate.step() {
                 Step::Rest => break,
                 Step::Stop(halt) => return Err(halted(halt)),
-                step => self.perform(step, rows),
+                step => self.perform(step, sent),
             };
             match heard {
                 Ok(heard) => self.fate.hear(heard),
@@ -369,6 +439,9 @@ impl FlushWriter {
         }
         outage.over();
         self.is_unsynced = true;
+        if matches!(sent, MarkerMove::Rows(_)) {
+            self.retained.landed(self.others);
+        }
         self.counts.commits += 1;
         self.counts.finished_runs = self.retained.len();
         self.counts.finished_bytes = self.retained.bytes();
@@ -377,7 +450,7 @@ impl FlushWriter {
     }
 
     /// Does one step towards a flush, and tells what was heard.
-    fn perform(&mut self, step: Step, rows: &FlushRows) -> Result<Heard, ServerTrouble> {
+    fn perform(&mut self, step: Step, sent: MarkerMove<'_>) -> Result<Heard, ServerTrouble> {
         let there_is_none = || ServerTrouble::Lost("there is no connection".to_owned());
         let session = match (step, &mut self.session) {
             (Step::Connect, session) => {
@@ -394,8 +467,14 @@ impl FlushWriter {
                     session.sync()?;
                 }
                 self.fate.sent();
-                let flushed = session.flush(moved, rows)?;
+                let flushed = match sent {
+                    MarkerMove::Rows(rows) => session.flush(moved, rows)?,
+                    MarkerMove::Claim(partitions) => session.hold(moved, partitions)?,
+                };
                 self.believed.told_by_server(flushed.now);
+                if matches!(sent, MarkerMove::Rows(_)) {
+                    self.others = flushed.others;
+                }
                 let (has_term, has_moved) = (flushed.has_term, flushed.has_moved);
                 Ok(Heard::Flushed { has_term, has_moved })
             }

@@ -17,13 +17,14 @@ pub(crate) fn without_threads(config: JournalConfig) -> PostgresJournal {
         shared: PostgresShared::new(heads, topics, WrittenCounts::default()),
         questions: Arc::default(),
         threads: Vec::new(),
+        nodes: None,
     }
 }
 
 fn taken(journal: &PostgresJournal) -> Taken {
     match journal.shared.take(std::time::Duration::ZERO) {
         Took::Flush(taken) => taken,
-        Took::Idle | Took::End => panic!("something is queued"),
+        Took::Claim | Took::Idle | Took::End => panic!("something is queued"),
     }
 }
 
@@ -150,7 +151,7 @@ fn a_topic_that_is_declared_again_is_not_written_again() {
     let declare = |retention| journal.declare("t", retention).unwrap();
     let is_queued = || match journal.shared.take(std::time::Duration::ZERO) {
         Took::Flush(_) => !journal.shared.lock().topics.seal_changed().is_empty(),
-        Took::Idle | Took::End => false,
+        Took::Claim | Took::Idle | Took::End => false,
     };
     declare(TopicRetention::unbounded());
     assert!(is_queued());

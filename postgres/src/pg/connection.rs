@@ -188,6 +188,11 @@ impl Connection {
         self.batch(&format!("SET statement_timeout = {millis}"))
     }
 
+    /// From now on no answer is waited for for longer than this.
+    pub(super) fn wait_at_most(&mut self, wait_max: Duration) {
+        self.answer_wait_max = self.answer_wait_max.min(wait_max);
+    }
+
     /// Statements without values, in one transaction.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
         let client = &self.client;

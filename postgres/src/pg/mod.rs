@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   opening.rs ─► checks, tables, the lock, the term ─► facts of the store
-//!   writer.rs  ─► flush, raise, look                     reader.rs ─► histories, finished runs, live runs
+//!   writer.rs  ─► flush, raise, look, claim              reader.rs ─► histories, finished runs, live runs
+//!   nodes.rs   ─► who has joined, and who is dead
 //!        └──────────── connection.rs: one connection, its statements, its deadline ───────────┘
 //! ```
 //!
 //! The names of tokio-postgres do not leave this folder, but for the configuration that [`Address`] makes.
 
 mod connection;
+mod nodes;
 mod opening;
 mod reader;
 mod tables;
@@ -21,12 +23,13 @@ use std::time::Duration;
 
 use millrun_persistence::Durability;
 
+use self::nodes::PgNodes;
 pub(crate) use self::opening::{OpenStore, StoreFacts, open};
 use self::reader::PgReader;
 use self::tls::TlsMaker;
 use self::writer::PgWriter;
 use crate::address::Address;
-use crate::server::{ReaderSession, Server, ServerTrouble, WriterSession};
+use crate::server::{NodesSession, ReaderSession, Server, ServerTrouble, WriterSession};
 
 /// A database, for one opening of the store in it.
 pub(crate) struct PgServer {
@@ -34,6 +37,10 @@ pub(crate) struct PgServer {
     tls: TlsMaker,
     durability: Durability,
     answer_wait_max: Duration,
+    /// The row of this opening in the tables of writers and markers.
+    node: String,
+    /// Whether others have the store open too.
+    is_shared: bool,
     /// The number by which this opening is known in the store.
     holder: i64,
     /// Sessions that have asked for the lock of the store, as the server knows them: one of them may have it, also where
@@ -62,6 +69,14 @@ impl PgServer {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The statement that keeps others out.
+    fn lock_statement(&self) -> &'static str {
+        match self.is_shared {
+            true => tables::LOCK_NODE,
+            false => tables::LOCK,
+        }
+    }
+
     fn known(&self) -> MutexGuard<'_, StorePlace> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,5 +89,9 @@ impl Server for Arc<PgServer> {
 
     fn reader(&self, must_be_ours: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble> {
         Ok(Box::new(PgReader::connect(self, must_be_ours)?))
+    }
+
+    fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble> {
+        Ok(Box::new(PgNodes::connect(self)?))
     }
 }

@@ -12,21 +12,24 @@ use std::time::{Duration, Instant};
 
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 use millrun_persistence::{
-    Durability, StoredTopicId, StoredTopicName, TopicNumber, TopicRegister, TopicRetention, frames,
+    Durability, NodeKey, StoredTopicId, StoredTopicName, TopicNumber, TopicRegister, TopicRetention,
 };
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use super::connection::{ConnectError, Connection, get};
-use super::tables::{self, FORMAT, NODE};
+use super::connection::{ConnectError, Connection, ServerFacts, get};
+use super::reader::stored_head;
+use super::tables::{self, FORMAT};
 use super::tls::TlsMaker;
-use super::values::{IdValue, RunValue, number, time};
+use super::values::{IdValue, number, time};
 use super::writer::{PgWriter, age_of};
 use super::{PgServer, StorePlace};
 use crate::address::{Address, TlsDemand};
 use crate::config::PostgresConfig;
 use crate::error::PostgresOpenError;
 use crate::heads::LiveHead;
-use crate::server::{ServerTrouble, WriterSession};
+use crate::journal::OpeningNumbers;
+use crate::server::{ServerTrouble, StoredHead, WriterSession};
 
 const VERSION_MIN: i32 = 150_000;
 /// The pause between two tries for the lock of a store that another session has.
@@ -50,6 +53,8 @@ pub(crate) struct StoreFacts {
     pub(crate) store_number: u64,
     /// Live runs of which the last turn is damaged or missing.
     pub(crate) damaged: Vec<RunId>,
+    /// The node as which the store was joined, unless this process has it to itself.
+    pub(crate) node: Option<NodeKey>,
 }
 
 /// A store that was opened.
@@ -65,13 +70,12 @@ struct StoreDoor<'a> {
     config: &'a PostgresConfig,
 }
 
-/// Opens the store at an address, or makes a new one, and takes it for this process.
-///
-/// `holder` is the number by which this opening is known, and `number` that of a store that is made.
+/// Opens the store at an address, or makes a new one, and takes it for this process, or joins it as a node of this name.
 pub(crate) fn open(
     address: &Address,
     config: &PostgresConfig,
-    (holder, number): (i64, i64),
+    node: Option<String>,
+    OpeningNumbers { holder, store }: OpeningNumbers,
 ) -> Result<OpenStore, PostgresOpenError> {
     let door = StoreDoor { address, config };
     let tls = TlsMaker::new(&address.tls).map_err(|problem| PostgresOpenError::Tls {
@@ -83,6 +87,11 @@ pub(crate) fn open(
         tls,
         durability: config.journal.durability,
         answer_wait_max: config.answer_wait_max,
+        node: match &node {
+            Some(name) => format!("{}{name}", tables::NODE_PREFIX),
+            None => tables::NODE.to_owned(),
+        },
+        is_shared: node.is_some(),
         holder,
         sessions: Mutex::default(),
         known: Mutex::default(),
@@ -92,10 +101,18 @@ pub(crate) fn open(
         .set_up(server.durability, true)
         .map_err(|error| door.refused(error))?;
     door.check(&facts)?;
-    door.make_tables(&mut connection, number)?;
-    door.lock(&mut connection)?;
+    door.make_tables(&mut connection, store)?;
+    door.lock(&mut connection, &server)?;
     server.sessions().push(facts.backend.clone());
-    let found = door.facts(&mut connection, holder, facts.now)?;
+    let found = match node {
+        None => door.facts(&mut connection, &server, &facts)?,
+        Some(name) => door.join(
+            &mut connection,
+            &server,
+            &facts,
+            NodeKey::new(&name, holder.cast_unsigned()),
+        )?,
+    };
     *server.known() = StorePlace {
         term: found.term,
         marker: found.marker,
@@ -156,7 +173,7 @@ impl StoreDoor<'_> {
         }
     }
 
-    fn check(&self, facts: &super::connection::ServerFacts) -> Result<(), PostgresOpenError> {
+    fn check(&self, facts: &ServerFacts) -> Result<(), PostgresOpenError> {
         let address = self.at();
         let is_durable = self.config.journal.durability == Durability::Durable;
         if facts.version < VERSION_MIN {
@@ -206,6 +223,12 @@ impl StoreDoor<'_> {
         let found: i32 = get(&format, 0).map_err(|error| self.refused(error))?;
         match found {
             FORMAT => Ok(()),
+            1 => {
+                let upgrade = tables::of_schema(tables::UPGRADE_1, schema);
+                let lock = "SELECT pg_advisory_xact_lock(1835625580, 0);";
+                let upgraded = connection.batch(&format!("{lock}{upgrade}"));
+                upgraded.map_err(|error| self.refused(error))
+            }
             1.. if found > FORMAT => Err(PostgresOpenError::NewerFormat {
                 address: self.at(),
                 found,
@@ -230,17 +253,28 @@ impl StoreDoor<'_> {
         found.map_err(|error| self.refused(error))
     }
 
-    /// Keeps other processes out, as long as the connection lives.
-    fn lock(&self, connection: &mut Connection) -> Result<(), PostgresOpenError> {
+    /// Keeps other processes out, as long as the connection lives; for a node those that want the store to themselves.
+    fn lock(&self, connection: &mut Connection, server: &PgServer) -> Result<(), PostgresOpenError> {
         let began = Instant::now();
         let schema = &self.address.schema;
         loop {
-            let row = connection.one(tables::LOCK, &[schema]);
+            let row = connection.one(server.lock_statement(), &[schema, &server.node]);
             let row = row.map_err(|error| self.refused(error))?;
-            if get(&row, 0).map_err(|error| self.refused(error))? {
+            let [is_free, is_unnamed]: [bool; 2] = [
+                get(&row, 0).map_err(|error| self.refused(error))?,
+                get(&row, 1).map_err(|error| self.refused(error))?,
+            ];
+            if is_free && is_unnamed {
                 return Ok(());
             }
             if began.elapsed() >= self.config.open_wait_max {
+                if is_free {
+                    let name = server.node.trim_start_matches(tables::NODE_PREFIX).to_owned();
+                    return Err(PostgresOpenError::NodeNameInUse {
+                        address: self.at(),
+                        name,
+                    });
+                }
                 break;
             }
             thread::sleep(LOCK_PAUSE);
@@ -264,28 +298,81 @@ impl StoreDoor<'_> {
         }
     }
 
+    fn missing(&self, what: &str) -> PostgresOpenError {
+        self.corrupted(&format!("the row of the {what} is missing"))
+    }
+
+    /// Counts an opening; gives the number of openings, the first finished run that is retained, and the number of the store.
+    fn count_opening(&self, connection: &mut Connection) -> Result<(u32, i64, u64), PostgresOpenError> {
+        let refused = |error| self.refused(error);
+        let opening = connection.first(tables::OPENING, &[]).map_err(refused)?;
+        let opening = opening.ok_or_else(|| self.missing("store"))?;
+        let [openings, first, number] = [0, 1, 2].map(|at| get::<i64>(&opening, at));
+        let openings = u32::try_from(openings.map_err(refused)?);
+        let openings = openings.map_err(|_| self.corrupted("it counts too many openings"))?;
+        let number = number.map_err(refused)?.cast_unsigned();
+        Ok((openings, first.map_err(refused)?, number))
+    }
+
+    /// Joins the store as a node, which owns nothing of it yet.
+    fn join(
+        &self,
+        connection: &mut Connection,
+        server: &PgServer,
+        told: &ServerFacts,
+        node: NodeKey,
+    ) -> Result<StoreFacts, PostgresOpenError> {
+        let refused = |error| self.refused(error);
+        connection.rows(tables::RETIRE_ONE, &[]).map_err(refused)?;
+        let session = &told.backend;
+        let values: [&(dyn ToSql + Sync); 4] = [&server.node, &server.holder, &session.pid, &session.started];
+        let joined = connection.first(tables::JOIN, &values).map_err(refused)?;
+        let joined = joined.ok_or_else(|| self.missing("writer"))?;
+        let marker = connection
+            .first(tables::JOIN_MARKER, &[&server.node])
+            .map_err(refused)?;
+        let marker = marker.ok_or_else(|| self.missing("marker"))?;
+        let tables = tables::of_schema(tables::JOIN_TABLES, &self.address.schema);
+        connection.batch(&tables).map_err(refused)?;
+        let (openings, first, store_number) = self.count_opening(connection)?;
+        let last_closed = connection.first(tables::LAST_CLOSED, &[]).map_err(refused)?;
+        let last_closed = last_closed.map_or(Ok(0), |row| get::<i64>(&row, 0));
+        let facts = StoreFacts {
+            term: get(&joined, 0).map_err(refused)?,
+            marker: get(&marker, 0).map_err(refused)?,
+            epoch: Epoch::of(openings, 0),
+            finished: (number(first), number(first), 0, 0),
+            now: told.now,
+            last_closed: time(last_closed.map_err(refused)?),
+            live: Vec::new(),
+            topics: TopicRegister::new(&self.config.journal),
+            store_number,
+            damaged: Vec::new(),
+            node: Some(node),
+        };
+        connection.bound_statements().map_err(refused)?;
+        Ok(facts)
+    }
+
     /// Takes the store, and reads what a journal must know of it.
     fn facts(
         &self,
         connection: &mut Connection,
-        holder: i64,
-        now: Timestamp,
+        server: &PgServer,
+        told: &ServerFacts,
     ) -> Result<StoreFacts, PostgresOpenError> {
         let refused = |error| self.refused(error);
-        let missing = |what: &str| self.corrupted(&format!("the row of the {what} is missing"));
-        let taken = connection
-            .first(tables::TAKE, &[&NODE, &holder])
+        let (session, now) = (&told.backend, told.now);
+        let values: [&(dyn ToSql + Sync); 4] = [&server.node, &server.holder, &session.pid, &session.started];
+        let taken = connection.first(tables::TAKE, &values).map_err(refused)?;
+        let taken = taken.ok_or_else(|| self.missing("writer"))?;
+        let cleared = tables::of_schema(tables::TAKE_TABLES, &self.address.schema);
+        connection.batch(&cleared).map_err(refused)?;
+        let marker = connection
+            .first(tables::MARKER, &[&server.node])
             .map_err(refused)?;
-        let taken = taken.ok_or_else(|| missing("writer"))?;
-        let marker = connection.first(tables::MARKER, &[&NODE]).map_err(refused)?;
-        let marker = marker.ok_or_else(|| missing("marker"))?;
-        let opening = connection.first(tables::OPENING, &[]).map_err(refused)?;
-        let opening = opening.ok_or_else(|| missing("store"))?;
-        let (openings, first): (i64, i64) = (
-            get(&opening, 0).map_err(refused)?,
-            get(&opening, 1).map_err(refused)?,
-        );
-        let openings = u32::try_from(openings).map_err(|_| self.corrupted("it counts too many openings"))?;
+        let marker = marker.ok_or_else(|| self.missing("marker"))?;
+        let (openings, first, store_number) = self.count_opening(connection)?;
         let mut retained = None;
         let counted = connection.each(tables::RETAINED, &[&first], &mut |row| {
             retained = Some(row);
@@ -309,8 +396,9 @@ impl StoreDoor<'_> {
             last_closed: time(get::<Option<i64>>(&retained, 3).map_err(refused)?.unwrap_or(0)),
             live: Vec::new(),
             topics: TopicRegister::new(&self.config.journal),
-            store_number: get::<i64>(&opening, 2).map_err(refused)?.cast_unsigned(),
+            store_number,
             damaged: Vec::new(),
+            node: None,
         };
         let heads = connection.each(tables::HEADS, &[], &mut |row| take_head(&row, &mut facts));
         heads.map_err(refused)?;
@@ -341,19 +429,15 @@ impl StoreDoor<'_> {
 
 /// Takes in a live run.
 fn take_head(row: &Row, facts: &mut StoreFacts) -> Result<(), ServerTrouble> {
-    let RunValue(run) = get(row, 0)?;
-    let turn: (Option<i64>, Option<i64>, Option<&[u8]>) = (get(row, 1)?, get(row, 2)?, get(row, 3)?);
-    let bytes = number(get::<Option<i64>>(row, 4)?.unwrap_or(0));
-    let (Some(first), Some(last), Some(stored)) = turn else {
-        facts.damaged.push(run);
-        return Ok(());
-    };
-    if !frames::is_sound(run, stored) {
+    let StoredHead {
+        run,
+        head,
+        is_damaged,
+    } = stored_head(row)?;
+    if is_damaged {
         facts.damaged.push(run);
     }
-    let before = number(first).saturating_sub(1);
-    let head = LiveHead::new(before, number(last), stored, bytes);
-    facts.live.push((run, head));
+    facts.live.extend(head.map(|head| (run, head)));
     Ok(())
 }
 

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_persistence::{FinishedHead, FinishedRun, FinishedSearch, Snapshot, StoredTopicRow, TopicNumber};
+use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
+use millrun_persistence::{
+    FinishedHead, FinishedRun, FinishedSearch, Snapshot, StoredTopicRow, TopicNumber, frames,
+};
 use tokio_postgres::Row;
 
-use super::PgServer;
 use super::connection::{ConnectError, Connection, get};
 use super::tables;
-use super::values::{RunValue, limit, long, micros, number, part, small, time, topic};
+use super::values::{RunValue, limit, long, micros, number, part, partition, small, time, topic};
 use super::writer::checksum;
+use super::{PgServer, StorePlace};
+use crate::heads::LiveHead;
 use crate::server::{
-    EachTurn, FinishedPage, ReaderSession, ServerTrouble, StoredFinished, StoredTurn, StoredTurns,
+    EachTurn, FinishedPage, ReaderSession, RetainedCounts, ServerTrouble, StoredFinished, StoredHead,
+    StoredPartitions, StoredTurn, StoredTurns,
 };
 
 /// How often a run is looked for again that began and ended between two looks.
@@ -39,18 +43,7 @@ impl PgReader {
         // Looked up before the server is asked: the server may be ahead of it, and not behind.
         let known = *server.known();
         if must_be_ours {
-            let place = connection.first(tables::PLACE, &[&tables::NODE])?;
-            let is_ours = match &place {
-                Some(row) => {
-                    let (holder, term, marker): (i64, i64, i64) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
-                    holder == server.holder && term >= known.term && marker >= known.marker
-                }
-                None => false,
-            };
-            if !is_ours {
-                let why = "the server has not what was written: it is not the one that the writer has";
-                return Err(ServerTrouble::Lost(why.to_owned()));
-            }
+            check_place(server, &mut connection, known)?;
         }
         Ok(Self {
             server: Arc::clone(server),
@@ -58,6 +51,47 @@ impl PgReader {
             term: known.term,
         })
     }
+}
+
+/// Whether a connection leads to the server that the writer has.
+pub(super) fn check_place(
+    server: &PgServer,
+    connection: &mut Connection,
+    known: StorePlace,
+) -> Result<(), ServerTrouble> {
+    let place = connection.first(tables::PLACE, &[&server.node])?;
+    let is_ours = match &place {
+        Some(row) => {
+            let (holder, term, marker): (i64, i64, i64) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
+            holder == server.holder && term >= known.term && marker >= known.marker
+        }
+        None => false,
+    };
+    if is_ours {
+        return Ok(());
+    }
+    let why = "the server has not what was written: it is not the one that the writer has";
+    Err(ServerTrouble::Lost(why.to_owned()))
+}
+
+/// A live run with its last turn.
+pub(super) fn stored_head(row: &Row) -> Result<StoredHead, ServerTrouble> {
+    let run = run_at(row, 0)?;
+    let turn: (Option<i64>, Option<i64>, Option<&[u8]>) = (get(row, 1)?, get(row, 2)?, get(row, 3)?);
+    let bytes = number(get::<Option<i64>>(row, 4)?.unwrap_or(0));
+    let (Some(first), Some(last), Some(stored)) = turn else {
+        return Ok(StoredHead {
+            run,
+            head: None,
+            is_damaged: true,
+        });
+    };
+    let before = number(first).saturating_sub(1);
+    Ok(StoredHead {
+        run,
+        head: Some(LiveHead::new(before, number(last), stored, bytes)),
+        is_damaged: !frames::is_sound(run, stored),
+    })
 }
 
 fn run_at(row: &Row, at: usize) -> Result<RunId, ServerTrouble> {
@@ -243,6 +277,28 @@ impl ReaderSession for PgReader {
             .first(tables::TOPIC_AT, &[&topic(of), &micros(at)])?;
         row.map(|row| Ok(Sequence::new(number(get(&row, 0)?))))
             .transpose()
+    }
+
+    fn partitions(&mut self, partitions: &[Partition]) -> Result<StoredPartitions, ServerTrouble> {
+        let parts: Vec<_> = partitions.iter().map(|of| small(of.index())).collect();
+        let mut stored = StoredPartitions::default();
+        self.connection.each(tables::HEADS_OF, &[&parts], &mut |row| {
+            stored.live.push(stored_head(&row)?);
+            Ok(())
+        })?;
+        stored.finished = self.retained(partitions)?;
+        Ok(stored)
+    }
+
+    fn retained(&mut self, partitions: &[Partition]) -> Result<RetainedCounts, ServerTrouble> {
+        let parts: Vec<_> = partitions.iter().map(|of| small(of.index())).collect();
+        let mut retained = Vec::new();
+        self.connection.each(tables::RETAINED_OF, &[&parts], &mut |row| {
+            let counts = (number(get(&row, 1)?), number(get(&row, 2)?));
+            retained.push((partition(get(&row, 0)?)?, counts));
+            Ok(())
+        })?;
+        Ok(retained)
     }
 
     fn live_turns(

@@ -1,15 +1,23 @@
-//! The tables of a store, format 1. All stand in one schema, of which `{s}` is the name.
+//! The tables of a store, format 2. All stand in one schema, of which `{s}` is the name.
 //!
 //! ```text
 //!   store     one row: format, number of the store, number of openings, first finished run that is retained
-//!   writer    node, term, holder: who may write      marker   node, where its last flush has left it
-//!   part      1,024 rows: the latest epoch of each partition
+//!   writer    node, term, holder (the number of the opening, 0: none), its session: who may write
+//!   marker    node, where its last flush has left it, what it retains of finished runs
+//!   part      1,024 rows: the latest epoch of each partition, and the holder that owns it (0: none)
+//!   gone      holders that write nothing any more, for good: what they owned is free
 //!   turn      part, run, seq (of the first record), last, frames (of `millrun_persistence::frames`)
 //!   live      part, run, id of the instance           snapshot part, run, seq, folded
-//!   finished  number (in the order of closing), part, run, id, times, head, kind of the last record, bytes
+//!   finished  number (in the order of closing), part, run, id, times, head, kind of the last record, bytes, gone (dropped
+//!             by a node)
 //!   topic     number, name, retention, dropped        topic_row topic, first, len, last_at, frames: records written together
 //!   topic_id  number (in the order of appending), topic, id, seq of the record
 //! ```
+//!
+//! One opening that has the store to itself is the node `one`, and no row of `part` names it. Nodes share the store under
+//! names that begin with `n/`. A node writes what belongs to partitions that name its holder, and nothing else; only the
+//! node itself, or who has raised its term before, changes these rows. So the fence of a flush, the node's own row, also says
+//! that all partitions are still owned that it writes to.
 //!
 //! Ids of instances are bytes: PostgreSQL's texts have no zero byte, and ids may.
 
@@ -19,16 +27,20 @@ pub(super) fn of_schema(sql: &str, schema: &str) -> String {
 }
 
 /// The newest format that this release reads and writes.
-pub(super) const FORMAT: i32 = 1;
+pub(super) const FORMAT: i32 = 2;
 
 /// Makes the tables, in one transaction of the server: several statements that are sent as one are one.
 pub(super) const CREATE: &str = "
 CREATE TABLE {s}.store (
     one boolean PRIMARY KEY CHECK (one), millrun_format int NOT NULL, number bigint NOT NULL,
     openings bigint NOT NULL, first bigint NOT NULL);
-CREATE TABLE {s}.writer (node text PRIMARY KEY, term bigint NOT NULL, holder bigint NOT NULL);
-CREATE TABLE {s}.marker (node text PRIMARY KEY, at bigint NOT NULL);
-CREATE TABLE {s}.part (part smallint PRIMARY KEY, epoch bigint NOT NULL);
+CREATE TABLE {s}.writer (
+    node text PRIMARY KEY, term bigint NOT NULL, holder bigint NOT NULL, pid int NOT NULL DEFAULT 0,
+    started text NOT NULL DEFAULT '');
+CREATE TABLE {s}.marker (
+    node text PRIMARY KEY, at bigint NOT NULL, len bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0);
+CREATE TABLE {s}.part (part smallint PRIMARY KEY, epoch bigint NOT NULL, holder bigint NOT NULL DEFAULT 0);
+CREATE TABLE {s}.gone (holder bigint PRIMARY KEY);
 CREATE TABLE {s}.turn (
     part smallint NOT NULL, run uuid NOT NULL, seq bigint NOT NULL, last bigint NOT NULL, frames bytea NOT NULL,
     PRIMARY KEY (part, run, seq));
@@ -36,7 +48,9 @@ ALTER TABLE {s}.turn ALTER frames SET STORAGE EXTERNAL;
 CREATE TABLE {s}.live (part smallint NOT NULL, run uuid NOT NULL, id bytea NOT NULL, PRIMARY KEY (part, run));
 CREATE TABLE {s}.finished (
     number bigint PRIMARY KEY, part smallint NOT NULL, run uuid NOT NULL, id bytea NOT NULL, started bigint NOT NULL,
-    closed_at bigint NOT NULL, head bigint NOT NULL, kind smallint NOT NULL, bytes bigint NOT NULL);
+    closed_at bigint NOT NULL, head bigint NOT NULL, kind smallint NOT NULL, bytes bigint NOT NULL,
+    gone boolean NOT NULL DEFAULT false);
+CREATE SEQUENCE {s}.finished_number;
 CREATE INDEX finished_run ON {s}.finished (run);
 CREATE INDEX finished_id ON {s}.finished (id, number);
 CREATE TABLE {s}.snapshot (
@@ -49,21 +63,56 @@ CREATE TABLE {s}.topic_row (
     PRIMARY KEY (topic, first));
 ALTER TABLE {s}.topic_row ALTER frames SET STORAGE EXTERNAL;
 CREATE TABLE {s}.topic_id (number bigint PRIMARY KEY, topic int NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);
-INSERT INTO {s}.store VALUES (true, 1, {number}, 0, 0);
+INSERT INTO {s}.store VALUES (true, 2, {number}, 0, 0);
 INSERT INTO {s}.writer VALUES ('one', 0, 0);
 INSERT INTO {s}.marker VALUES ('one', 0);
 INSERT INTO {s}.part SELECT part, 0 FROM generate_series(0, 1023) AS part;
 ";
 
-/// The name of the node, of which there is one now.
+/// Makes a store of format 1 one of format 2, in one transaction. All columns have values that a process of an earlier
+/// release, which does not know them, leaves as they must be.
+pub(super) const UPGRADE_1: &str = "
+ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS pid int NOT NULL DEFAULT 0;
+ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS started text NOT NULL DEFAULT '';
+ALTER TABLE {s}.marker ADD COLUMN IF NOT EXISTS len bigint NOT NULL DEFAULT 0;
+ALTER TABLE {s}.marker ADD COLUMN IF NOT EXISTS bytes bigint NOT NULL DEFAULT 0;
+ALTER TABLE {s}.part ADD COLUMN IF NOT EXISTS holder bigint NOT NULL DEFAULT 0;
+CREATE TABLE IF NOT EXISTS {s}.gone (holder bigint PRIMARY KEY);
+ALTER TABLE {s}.finished ADD COLUMN IF NOT EXISTS gone boolean NOT NULL DEFAULT false;
+CREATE SEQUENCE IF NOT EXISTS {s}.finished_number;
+UPDATE {s}.store SET millrun_format = 2 WHERE millrun_format = 1;
+";
+
+/// The name of the node that has the store to itself.
 pub(super) const NODE: &str = "one";
 
-/// One flush: the fence, the marker, and all rows, in one statement.
-pub(super) const FLUSH: &str = "
+/// What the names of other nodes begin with.
+pub(super) const NODE_PREFIX: &str = "n/";
+
+/// One flush: the fence, the marker, and all rows, in one statement. What differs between a store of one process and one of
+/// several: whose row the fence is, what the marker keeps beside its place, how a finished run is numbered and whether it is
+/// dropped at once, which names are forgotten, what is written of partitions, and what is told.
+macro_rules! flush {
+    (
+        fence $fence:literal,
+        marker $marker:literal,
+        number $number:literal,
+        gone ($gone:literal, $is_gone:literal, $gones:literal),
+        forgets $forgets:literal,
+        partitions $partitions:literal,
+        more $more:literal,
+        told $told:literal
+    ) => {
+        concat!(
+            "
 WITH fence AS (
-    SELECT w.node FROM {s}.writer w WHERE w.node = $1 AND w.term = $2 FOR SHARE
+    SELECT w.node FROM {s}.writer w WHERE w.node = $1 AND w.term = $2",
+            $fence,
+            " FOR SHARE
 ), moved AS (
-    UPDATE {s}.marker m SET at = $4 FROM fence f WHERE m.node = f.node AND m.at = $3 RETURNING m.at
+    UPDATE {s}.marker m SET at = $4",
+            $marker,
+            " FROM fence f WHERE m.node = f.node AND m.at = $3 RETURNING m.at
 ), turns AS (
     INSERT INTO {s}.turn (part, run, seq, last, frames)
     SELECT * FROM unnest($5::smallint[], $6::uuid[], $7::bigint[], $8::bigint[], $9::bytea[])
@@ -78,18 +127,30 @@ WITH fence AS (
     DELETE FROM {s}.live l USING unnest($16::smallint[], $17::uuid[]) AS d (part, run)
     WHERE l.part = d.part AND l.run = d.run AND EXISTS (SELECT FROM moved)
 ), finished AS (
-    INSERT INTO {s}.finished (number, part, run, id, started, closed_at, head, kind, bytes)
-    SELECT f.number, f.part, f.run,
+    INSERT INTO {s}.finished (number, part, run, id, started, closed_at, head, kind, bytes",
+            $gone,
+            ")
+    SELECT ",
+            $number,
+            ", f.part, f.run,
         coalesce(f.id, (SELECT l.id FROM {s}.live l WHERE l.part = f.part AND l.run = f.run)),
-        f.started, f.closed_at, f.head, f.kind, f.bytes
+        f.started, f.closed_at, f.head, f.kind, f.bytes",
+            $is_gone,
+            "
     FROM unnest($18::bigint[], $19::smallint[], $20::uuid[], $21::bytea[], $22::bigint[], $23::bigint[], $24::bigint[],
-        $25::smallint[], $26::bigint[])
-        AS f (number, part, run, id, started, closed_at, head, kind, bytes)
+        $25::smallint[], $26::bigint[]",
+            $gones,
+            ")
+        AS f (number, part, run, id, started, closed_at, head, kind, bytes",
+            $gone,
+            ")
     WHERE EXISTS (SELECT FROM moved)
 ), retained AS (
     UPDATE {s}.store SET first = $27 WHERE first < $27 AND EXISTS (SELECT FROM moved)
 ), forgotten AS (
-    DELETE FROM {s}.finished WHERE number >= $56 AND number < $28 AND EXISTS (SELECT FROM moved)
+    DELETE FROM {s}.finished WHERE number >= $56 AND number < $28",
+            $forgets,
+            " AND EXISTS (SELECT FROM moved)
 ), snapshots AS (
     INSERT INTO {s}.snapshot (part, run, seq, folded)
     SELECT * FROM unnest($29::smallint[], $30::uuid[], $31::bigint[], $32::bytea[]) WHERE EXISTS (SELECT FROM moved)
@@ -98,9 +159,9 @@ WITH fence AS (
     DELETE FROM {s}.snapshot n USING unnest($33::smallint[], $34::uuid[]) AS d (part, run)
     WHERE n.part = d.part AND n.run = d.run AND EXISTS (SELECT FROM moved)
 ), epochs AS (
-    UPDATE {s}.part p SET epoch = e.epoch FROM unnest($35::smallint[], $36::bigint[]) AS e (part, epoch)
-    WHERE p.part = e.part AND p.epoch < e.epoch AND EXISTS (SELECT FROM moved)
-), topics AS (
+",
+            $partitions,
+            "), topics AS (
     INSERT INTO {s}.topic (number, name, age_max, bytes_max, len_max, unread_bytes_max, dropped)
     SELECT * FROM unnest($37::int[], $38::bytea[], $39::bigint[], $40::bigint[], $41::bigint[], $55::bigint[],
         $42::bigint[])
@@ -120,16 +181,152 @@ WITH fence AS (
     SELECT * FROM unnest($50::bigint[], $51::int[], $52::uuid[], $53::bigint[]) WHERE EXISTS (SELECT FROM moved)
 ), topic_ids_forgotten AS (
     DELETE FROM {s}.topic_id WHERE number >= $57 AND number < $54 AND EXISTS (SELECT FROM moved)
+)",
+            $more,
+            "
+SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+            $told
+        )
+    };
+}
+
+/// A flush of the process that has the store to itself.
+pub(super) const FLUSH: &str = flush!(
+    fence "",
+    marker "",
+    number "f.number",
+    gone ("", "", ""),
+    forgets "",
+    partitions "
+    UPDATE {s}.part p SET epoch = e.epoch FROM unnest($35::smallint[], $36::bigint[]) AS e (part, epoch)
+    WHERE p.part = e.part AND p.epoch < e.epoch AND EXISTS (SELECT FROM moved)
+",
+    more "",
+    told ""
+);
+
+/// A flush of a node. It tells what the others retain.
+pub(super) const FLUSH_NODE: &str = flush!(
+    fence " AND w.holder = $63",
+    marker ", len = $60, bytes = $61",
+    number "coalesce(f.number, nextval('{s}.finished_number'))",
+    gone (", gone", ", f.gone", ", $64::boolean[]"),
+    forgets " AND part = ANY ($58::smallint[]) AND (gone OR number < (SELECT first FROM {s}.store))",
+    partitions "
+    UPDATE {s}.part p SET epoch = greatest(p.epoch, e.epoch), holder = CASE WHEN e.released THEN 0 ELSE p.holder END
+    FROM unnest($35::smallint[], $36::bigint[], $62::boolean[]) AS e (part, epoch, released)
+    WHERE p.part = e.part AND p.holder = $63 AND EXISTS (SELECT FROM moved)
+",
+    more ", dropped AS (
+    UPDATE {s}.finished f SET gone = true FROM unnest($59::bigint[]) AS d (number)
+    WHERE f.number = d.number AND EXISTS (SELECT FROM moved)
+)",
+    told ", (SELECT coalesce(sum(m.len), 0)::bigint FROM {s}.marker m JOIN {s}.writer w ON w.node = m.node
+        WHERE w.holder <> 0 AND m.node <> $1),
+    (SELECT coalesce(sum(m.bytes), 0)::bigint FROM {s}.marker m JOIN {s}.writer w ON w.node = m.node
+        WHERE w.holder <> 0 AND m.node <> $1)"
+);
+
+/// Takes partitions for a node, all or none: those that it has, that nobody has, or that had a holder that is gone. It moves
+/// the marker as a flush does, so that it is known of it too whether it has landed. Partitions that another node is taking at
+/// this moment are passed over.
+///
+/// That a holder is gone is never taken back, so an earlier snapshot of `gone` is as good as the present one.
+pub(super) const HOLD: &str = "
+WITH fence AS (
+    SELECT w.node FROM {s}.writer w WHERE w.node = $1 AND w.term = $2 AND w.holder = $6 FOR SHARE
+), moved AS (
+    UPDATE {s}.marker m SET at = $4 FROM fence f WHERE m.node = f.node AND m.at = $3 RETURNING m.at
+), wanted AS (
+    SELECT p.part FROM {s}.part p
+    WHERE p.part = ANY ($5::smallint[]) AND EXISTS (SELECT FROM moved)
+        AND (p.holder = 0 OR p.holder = $6 OR p.holder IN (SELECT g.holder FROM {s}.gone g))
+    FOR UPDATE OF p SKIP LOCKED
+), taken AS (
+    UPDATE {s}.part p SET holder = $6 FROM wanted w
+    WHERE p.part = w.part AND (SELECT count(*) FROM wanted) = cardinality($5::smallint[])
+    RETURNING p.part
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT count(*) FROM taken)";
 
-pub(super) const RAISE: &str =
-    "UPDATE {s}.writer SET term = term + 1 WHERE node = $1 AND holder = $2 RETURNING term";
+/// Who has partitions, and their latest epochs.
+pub(super) const HELD: &str = "SELECT part, holder, epoch FROM {s}.part WHERE part = ANY ($1) ORDER BY part";
 
-/// Takes the store for this opening: a former process that still writes is fenced.
-pub(super) const TAKE: &str =
-    "UPDATE {s}.writer SET term = term + 1, holder = $2 WHERE node = $1 RETURNING term";
+/// A node leaves: what it owns is free, and it writes nothing any more.
+pub(super) const LEAVE: &str = "
+WITH fenced AS (
+    DELETE FROM {s}.writer WHERE node = $1 AND holder = $2 RETURNING node
+), unmarked AS (
+    DELETE FROM {s}.marker m USING fenced f WHERE m.node = f.node
+)
+UPDATE {s}.part SET holder = 0 WHERE holder = $2 AND EXISTS (SELECT FROM fenced)";
+
+/// A node is declared dead. Its row, which goes, is locked by a flush that is under way, and each later one misses it.
+pub(super) const DECLARE_DEAD: &str = "
+WITH fenced AS (
+    DELETE FROM {s}.writer WHERE node = $1 AND holder = $2 RETURNING node
+), unmarked AS (
+    DELETE FROM {s}.marker m USING fenced f WHERE m.node = f.node
+)
+INSERT INTO {s}.gone (holder) SELECT $2 FROM fenced ON CONFLICT DO NOTHING";
+
+/// The session that writes for a node.
+pub(super) const SESSION_OF: &str = "SELECT pid, started FROM {s}.writer WHERE node = $1 AND holder = $2";
+
+/// A node joins under a name that no living session has. A former opening under it is gone, behind its last flush.
+pub(super) const JOIN: &str = "
+WITH former AS (
+    SELECT holder FROM {s}.writer WHERE node = $1 FOR UPDATE
+), buried AS (
+    INSERT INTO {s}.gone (holder) SELECT holder FROM former ON CONFLICT DO NOTHING RETURNING holder
+)
+INSERT INTO {s}.writer AS w (node, term, holder, pid, started)
+SELECT $1, 1, $2::bigint, $3::int, $4::text FROM (SELECT count(*) FROM buried) first
+ON CONFLICT (node) DO UPDATE SET term = w.term + 1, holder = $2, pid = $3, started = $4
+RETURNING term";
+
+/// The marker of a node that joins, which stays where a former opening has left it.
+pub(super) const JOIN_MARKER: &str = "
+INSERT INTO {s}.marker AS m (node, at) VALUES ($1, 0)
+ON CONFLICT (node) DO UPDATE SET len = 0, bytes = 0 RETURNING at";
+
+/// A process that had the store to itself, and is cut off, writes nothing any more.
+pub(super) const RETIRE_ONE: &str =
+    "UPDATE {s}.writer SET term = term + 1, holder = 0 WHERE node = 'one' AND holder <> 0";
+
+/// Numbers of finished runs that come behind all there are, and holders of which nothing is left: in one transaction, one
+/// node at a time.
+pub(super) const JOIN_TABLES: &str = "
+SELECT FROM {s}.store FOR UPDATE;
+SELECT setval('{s}.finished_number', next.number) FROM (SELECT max(number) + 1 AS number FROM {s}.finished) next
+WHERE next.number > (SELECT last_value FROM {s}.finished_number);
+DELETE FROM {s}.gone g WHERE NOT EXISTS (SELECT FROM {s}.part p WHERE p.holder = g.holder);
+";
+
+/// Nodes that have the store no longer leave no trace: this opening has it to itself.
+pub(super) const TAKE_TABLES: &str = "
+UPDATE {s}.part SET holder = 0 WHERE holder <> 0;
+DELETE FROM {s}.gone;
+DELETE FROM {s}.marker WHERE node <> 'one';
+";
+
+/// The nodes that have joined and not left, with the places of their markers.
+pub(super) const NODES: &str = "
+SELECT w.node, w.holder, m.at FROM {s}.writer w JOIN {s}.marker m ON m.node = w.node WHERE w.holder <> 0 ORDER BY w.node";
+
+/// The partitions of each holder.
+pub(super) const HOLDERS: &str = "SELECT holder, array_agg(part ORDER BY part) FROM {s}.part GROUP BY holder";
+
+pub(super) const RAISE: &str = "UPDATE {s}.writer SET term = term + 1, pid = $3, started = $4 WHERE node = $1 AND holder = $2 RETURNING term";
+
+/// Takes the store for this opening: a former process that still writes is fenced, and so are all nodes.
+pub(super) const TAKE: &str = "
+WITH others AS (
+    DELETE FROM {s}.writer WHERE node <> $1
+)
+UPDATE {s}.writer SET term = term + 1, holder = $2, pid = $3, started = $4 WHERE node = $1 RETURNING term";
 
 pub(super) const MARKER: &str = "SELECT at FROM {s}.marker WHERE node = $1";
 
@@ -138,11 +335,27 @@ pub(super) const PLACE: &str = "
 SELECT w.holder, w.term, m.at FROM {s}.writer w, {s}.marker m WHERE w.node = $1 AND m.node = w.node";
 
 pub(super) const EARLIEST: &str = "
-SELECT number, run, closed_at, bytes FROM {s}.finished WHERE number >= $1 ORDER BY number LIMIT $2";
+SELECT number, run, closed_at, bytes FROM {s}.finished WHERE number >= $1 AND NOT gone ORDER BY number LIMIT $2";
 
-/// Keeps other openings of the store out as long as the session lives.
+/// As [`EARLIEST`], of some partitions.
+pub(super) const EARLIEST_OF: &str = "
+SELECT number, run, closed_at, bytes FROM {s}.finished
+WHERE number >= $1 AND part = ANY ($3::smallint[]) AND NOT gone ORDER BY number LIMIT $2";
+
+/// How many finished runs of partitions are retained, and their bytes.
+pub(super) const RETAINED_OF: &str = "
+SELECT f.part, count(*), coalesce(sum(f.bytes), 0)::bigint FROM {s}.finished f
+WHERE f.part = ANY ($1) AND NOT f.gone AND f.number >= (SELECT first FROM {s}.store) GROUP BY f.part";
+
+/// Keeps other openings of the store out as long as the session lives. The second value is there for what a node asks.
 pub(super) const LOCK: &str = "
-SELECT pg_try_advisory_lock(1835625580, (oid::bigint - 2147483648)::int) FROM pg_namespace WHERE nspname = $1";
+SELECT pg_try_advisory_lock(1835625580, (oid::bigint - 2147483648)::int), $2::text = $2 FROM pg_namespace
+WHERE nspname = $1";
+
+/// Keeps those out who want the store to themselves, and other processes under the name of this node.
+pub(super) const LOCK_NODE: &str = "
+SELECT pg_try_advisory_lock_shared(1835625580, (oid::bigint - 2147483648)::int),
+    pg_try_advisory_lock(hashtextextended($2, oid::bigint)) FROM pg_namespace WHERE nspname = $1";
 
 pub(super) const LOCK_HOLDER: &str = "
 SELECT a.pid, coalesce(host(a.client_addr), 'a socket'), coalesce(a.application_name, ''), a.backend_start::text
@@ -160,10 +373,14 @@ UPDATE {s}.store SET openings = greatest(openings + 1, (
     SELECT max((epoch >> 32) + greatest(epoch & 4294967295, 1)) FROM {s}.part)) RETURNING openings, first, number";
 
 pub(super) const RETAINED: &str = "
-SELECT count(*) FILTER (WHERE number >= $1), coalesce(sum(bytes) FILTER (WHERE number >= $1), 0)::bigint,
+SELECT count(*) FILTER (WHERE number >= $1 AND NOT gone),
+    coalesce(sum(bytes) FILTER (WHERE number >= $1 AND NOT gone), 0)::bigint,
     greatest(coalesce(max(number) + 1, $1), $1),
     (SELECT closed_at FROM {s}.finished ORDER BY number DESC LIMIT 1)
 FROM {s}.finished";
+
+/// When the run has closed that closed last.
+pub(super) const LAST_CLOSED: &str = "SELECT closed_at FROM {s}.finished ORDER BY number DESC LIMIT 1";
 
 /// All live runs with their last turns.
 pub(super) const HEADS: &str = "
@@ -171,6 +388,14 @@ SELECT l.run, t.seq, t.last, t.frames, (SELECT sum(octet_length(b.frames)) FROM 
     WHERE b.part = l.part AND b.run = l.run)::bigint
 FROM {s}.live l LEFT JOIN LATERAL (
     SELECT seq, last, frames FROM {s}.turn WHERE part = l.part AND run = l.run ORDER BY seq DESC LIMIT 1) t ON true";
+
+/// As [`HEADS`], of some partitions.
+pub(super) const HEADS_OF: &str = "
+SELECT l.run, t.seq, t.last, t.frames, (SELECT sum(octet_length(b.frames)) FROM {s}.turn b
+    WHERE b.part = l.part AND b.run = l.run)::bigint
+FROM {s}.live l LEFT JOIN LATERAL (
+    SELECT seq, last, frames FROM {s}.turn WHERE part = l.part AND run = l.run ORDER BY seq DESC LIMIT 1) t ON true
+WHERE l.part = ANY ($1)";
 
 /// Turns of a run behind a record, with the last record of the run: at most 512, and one more than fit into the bytes asked for.
 pub(super) const TURNS: &str = "
@@ -188,7 +413,7 @@ ORDER BY t.seq";
 
 /// Whether a run that has no turns was dropped.
 pub(super) const FATE: &str = "
-SELECT f.number < s.first FROM {s}.finished f, {s}.store s WHERE f.run = $1 ORDER BY f.number DESC LIMIT 1";
+SELECT f.number < s.first OR f.gone FROM {s}.finished f, {s}.store s WHERE f.run = $1 ORDER BY f.number DESC LIMIT 1";
 
 pub(super) const RUN_BYTES: &str =
     "SELECT coalesce(sum(octet_length(frames)), 0)::bigint FROM {s}.turn WHERE part = $1 AND run = $2";
@@ -196,15 +421,15 @@ pub(super) const RUN_BYTES: &str =
 pub(super) const SNAPSHOT: &str = "SELECT seq, folded FROM {s}.snapshot WHERE part = $1 AND run = $2";
 
 pub(super) const FINISHED: &str = "
-SELECT f.number >= s.first, f.run, f.closed_at, f.head
+SELECT f.number >= s.first AND NOT f.gone, f.run, f.closed_at, f.head
 FROM unnest($1::bytea[]) WITH ORDINALITY AS w (id, place) CROSS JOIN {s}.store s LEFT JOIN LATERAL (
-    SELECT number, run, closed_at, head FROM {s}.finished WHERE id = w.id ORDER BY number DESC LIMIT 1) f ON true
+    SELECT number, run, closed_at, head, gone FROM {s}.finished WHERE id = w.id ORDER BY number DESC LIMIT 1) f ON true
 ORDER BY w.place";
 
 pub(super) const LIST_FINISHED: &str = "
 SELECT f.run, f.id, f.closed_at, f.head FROM {s}.finished f, {s}.store s
-WHERE f.number >= s.first AND f.number > coalesce(
-    (SELECT max(number) FROM {s}.finished WHERE run = $1 AND number >= (SELECT first FROM {s}.store)), -1)
+WHERE f.number >= s.first AND NOT f.gone AND f.number > coalesce(
+    (SELECT max(number) FROM {s}.finished WHERE run = $1 AND number >= (SELECT first FROM {s}.store) AND NOT gone), -1)
 ORDER BY f.number LIMIT $2";
 
 /// From where to where a search goes: the number behind the latest, and the first that is examined and retained. It examines
@@ -217,7 +442,7 @@ WHERE b.before IS NOT NULL";
 
 pub(super) const SEARCH: &str = "
 SELECT run, closed_at, head, kind, number FROM {s}.finished
-WHERE number >= $1 AND number < $2 AND kind = ANY ($3) AND closed_at >= $4 AND closed_at < $5
+WHERE number >= $1 AND number < $2 AND NOT gone AND kind = ANY ($3) AND closed_at >= $4 AND closed_at < $5
     AND started >= $6 AND started < $7
 ORDER BY number DESC LIMIT $8";
 

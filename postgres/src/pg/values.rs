@@ -3,9 +3,11 @@
 use std::error::Error;
 
 use bytes::{BufMut, BytesMut};
-use millrun_core::{RunId, Timestamp};
+use millrun_core::{Partition, RunId, Timestamp};
 use millrun_persistence::TopicNumber;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use crate::server::ServerTrouble;
 
 /// A run as a `uuid`: its bits in the order in which they are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +103,17 @@ pub(super) fn small(partition: u16) -> i16 {
     i16::try_from(partition).expect("a partition is below 1,024")
 }
 
+/// A partition that was stored by [`small`].
+pub(super) fn partition(stored: i16) -> Result<Partition, ServerTrouble> {
+    let partition = u16::try_from(stored).ok().and_then(Partition::from_index);
+    partition.ok_or_else(|| {
+        ServerTrouble::Failed("a row of the store names a partition that there is not".to_owned())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrun_core::Partition;
 
     #[test]
     fn runs_are_read_as_they_were_written_and_sorted_by_their_partitions() {

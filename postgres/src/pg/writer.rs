@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use millrun_core::Sequence;
+use millrun_core::{Epoch, Partition, Sequence};
 use millrun_persistence::{TopicNumber, TopicRowOutline};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::connection::{ConnectError, Connection, get};
 use super::tables;
-use super::values::{IdValue, RunValue, limit, long, micros, number, part, small, time, topic};
+use super::values::{IdValue, RunValue, limit, long, micros, number, part, partition, small, time, topic};
 use super::{BackendName, PgServer};
 use crate::outcome::Move;
 use crate::retained::FrontRun;
 use crate::rows::FlushRows;
-use crate::server::{Flushed, ServerTrouble, WriterSession};
+use crate::server::{Flushed, HeldPartition, ServerTrouble, WriterSession};
 
 /// How often the lock of the store is tried for after a lost connection, and the pause between.
 const LOCK_TRIES: u32 = 50;
@@ -64,8 +65,9 @@ impl PgWriter {
                 sessions.push(self.backend.clone());
             }
             drop(sessions);
-            let row = self.connection.one(tables::LOCK, &[&schema])?;
-            if get(&row, 0)? {
+            let (lock, node) = (self.server.lock_statement(), &self.server.node);
+            let row = self.connection.one(lock, &[&schema, node])?;
+            if get(&row, 0)? && get(&row, 1)? {
                 *self.server.sessions() = vec![self.backend.clone()];
                 return Ok(true);
             }
@@ -80,6 +82,20 @@ impl PgWriter {
             thread::sleep(LOCK_PAUSE);
         }
         Ok(false)
+    }
+
+    /// What the server says of a statement that moves the marker.
+    fn flushed(&self, moved: Move, row: &Row, others: (u64, u64)) -> Result<Flushed, ServerTrouble> {
+        let has_moved = get(row, 1)?;
+        if has_moved {
+            self.server.known().marker = moved.to;
+        }
+        Ok(Flushed {
+            has_term: get(row, 0)?,
+            has_moved,
+            now: time(get(row, 2)?),
+            others,
+        })
     }
 }
 
@@ -104,7 +120,7 @@ impl WriterSession for PgWriter {
         let closed_runs: Vec<_> = rows.closed.iter().copied().map(RunValue).collect();
 
         let finished = &rows.finished;
-        let numbers: Vec<_> = finished.iter().map(|row| long(row.number)).collect();
+        let numbers: Vec<_> = finished.iter().map(|row| row.number.map(long)).collect();
         let finished_parts: Vec<_> = finished.iter().map(|row| part(row.run)).collect();
         let finished_runs: Vec<_> = finished.iter().map(|row| RunValue(row.run)).collect();
         let finished_ids: Vec<Option<&[u8]>> = finished
@@ -116,6 +132,7 @@ impl WriterSession for PgWriter {
         let heads: Vec<_> = finished.iter().map(|row| long(row.head)).collect();
         let kinds: Vec<_> = finished.iter().map(|row| i16::from(row.kind)).collect();
         let bytes: Vec<_> = finished.iter().map(|row| long(row.bytes)).collect();
+        let gone: Vec<_> = finished.iter().map(|row| row.is_gone).collect();
 
         let (first, forgotten) = (long(rows.first), long(rows.forgotten));
         let forgotten_before = long(rows.forgotten_before);
@@ -131,12 +148,13 @@ impl WriterSession for PgWriter {
         let gone_parts: Vec<_> = rows.no_snapshots.iter().map(|run| part(*run)).collect();
         let gone_runs: Vec<_> = rows.no_snapshots.iter().copied().map(RunValue).collect();
 
-        let epoch_parts: Vec<_> = rows.epochs.iter().map(|(of, _)| small(of.index())).collect();
-        let epochs: Vec<_> = rows
-            .epochs
+        let partitions = &rows.partitions;
+        let epoch_parts: Vec<_> = partitions
             .iter()
-            .map(|(_, epoch)| epoch_bits(epoch.get()))
+            .map(|row| small(row.partition.index()))
             .collect();
+        let epochs: Vec<_> = partitions.iter().map(|row| epoch_bits(row.epoch.get())).collect();
+        let released: Vec<_> = partitions.iter().map(|row| row.is_released).collect();
 
         let names = &rows.topics.names;
         let numbers_of_topics: Vec<_> = names.iter().map(|name| topic(name.number)).collect();
@@ -184,77 +202,129 @@ impl WriterSession for PgWriter {
         let ids_from = long(rows.topics.sealed.ids_from);
         let ids_from_before = long(rows.topics.ids_from_before);
 
+        let of_node = &rows.of_node;
+        let forgets: Vec<_> = of_node.forgets.iter().map(|of| small(of.index())).collect();
+        let dropped: Vec<_> = of_node.dropped.iter().copied().map(long).collect();
+        let (len, bytes_retained) = (long(of_node.retained.0), long(of_node.retained.1));
+
+        let server = Arc::clone(&self.server);
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![
+            &server.node,
+            &moved.term,
+            &moved.from,
+            &moved.to,
+            &turn_parts,
+            &turn_runs,
+            &turn_firsts,
+            &turn_lasts,
+            &turn_frames,
+            &trimmed_parts,
+            &trimmed_runs,
+            &trimmed_before,
+            &opened_parts,
+            &opened_runs,
+            &opened_ids,
+            &closed_parts,
+            &closed_runs,
+            &numbers,
+            &finished_parts,
+            &finished_runs,
+            &finished_ids,
+            &started,
+            &closed_at,
+            &heads,
+            &kinds,
+            &bytes,
+            &first,
+            &forgotten,
+            &snapshot_parts,
+            &snapshot_runs,
+            &snapshot_sequences,
+            &folded,
+            &gone_parts,
+            &gone_runs,
+            &epoch_parts,
+            &epochs,
+            &numbers_of_topics,
+            &topic_names,
+            &ages,
+            &topic_bytes,
+            &topic_lens,
+            &topic_dropped,
+            &row_topics,
+            &row_firsts,
+            &row_lens,
+            &row_times,
+            &row_frames,
+            &gone_topics,
+            &gone_firsts,
+            &id_numbers,
+            &id_topics,
+            &id_values,
+            &id_sequences,
+            &ids_from,
+            &topic_unread,
+            &forgotten_before,
+            &ids_from_before,
+        ];
+        let statement = match server.is_shared {
+            true => {
+                values.push(&forgets);
+                values.push(&dropped);
+                values.push(&len);
+                values.push(&bytes_retained);
+                values.push(&released);
+                values.push(&server.holder);
+                values.push(&gone);
+                tables::FLUSH_NODE
+            }
+            false => tables::FLUSH,
+        };
+        let row = self.connection.one(statement, &values)?;
+        let others = match server.is_shared {
+            true => (number(get(&row, 3)?), number(get(&row, 4)?)),
+            false => (0, 0),
+        };
+        self.flushed(moved, &row, others)
+    }
+
+    fn hold(&mut self, moved: Move, partitions: &[Partition]) -> Result<Flushed, ServerTrouble> {
+        let parts: Vec<_> = partitions.iter().map(|of| small(of.index())).collect();
+        let server = Arc::clone(&self.server);
         let row = self.connection.one(
-            tables::FLUSH,
+            tables::HOLD,
             &[
-                &tables::NODE,
+                &server.node,
                 &moved.term,
                 &moved.from,
                 &moved.to,
-                &turn_parts,
-                &turn_runs,
-                &turn_firsts,
-                &turn_lasts,
-                &turn_frames,
-                &trimmed_parts,
-                &trimmed_runs,
-                &trimmed_before,
-                &opened_parts,
-                &opened_runs,
-                &opened_ids,
-                &closed_parts,
-                &closed_runs,
-                &numbers,
-                &finished_parts,
-                &finished_runs,
-                &finished_ids,
-                &started,
-                &closed_at,
-                &heads,
-                &kinds,
-                &bytes,
-                &first,
-                &forgotten,
-                &snapshot_parts,
-                &snapshot_runs,
-                &snapshot_sequences,
-                &folded,
-                &gone_parts,
-                &gone_runs,
-                &epoch_parts,
-                &epochs,
-                &numbers_of_topics,
-                &topic_names,
-                &ages,
-                &topic_bytes,
-                &topic_lens,
-                &topic_dropped,
-                &row_topics,
-                &row_firsts,
-                &row_lens,
-                &row_times,
-                &row_frames,
-                &gone_topics,
-                &gone_firsts,
-                &id_numbers,
-                &id_topics,
-                &id_values,
-                &id_sequences,
-                &ids_from,
-                &topic_unread,
-                &forgotten_before,
-                &ids_from_before,
+                &parts,
+                &server.holder,
             ],
         )?;
-        let has_moved = get(&row, 1)?;
-        if has_moved {
-            self.server.known().marker = moved.to;
-        }
-        Ok(Flushed {
-            has_term: get(&row, 0)?,
-            has_moved,
-            now: time(get(&row, 2)?),
-        })
+        self.flushed(moved, &row, (0, 0))
+    }
+
+    fn held(&mut self, partitions: &[Partition]) -> Result<Vec<HeldPartition>, ServerTrouble> {
+        let parts: Vec<_> = partitions.iter().map(|of| small(of.index())).collect();
+        let rows = self.connection.rows(tables::HELD, &[&parts])?;
+        let held = rows.iter().map(|row| {
+            let holder: i64 = get(row, 1)?;
+            Ok(HeldPartition {
+                partition: partition(get(row, 0)?)?,
+                is_ours: holder == self.server.holder,
+                is_held: holder != 0,
+                epoch: Epoch::new(get::<i64>(row, 2)?.cast_unsigned()),
+            })
+        });
+        held.collect()
+    }
+
+    fn leave(&mut self) -> Result<(), ServerTrouble> {
+        let server = Arc::clone(&self.server);
+        self.connection
+            .rows(tables::LEAVE, &[&server.node, &server.holder])?;
+        Ok(())
     }
 
     fn sync(&mut self) -> Result<(), ServerTrouble> {
@@ -262,8 +332,14 @@ impl WriterSession for PgWriter {
     }
 
     fn raise_term(&mut self) -> Result<Option<i64>, ServerTrouble> {
-        let holder = self.server.holder;
-        let Some(row) = self.connection.first(tables::RAISE, &[&tables::NODE, &holder])? else {
+        let server = Arc::clone(&self.server);
+        let values: [&(dyn ToSql + Sync); 4] = [
+            &server.node,
+            &server.holder,
+            &self.backend.pid,
+            &self.backend.started,
+        ];
+        let Some(row) = self.connection.first(tables::RAISE, &values)? else {
             return Ok(None);
         };
         let term = get(&row, 0)?;
@@ -273,7 +349,8 @@ impl WriterSession for PgWriter {
     }
 
     fn marker(&mut self) -> Result<Option<i64>, ServerTrouble> {
-        let row = self.connection.first(tables::MARKER, &[&tables::NODE])?;
+        let server = Arc::clone(&self.server);
+        let row = self.connection.first(tables::MARKER, &[&server.node])?;
         row.map(|row| get(&row, 0)).transpose()
     }
 
@@ -296,9 +373,21 @@ impl WriterSession for PgWriter {
         outlines.collect()
     }
 
-    fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble> {
+    fn earliest(
+        &mut self,
+        from: u64,
+        len_max: usize,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Vec<FrontRun>, ServerTrouble> {
         let (from, len_max) = (long(from), limit(len_max));
-        let rows = self.connection.rows(tables::EARLIEST, &[&from, &len_max])?;
+        let rows = match partitions {
+            None => self.connection.rows(tables::EARLIEST, &[&from, &len_max])?,
+            Some(partitions) => {
+                let parts: Vec<_> = partitions.iter().map(|of| small(of.index())).collect();
+                self.connection
+                    .rows(tables::EARLIEST_OF, &[&from, &len_max, &parts])?
+            }
+        };
         let runs = rows.iter().map(|row| {
             let run: RunValue = get(row, 1)?;
             Ok(FrontRun {

@@ -14,7 +14,7 @@ use crate::journal::tests::without_threads;
 use crate::outcome::Move;
 use crate::retained::FrontRun;
 use crate::rows::DROPPED_LEN_MAX;
-use crate::server::{Flushed, ReaderSession};
+use crate::server::{Flushed, HeldPartition, NodesSession, ReaderSession};
 
 /// As much of a server as a writer sees.
 #[derive(Debug, Default)]
@@ -93,6 +93,10 @@ impl Server for FakeServer {
     fn reader(&self, _: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble> {
         Err(lost())
     }
+
+    fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble> {
+        Err(lost())
+    }
 }
 
 impl WriterSession for FakeSession {
@@ -105,7 +109,7 @@ impl WriterSession for FakeSession {
             store.marker = moved.to;
             store.turns += rows.turns.len();
             for row in &rows.finished {
-                assert!(store.finished.insert(row.number, row.front()).is_none());
+                assert!(store.finished.insert(row.front().number, row.front()).is_none());
             }
             store.finished.retain(|number, _| *number >= rows.first);
             store.flushes += 1;
@@ -115,7 +119,20 @@ impl WriterSession for FakeSession {
             has_term,
             has_moved,
             now: store.now,
+            others: (0, 0),
         })
+    }
+
+    fn hold(&mut self, _: Move, _: &[Partition]) -> Result<Flushed, ServerTrouble> {
+        Err(lost())
+    }
+
+    fn held(&mut self, _: &[Partition]) -> Result<Vec<HeldPartition>, ServerTrouble> {
+        Err(lost())
+    }
+
+    fn leave(&mut self) -> Result<(), ServerTrouble> {
+        Ok(())
     }
 
     fn sync(&mut self) -> Result<(), ServerTrouble> {
@@ -143,7 +160,12 @@ impl WriterSession for FakeSession {
         Ok(Vec::new())
     }
 
-    fn earliest(&mut self, from: u64, len_max: usize) -> Result<Vec<FrontRun>, ServerTrouble> {
+    fn earliest(
+        &mut self,
+        from: u64,
+        len_max: usize,
+        _: Option<&[Partition]>,
+    ) -> Result<Vec<FrontRun>, ServerTrouble> {
         let store = self.store()?;
         Ok(store
             .finished
@@ -180,6 +202,7 @@ fn world(config: JournalConfig, finished: u64) -> (PostgresJournal, FlushWriter,
         is_last: false,
         upkeep: None,
         removed_before: RemovedBefore::default(),
+        others: (0, 0),
         claims: unbounded().0,
         questions: Arc::default(),
         server_wait_max: Duration::ZERO,

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use millrun_core::Partition;
 use millrun_persistence::contract::{self, Subject};
 use millrun_persistence::{Journal, JournalConfig};
 use millrun_postgres::{PostgresConfig, PostgresJournal};
@@ -12,12 +13,22 @@ use crate::server::TestServer;
 struct Postgres {
     server: &'static TestServer,
     schema: RefCell<String>,
+    /// Joined as a node, in place of having the store to itself.
+    is_node: bool,
 }
 
 impl Postgres {
     fn open(&self, config: JournalConfig) -> PostgresJournal {
-        let url = self.server.url(&self.schema.borrow());
-        PostgresJournal::open(&url, PostgresConfig::from(config)).unwrap()
+        let mut url = self.server.url(&self.schema.borrow());
+        if self.is_node {
+            url.push_str("&node=only");
+        }
+        let journal = PostgresJournal::open(&url, PostgresConfig::from(config)).unwrap();
+        if self.is_node {
+            let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+            journal.take_over(&all).unwrap();
+        }
+        journal
     }
 }
 
@@ -68,13 +79,14 @@ impl Subject for Postgres {
 }
 
 /// Runs a share of the cases, so that several wait for the disk at a time.
-fn check(share: usize, of: usize) {
+fn check(is_node: bool, share: usize, of: usize) {
     let Some(server) = TestServer::shared() else {
         return;
     };
     let subject = Postgres {
         server,
         schema: RefCell::default(),
+        is_node,
     };
     let cases = contract::cases::<Postgres>();
     assert!(cases.len() >= 84, "the suite has {} cases", cases.len());
@@ -86,20 +98,36 @@ fn check(share: usize, of: usize) {
 
 #[test]
 fn the_postgres_journal_keeps_the_contract_first_share() {
-    check(0, 4);
+    check(false, 0, 4);
 }
 
 #[test]
 fn the_postgres_journal_keeps_the_contract_second_share() {
-    check(1, 4);
+    check(false, 1, 4);
 }
 
 #[test]
 fn the_postgres_journal_keeps_the_contract_third_share() {
-    check(2, 4);
+    check(false, 2, 4);
 }
 
 #[test]
 fn the_postgres_journal_keeps_the_contract_fourth_share() {
-    check(3, 4);
+    check(false, 3, 4);
+}
+
+/// A node that has claimed all partitions sees to the whole store as a single process does.
+#[test]
+fn a_node_keeps_the_contract_first_share() {
+    check(true, 0, 3);
+}
+
+#[test]
+fn a_node_keeps_the_contract_second_share() {
+    check(true, 1, 3);
+}
+
+#[test]
+fn a_node_keeps_the_contract_third_share() {
+    check(true, 2, 3);
 }

@@ -6,6 +6,7 @@
 
 mod contract;
 mod crash;
+mod nodes;
 mod opening;
 mod proxy;
 mod retention;

@@ -244,6 +244,14 @@ impl TestServer {
         format!("s{}", COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The way in for the administrator.
+    pub(crate) fn administrator(&self) -> tokio_postgres::Config {
+        let mut config = tokio_postgres::Config::new();
+        config.host_path(self.folder.path()).port(self.port);
+        config.user("postgres").dbname("postgres");
+        config
+    }
+
     /// Runs statements as the administrator; gives the values of the rows of the last one that has any.
     pub(crate) fn sql(&self, sql: &str) -> Vec<Vec<Option<String>>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -251,10 +259,7 @@ impl TestServer {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut config = tokio_postgres::Config::new();
-            config.host_path(self.folder.path()).port(self.port);
-            config.user("postgres").dbname("postgres");
-            let (client, connection) = config.connect(NoTls).await.unwrap();
+            let (client, connection) = self.administrator().connect(NoTls).await.unwrap();
             tokio::spawn(connection);
             let messages = client
                 .simple_query(sql)

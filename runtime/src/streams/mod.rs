@@ -22,7 +22,6 @@ pub(crate) mod durable;
 pub(crate) mod position;
 pub(crate) mod reader;
 pub(crate) mod sender;
-mod summary;
 pub(crate) mod table;
 mod tail;
 
@@ -32,4 +31,3 @@ pub use durable::{DurableChunkError, DurableStreamError, DurableStreamSender};
 pub use position::{StreamPosition, StreamPositionError};
 pub use reader::{StreamItem, StreamOpenError, StreamReadError, StreamReader};
 pub use sender::{ChunkError, OutputStreamError, StreamSender};
-pub use summary::OutputStreamSummary;

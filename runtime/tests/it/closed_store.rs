@@ -3,7 +3,6 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use millrun::history::Sequence;
 use millrun::operating::{AttemptStanding, InstanceStatus, RunSearch, RunStatus, WaitsFor, WorkflowCounts};
@@ -33,8 +32,8 @@ async fn parent(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
 
 async fn sleeper(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
     // Over long before the store is looked at: nothing fires there.
-    cx.sleep(Duration::from_millis(1)).await?;
-    Ok(cx.sleep(Duration::from_secs(86_400)).await?)
+    cx.sleep(std::time::Duration::from_millis(1)).await?;
+    Ok(cx.sleep(std::time::Duration::from_secs(86_400)).await?)
 }
 
 async fn panicker(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
@@ -42,9 +41,7 @@ async fn panicker(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
 }
 
 async fn stubborn(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-    // What is told of the pause is the same however long a test takes.
-    const DAY: Duration = Duration::from_secs(86_400);
-    let retry = Retry::default().attempts(9).first_pause(DAY).pause_max(DAY);
+    let retry = Retry::default().attempts(9);
     Ok(cx.call(FAILS, ()).retry(retry).await?)
 }
 

@@ -1,0 +1,132 @@
+//! What is asked of the store about its nodes, on a thread and a connection of their own.
+//!
+//! ```text
+//!   a caller ──► question ──► queue ──► the nodes' thread ──► its session ──► the answer, within a bound
+//! ```
+//!
+//! A server that is away is not waited for here: who looks must hear of it soon, since a look that failed says nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use millrun_persistence::{JournalFailure, NodeKey, NodesSeen, ReadError, SharedStore};
+
+use crate::reading::unread;
+use crate::server::{NodesSession, Server, ServerTrouble};
+use crate::shared::PostgresShared;
+
+/// A question about nodes, with its way back.
+pub(crate) type NodesQuestion = Box<dyn FnOnce(&mut NodesSeat) + Send>;
+
+/// The door of the thread that sees to nodes.
+pub(crate) struct NodesDoor {
+    node: NodeKey,
+    questions: Mutex<Option<Sender<NodesQuestion>>>,
+}
+
+impl NodesDoor {
+    pub(crate) fn new(node: NodeKey) -> (Self, Receiver<NodesQuestion>) {
+        let (questions, asked) = unbounded();
+        let door = Self {
+            node,
+            questions: Mutex::new(Some(questions)),
+        };
+        (door, asked)
+    }
+
+    /// Nothing is asked any more; the thread ends.
+    pub(crate) fn close(&self) {
+        let questions = &self.questions;
+        questions.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut dyn NodesSession) -> Result<T, ServerTrouble> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let closed = || ReadError::Failed(JournalFailure::closed());
+        let questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        let questions = questions.clone().ok_or_else(closed)?;
+        let (sender, answer) = bounded(1);
+        let question: NodesQuestion = Box::new(move |seat| {
+            // Nobody may wait any more.
+            drop(sender.send(seat.ask(&question)));
+        });
+        questions.send(question).map_err(|_| closed())?;
+        answer.recv().map_err(|_| closed())?
+    }
+}
+
+impl SharedStore for NodesDoor {
+    fn node(&self) -> &NodeKey {
+        &self.node
+    }
+
+    fn look(&self) -> Result<NodesSeen, ReadError> {
+        self.ask(|session| session.look())
+    }
+
+    fn declare_dead(&self, node: &NodeKey) -> Result<(), ReadError> {
+        let node = node.clone();
+        self.ask(move |session| session.declare_dead(&node))
+    }
+}
+
+/// The thread that sees to nodes: its connection is opened when it is needed.
+pub(crate) struct NodesSeat {
+    shared: Arc<PostgresShared>,
+    server: Box<dyn Server>,
+    session: Option<Box<dyn NodesSession>>,
+}
+
+impl NodesSeat {
+    pub(crate) fn new(shared: Arc<PostgresShared>, server: Box<dyn Server>) -> Self {
+        Self {
+            shared,
+            server,
+            session: None,
+        }
+    }
+
+    /// Answers questions until nobody can ask any more.
+    pub(crate) fn run(mut self, questions: &Receiver<NodesQuestion>) {
+        while let Ok(question) = questions.recv() {
+            question(&mut self);
+        }
+    }
+
+    /// Asks the server, once more if the connection that it had is lost.
+    fn ask<T>(
+        &mut self,
+        question: &dyn Fn(&mut dyn NodesSession) -> Result<T, ServerTrouble>,
+    ) -> Result<T, ReadError> {
+        // A node that has failed declares nobody dead.
+        if let Some(failure) = self.shared.lock().failure.clone() {
+            return Err(failure.into());
+        }
+        if self.session.as_ref().is_some_and(|session| session.is_outdated()) {
+            self.session = None;
+        }
+        let had_session = self.session.is_some();
+        let mut answer = self.ask_once(question);
+        if had_session && matches!(answer, Err(ServerTrouble::Lost(_))) {
+            answer = self.ask_once(question);
+        }
+        answer.map_err(|error| unread(error.to_string()))
+    }
+
+    fn ask_once<T>(
+        &mut self,
+        question: &dyn Fn(&mut dyn NodesSession) -> Result<T, ServerTrouble>,
+    ) -> Result<T, ServerTrouble> {
+        let session = match &mut self.session {
+            Some(session) => session,
+            none => none.insert(self.server.nodes()?),
+        };
+        let answer = question(&mut **session);
+        if matches!(answer, Err(ServerTrouble::Lost(_))) {
+            self.session = None;
+        }
+        answer
+    }
+}

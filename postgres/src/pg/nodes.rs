@@ -1,0 +1,102 @@
+//! The connection that sees to the nodes of a store: who has joined, how far each has come, and who is dead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::Partition;
+use millrun_persistence::{NodeKey, NodeSeen, NodesSeen};
+use tokio_postgres::types::ToSql;
+
+use super::connection::{ConnectError, Connection, get};
+use super::reader::check_place;
+use super::values::partition;
+use super::{PgServer, tables};
+use crate::server::{NodesSession, ServerTrouble};
+
+/// How long an answer is waited for: a node that looks must hear soon that there is none.
+const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a flush of a node that is declared dead is waited for, until the session is ended that performs it.
+const FLUSH_WAIT: &str = "SET lock_timeout = '1s'";
+
+/// How often the session of such a node is ended, and the lock waited for again.
+const ENDS_MAX: u32 = 10;
+
+pub(super) struct PgNodes {
+    server: Arc<PgServer>,
+    connection: Connection,
+    /// The term of the writer when this session was opened.
+    term: i64,
+}
+
+impl PgNodes {
+    pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
+        let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
+        let mut connection = Connection::open(server).map_err(lost)?;
+        let facts = connection.set_up(server.durability, true)?;
+        if facts.is_standby || facts.is_read_only {
+            return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
+        }
+        connection.wait_at_most(LOOK_WAIT_MAX);
+        connection.bound_statements()?;
+        connection.batch(FLUSH_WAIT)?;
+        let known = *server.known();
+        check_place(server, &mut connection, known)?;
+        Ok(Self {
+            server: Arc::clone(server),
+            connection,
+            term: known.term,
+        })
+    }
+}
+
+impl NodesSession for PgNodes {
+    fn is_outdated(&self) -> bool {
+        self.server.known().term != self.term
+    }
+
+    fn look(&mut self) -> Result<NodesSeen, ServerTrouble> {
+        // The owners first: who is among the nodes then has joined no later, and what nobody of them owns is free.
+        let mut holders = Vec::new();
+        for row in self.connection.rows(tables::HOLDERS, &[])? {
+            let parts: Vec<i16> = get(&row, 1)?;
+            let parts = parts.into_iter().map(partition).collect::<Result<Vec<_>, _>>()?;
+            holders.push((get::<i64>(&row, 0)?, parts));
+        }
+        let mut seen = NodesSeen::default();
+        for row in self.connection.rows(tables::NODES, &[])? {
+            let (name, holder): (&str, i64) = (get(&row, 0)?, get(&row, 1)?);
+            let name = name.strip_prefix(tables::NODE_PREFIX).unwrap_or(name);
+            let key = NodeKey::new(name, holder.cast_unsigned());
+            let owned = holders.extract_if(.., |(of, _)| *of == holder);
+            let owned: Vec<Partition> = owned.flat_map(|(_, parts)| parts).collect();
+            let beat = get::<i64>(&row, 2)?.cast_unsigned();
+            seen.nodes.push(NodeSeen::new(key, beat, owned));
+        }
+        seen.free = holders.into_iter().flat_map(|(_, parts)| parts).collect();
+        seen.free.sort_unstable();
+        Ok(seen)
+    }
+
+    fn declare_dead(&mut self, node: &NodeKey) -> Result<(), ServerTrouble> {
+        let name = format!("{}{}", tables::NODE_PREFIX, node.name());
+        let holder = node.number().cast_signed();
+        let values: [&(dyn ToSql + Sync); 2] = [&name, &holder];
+        let mut refused = ServerTrouble::Refused("the node holds its row".to_owned());
+        for _ in 0..ENDS_MAX {
+            match self.connection.rows(tables::DECLARE_DEAD, &values) {
+                Ok(_) => return Ok(()),
+                Err(error @ ServerTrouble::Refused(_)) => refused = error,
+                Err(error) => return Err(error),
+            }
+            // A flush of its is under way, and does not end.
+            let Some(row) = self.connection.first(tables::SESSION_OF, &values)? else {
+                return Ok(());
+            };
+            let (pid, started): (i32, String) = (get(&row, 0)?, get(&row, 1)?);
+            tracing::warn!(%node, "the session of a node that was declared dead is ended");
+            self.connection.rows(tables::END_SESSION, &[&pid, &started])?;
+        }
+        Err(refused)
+    }
+}
