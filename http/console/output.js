@@ -2,7 +2,7 @@
 // each attempt.
 
 import { html, nothing } from './vendor/lit-html.js';
-import { BASE } from './api.js';
+import { BASE, get } from './api.js';
 import { parse } from './exact.js';
 import { count } from './format.js';
 import { KEPT_LEN, Latest } from './latest.js';
@@ -145,13 +145,32 @@ export class Output {
   }
 }
 
-// The part of a run's page that shows one of its output streams, once it is opened and a stream is named. The program has
-// no list of their names. `shown` is told which stream is shown, or `null`.
+// The part of a run's page that shows one of its output streams, once one is chosen, or named before anything is sent to it.
+// `shown` is told which stream is shown, or `null`.
 export class Outputs {
   constructor(run, name, shown) {
     this.run = run;
     this.shown = shown;
+    this.names = [];
+    this.look();
     if (name) this.open(name);
+  }
+
+  // Which streams there are. More may come while the run goes on: then it is looked again.
+  async look() {
+    try {
+      const { streams } = await get(`v1/runs/${this.run}/streams`);
+      this.names = streams;
+      this.trouble = null;
+    } catch (error) {
+      this.trouble = error.message;
+    }
+    ui.draw();
+  }
+
+  choice({ name, durable, sent_to }) {
+    const about = [durable ? 'durable' : 'in memory', ...(sent_to ? ['being sent'] : [])].join(', ');
+    return html`<li><button type="button" aria-pressed=${this.output?.name === name ? 'true' : 'false'} @click=${() => this.open(name)}>${name}</button> <span class="quiet">${about}</span></li>`;
   }
 
   open(name) {
@@ -167,12 +186,14 @@ export class Outputs {
   }
 
   view() {
-    const { output } = this;
-    return html`<form class="bar-line" @submit=${event => {
+    const { output, names, trouble } = this;
+    return html`${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : nothing}
+      ${names.length ? html`<ul class="streams" aria-label="Output streams that were sent to">${names.map(one => this.choice(one))}</ul>` : nothing}
+      <form class="bar-line" @submit=${event => {
         event.preventDefault();
         this.open(new FormData(event.target).get('stream'));
       }}><span><label for="stream-name">Stream</label> <input id="stream-name" name="stream" required maxlength="255" spellcheck="false" autocomplete="off" value=${output?.name ?? ''}>
-        <button type="submit">Follow</button>${output ? html` <button type="button" @click=${() => this.open(null)}>Leave</button>` : nothing}</span></form>
-      ${output ? output.view() : html`<p class="quiet">Name a stream to see what activities send to it while they work.</p>`}`;
+        <button type="submit">Follow</button> <button type="button" @click=${() => this.look()}>Look again</button>${output ? html` <button type="button" @click=${() => this.open(null)}>Leave</button>` : nothing}</span></form>
+      ${output ? output.view() : html`<p class="quiet">${names.length ? 'Choose a stream, or name one,' : 'Nothing has been sent yet. Name a stream'} to see what activities send to it while they work.</p>`}`;
   }
 }

@@ -31,8 +31,8 @@ use crate::trace::{trace_instance, trace_record, trace_run};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
-    Json, bulks, catalogue, counts, description, finished, found, history, instances, object, park_reason,
-    parts, past, stats, why,
+    Json, bulks, catalogue, counts, description, finished, found, history, instances, object, output_streams,
+    park_reason, parts, past, stats, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role, TopicRequest, TopicUse};
@@ -153,6 +153,10 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::Events => {
             let (run, query) = (run(value)?, StreamQuery::parse(query, &head.headers)?);
             return run_events(served, run, query).await;
+        }
+        Action::Outputs => {
+            let described = runtime.describe_run(run(value)?).await?;
+            output_streams(&runtime.attach_described(&described).streams().await?)
         }
         Action::Output => {
             let query = StreamQuery::parse(query, &head.headers)?;

@@ -68,6 +68,7 @@ pub(crate) enum Action {
     TraceRecord,
     History,
     Events,
+    Outputs,
     Output,
     Result,
     ResultOfRun,
@@ -285,6 +286,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the same events as a stream, behind `after` (0), up to the run's last, or `limit` of them",
         action: Action::Events,
+    },
+    Operation {
+        name: "outputs",
+        method: Method::GET,
+        path: "v1/runs/{run}/streams",
+        role: Role::Reader,
+        about: "the output streams of a run to which its activities have sent, by name",
+        action: Action::Outputs,
     },
     Operation {
         name: "output",

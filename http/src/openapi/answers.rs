@@ -90,6 +90,14 @@ fn shape(action: Action) -> Shape {
             ("events", list(named("Event"))),
             ("next", or_null(text())),
         ]),
+        Action::Outputs => object([(
+            "streams",
+            list(object([
+                ("name", text()),
+                ("durable", flag()),
+                ("sent_to", flag()),
+            ])),
+        )]),
         Action::Result | Action::ResultOfRun => open_object([
             ("run", run()),
             (

@@ -2,6 +2,7 @@
 
 use millrun::operating::{Catalogue, InstanceSummary, PartStatus, QueueStats, RuntimeStats};
 use millrun::store::FinishedRun;
+use millrun::streams::OutputStreamSummary;
 
 use super::described::status;
 use super::json::{Json, list, object};
@@ -47,6 +48,18 @@ fn finished_run(run: &FinishedRun) -> Json {
         ("description", format!("runs/{}", run.run).into()),
         ("history", format!("runs/{}/history", run.run).into()),
     ])
+}
+
+/// The output streams of a run.
+pub(crate) fn output_streams(streams: &[OutputStreamSummary]) -> Json {
+    let stream = |stream: &OutputStreamSummary| {
+        object([
+            ("name", stream.name.as_str().into()),
+            ("durable", stream.is_durable.into()),
+            ("sent_to", stream.is_sent_to.into()),
+        ])
+    };
+    object([("streams", list(streams, stream))])
 }
 
 /// The parts of a runtime.

@@ -44,8 +44,9 @@ async fn chunks_and_attempts_are_shown_as_they_come_and_nothing_is_read_when_the
     let Some(scene) = Scene::new().await else { return };
     scene.world.answer("answer-1", &format!("so {MARKUP}")).await;
     scene.open("/millrun", "instances/answer-1");
-    scene.browser.until_shown("Name a stream");
+    scene.browser.until_shown("Choose a stream");
     assert_eq!(scene.world.open_outputs(), 0, "nobody has asked for it");
+    scene.browser.until_shown("in memory, being sent");
     scene
         .browser
         .run("document.querySelector('#stream-name').focus()", &[]);
@@ -63,7 +64,12 @@ async fn chunks_and_attempts_are_shown_as_they_come_and_nothing_is_read_when_the
 
     // Left, and named again by the address, as after a reload.
     click(&scene, "Leave");
-    scene.browser.until_shown("Name a stream");
+    scene.browser.until_shown("Choose a stream");
+    until_open(&scene, 0).await;
+    // Chosen from the list.
+    click(&scene, "tokens");
+    until_rows(&scene, &before);
+    click(&scene, "Leave");
     until_open(&scene, 0).await;
     scene.open("/millrun", "instances/answer-1?stream=tokens");
     until_rows(&scene, &before);

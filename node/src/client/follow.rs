@@ -13,20 +13,24 @@ use super::wire::{Ask, Client, broken};
 use super::{is_run, run_of, show};
 use crate::outcome::Outcome;
 use crate::output::{note, tell};
+use crate::table::Table;
 
-/// Prints what activities of a run send to an output stream, until the run ends.
+/// Prints what activities of a run send to an output stream, until the run ends; or lists its streams.
 pub(super) async fn output(options: StreamOf) -> Result<Outcome, Box<dyn Error>> {
     let client = client(&options.at).await?;
     let run = match is_run(&options.run) {
         true => options.run,
         false => run_of(&client, &options.run).await?,
     };
+    let Some(name) = &options.name else {
+        return list_streams(&client, &run, options.jsonl).await;
+    };
     let after = options.after.map(|after| ("after", after));
     let limit = options.limit.map(|limit| ("limit", limit.to_string()));
     let ask = Ask {
         operation: "output",
         value: &run,
-        second: &options.name,
+        second: name,
         query: after.into_iter().chain(limit).collect(),
         ..Ask::default()
     };
@@ -38,6 +42,32 @@ pub(super) async fn output(options: StreamOf) -> Result<Outcome, Box<dyn Error>>
         Ok(true)
     })
     .await
+}
+
+async fn list_streams(client: &Client, run: &str, jsonl: bool) -> Result<Outcome, Box<dyn Error>> {
+    let ask = Ask {
+        operation: "outputs",
+        value: run,
+        ..Ask::default()
+    };
+    let streams = Raw::parse(&client.ask(ask).await?)?.list_of("streams");
+    if jsonl {
+        for stream in &streams {
+            tell(stream.json())?;
+        }
+        return Ok(Outcome::Complete);
+    }
+    let mut table = Table::of(["stream", "kept", "being sent"]);
+    for stream in &streams {
+        let is = |name| stream.text_of(name) == "true";
+        table.row([
+            stream.text_of("name"),
+            if is("durable") { "durable" } else { "in memory" }.to_owned(),
+            if is("sent_to") { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    tell(table)?;
+    Ok(Outcome::Complete)
 }
 
 /// The most that one event may have.

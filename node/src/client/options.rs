@@ -177,17 +177,17 @@ pub(crate) struct Tail {
 pub(crate) struct StreamOf {
     /// The run, by its 32 digits, or the id of an instance, whose latest run is meant.
     pub(crate) run: String,
-    /// The name of the output stream.
-    pub(crate) name: String,
+    /// The name of the output stream; without it those are listed to which activities have sent.
+    pub(crate) name: Option<String>,
     /// Behind the chunk of this id.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", requires = "name")]
     pub(crate) after: Option<String>,
     /// End behind this number of chunks.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "name")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
-    /// Print one line of JSON for each chunk.
+    /// Print one line of JSON for each chunk, or for each stream.
     #[arg(long)]
     pub(crate) jsonl: bool,
 }
@@ -416,7 +416,8 @@ pub(crate) enum ClientCommand {
     /// Print the events of a run as they become durable, until it ends; what is published to a topic; or what becomes of
     /// the runs that a filter names.
     Tail(Tail),
-    /// Print what activities of a run send to an output stream while they work, until the run ends.
+    /// Print what activities of a run send to an output stream while they work, until the run ends; or which streams there
+    /// are.
     Stream(StreamOf),
     /// Print how an instance has ended: exit code 0 if it has completed, 1 if not, 3 if it has not ended.
     Result(ResultOf),

@@ -291,6 +291,12 @@ fn what_activities_send_while_they_work_is_followed_and_the_beginning_of_an_atte
         .as_str()
         .unwrap()
         .to_owned();
+    let listed = program.run("stream o --jsonl").expect(0).out;
+    assert!(
+        listed.starts_with(r#"{"name":"progress","durable":false,"#),
+        "{listed}"
+    );
+    assert!(program.run("stream o").expect(0).out.contains("in memory"));
     let line = program
         .run(&format!("stream {run} progress --limit 1 --jsonl"))
         .expect(0)

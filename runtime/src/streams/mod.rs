@@ -22,6 +22,7 @@ pub(crate) mod durable;
 pub(crate) mod position;
 pub(crate) mod reader;
 pub(crate) mod sender;
+mod summary;
 pub(crate) mod table;
 mod tail;
 
@@ -31,3 +32,4 @@ pub use durable::{DurableChunkError, DurableStreamError, DurableStreamSender};
 pub use position::{StreamPosition, StreamPositionError};
 pub use reader::{StreamItem, StreamOpenError, StreamReadError, StreamReader};
 pub use sender::{ChunkError, OutputStreamError, StreamSender};
+pub use summary::OutputStreamSummary;

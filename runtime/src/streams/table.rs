@@ -152,6 +152,13 @@ impl OutputStreams {
 }
 
 impl OutputStreams {
+    /// The streams of this run that are at hand, also those to which nothing was sent.
+    pub(super) fn of_run(&self, run: RunId) -> Vec<Arc<Stream>> {
+        let table = self.lock();
+        let all = table.streams.iter().filter(|((of, _), _)| *of == run);
+        all.map(|(_, kept)| Arc::clone(&kept.stream)).collect()
+    }
+
     /// Closes this durable stream for good, unless an attempt sends to it or its end is not durable yet. Whether it is closed.
     pub(super) fn close_unless_sent_to(&self, key: &StreamKey) -> bool {
         let stream = (self.lock().streams.get(key)).map(|kept| Arc::clone(&kept.stream));

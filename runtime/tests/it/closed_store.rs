@@ -3,6 +3,7 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use millrun::history::Sequence;
 use millrun::operating::{AttemptStanding, InstanceStatus, RunSearch, RunStatus, WaitsFor, WorkflowCounts};
@@ -32,8 +33,8 @@ async fn parent(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
 
 async fn sleeper(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
     // Over long before the store is looked at: nothing fires there.
-    cx.sleep(std::time::Duration::from_millis(1)).await?;
-    Ok(cx.sleep(std::time::Duration::from_secs(86_400)).await?)
+    cx.sleep(Duration::from_millis(1)).await?;
+    Ok(cx.sleep(Duration::from_secs(86_400)).await?)
 }
 
 async fn panicker(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
@@ -41,7 +42,9 @@ async fn panicker(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
 }
 
 async fn stubborn(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-    let retry = Retry::default().attempts(9);
+    // What is told of the pause is the same however long a test takes.
+    const DAY: Duration = Duration::from_secs(86_400);
+    let retry = Retry::default().attempts(9).first_pause(DAY).pause_max(DAY);
     Ok(cx.call(FAILS, ()).retry(retry).await?)
 }
 

@@ -106,6 +106,18 @@ impl KeptBeginning {
     pub fn sequence(&self) -> Sequence {
         self.ledger.sequence
     }
+
+    /// The number of operations that the run had begun at the checkpoint, which is that of the next one.
+    #[must_use]
+    pub fn operations_len(&self) -> u32 {
+        self.checkpoint.operations_len
+    }
+
+    /// When the checkpoint was recorded.
+    #[must_use]
+    pub fn recorded_at(&self) -> Timestamp {
+        self.at
+    }
 }
 
 impl Ledger {

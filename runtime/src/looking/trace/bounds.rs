@@ -12,9 +12,11 @@ pub struct TraceBounds {
     /// in them is told as [not looked for](super::TraceOutcome::Unknown). The page of a record ends behind the run whose
     /// history reaches it.
     pub events_len_max: usize,
-    /// Runs whose histories are looked through for one record, for one page: 1 to 1,000. Default 256.
+    /// Runs whose histories are looked through for one record, or for what the trimmed part of a run has led to, for one page: 1 to
+    /// 1,000. Default 256.
     pub runs_len_max: usize,
-    /// Records that are looked through for the place of one that a run has published: 1 to 100,000. Default 4,096.
+    /// Records that are looked through for the place of one that a run has published, and for one page for those that its
+    /// trimmed part has: 1 to 100,000. Default 4,096. There each topic counts as one more.
     pub records_len_max: usize,
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use millrun_core::Sequence;
+use millrun_persistence::TopicNumber;
 
 use crate::looking::find::RunCursor;
 
@@ -18,7 +19,9 @@ pub(super) enum CursorPlace {
     Event(LinkKey),
     /// Of a record: behind as many of the links that are known without looking through runs.
     Known(usize),
-    /// Of a record: behind these runs, or before all.
+    /// Of a trimmed run: behind this record of this topic, or before all.
+    Records(Option<(TopicNumber, Sequence)>),
+    /// Of a record or a trimmed run: behind these runs, or before all.
     Runs(Option<RunCursor>),
 }
 
@@ -43,6 +46,8 @@ impl fmt::Display for TraceCursor {
         match self.0 {
             CursorPlace::Event(LinkKey { sequence, nth }) => write!(f, "e{sequence}.{nth}"),
             CursorPlace::Known(len) => write!(f, "k{len}"),
+            CursorPlace::Records(Some((topic, sequence))) => write!(f, "t{}.{sequence}", topic.get()),
+            CursorPlace::Records(None) => f.write_str("t"),
             CursorPlace::Runs(Some(runs)) => write!(f, "r{runs}"),
             CursorPlace::Runs(None) => f.write_str("r"),
         }
@@ -69,6 +74,12 @@ impl FromStr for TraceCursor {
             Some(("k", rest)) => {
                 CursorPlace::Known(usize::try_from(number(rest)?).map_err(|_| TraceCursorError)?)
             }
+            Some(("t", "")) => CursorPlace::Records(None),
+            Some(("t", rest)) => {
+                let (topic, sequence) = rest.split_once('.').ok_or(TraceCursorError)?;
+                let topic = u32::try_from(number(topic)?).map_err(|_| TraceCursorError)?;
+                CursorPlace::Records(Some((TopicNumber::new(topic), Sequence::new(number(sequence)?))))
+            }
             Some(("r", "")) => CursorPlace::Runs(None),
             Some(("r", rest)) => CursorPlace::Runs(Some(rest.parse().map_err(|_| TraceCursorError)?)),
             _ => return Err(TraceCursorError),
@@ -88,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back_from_its_text_and_nothing_else_is() {
-        for text in ["e0.3", "e17.4294967295", "k3", "r", "rf"] {
+        for text in ["e0.3", "e17.4294967295", "k3", "t", "t4.17", "r", "rf"] {
             let cursor: TraceCursor = text.parse().unwrap();
             assert_eq!(cursor.to_string(), text);
         }
@@ -101,6 +112,8 @@ mod tests {
             "e1.4294967296",
             "k",
             "k-1",
+            "t4",
+            "t4294967296.1",
             "rx",
             "ré",
             "x",

@@ -21,6 +21,7 @@ mod outcome;
 mod places;
 mod records;
 mod runs;
+mod trimmed;
 mod walk;
 
 pub use bounds::TraceBounds;
@@ -52,10 +53,12 @@ impl Runtime {
     ///   and those that ended after the record was appended, [some](TraceBounds::runs_len_max) for each page, so that a page
     ///   may have no such link and yet have a [next](TracePage::next).
     ///
-    /// What a trimmed history does not tell any more is not found; of a run it is said
-    /// [before which event](TracePage::trimmed_before) it is gone. What it published, started or signalled names its operation
-    /// all the same, and so leads to the run, to how it began, and further up. An in-memory topic keeps no records, so that only the
-    /// operation that published leads to a run that was started by it.
+    /// Of a trimmed history it is said [before which event](TracePage::trimmed_before) it is gone. What that part published,
+    /// started, signalled or commanded names its operation all the same, and so leads to the run, to how it began, and
+    /// further up; and down from the run it is looked for, behind what the history tells: among the
+    /// [records](TraceBounds::records_len_max) of all durable topics and the [runs](TraceBounds::runs_len_max), some for each
+    /// page. Its activities, its timers, and what it got from others are gone. An in-memory topic keeps no records, so that
+    /// only the operation that published leads to a run that was started by it.
     ///
     /// ```
     /// use millrun::operating::{TraceBounds, TraceOf, TraceRelation};
@@ -108,16 +111,15 @@ impl Runtime {
     ) -> Result<TracePage, TraceError> {
         let inner = self.inner();
         match of {
-            TraceOf::Run(run) => inner.trace_run(run, None, after, bounds).await,
+            TraceOf::Run(run) => self.trace_run(run, None, after, bounds).await,
             TraceOf::Operation(cause) => {
-                inner
-                    .trace_run(cause.run, Some(cause.operation), after, bounds)
+                self.trace_run(cause.run, Some(cause.operation), after, bounds)
                     .await
             }
             TraceOf::Instance(id) => {
                 let target = Target::Latest(std::sync::Arc::new(crate::mail::Latest { id, workflow: None }));
                 let run = inner.describe(target, Wake::Never).await?.run;
-                inner.trace_run(run, None, after, bounds).await
+                self.trace_run(run, None, after, bounds).await
             }
             TraceOf::Record { topic, sequence } => {
                 let known = inner.known_topic(&topic)?;

@@ -1,11 +1,12 @@
 //! The page of a record: what it stems from, the subscriptions of its topic, and the runs that have it in their histories.
 
-use millrun_core::{Cause, RunId, Sequence};
+use millrun_core::{Cause, RunId, Sequence, Timestamp};
 use millrun_persistence::{TimeRange, TopicRecord};
 
 use super::bounds::TraceBounds;
 use super::cursor::{CursorPlace, TraceCursor};
 use super::error::TraceError;
+use super::found::TraceBeginning;
 use super::links::{TraceLink, TraceNode, TraceOf, TraceOutcome, TracePage, TraceRelation};
 use crate::RunError;
 use crate::Runtime;
@@ -15,6 +16,45 @@ use crate::topics::RecordToken;
 use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::standing::{RecordAtSubscription, StandingOfRecord};
 use crate::topics::durable::stored::StoredHeader;
+
+/// Something that runs have in their histories as a cause.
+pub(super) trait SoughtInRuns {
+    /// Runs that ended before do not have it.
+    fn since(&self) -> Timestamp;
+
+    /// Whether this cause of a run is it.
+    fn is_sought(&self, cause: &TraceLink) -> bool;
+
+    /// Whether this run is not looked at.
+    fn skips(&self, _run: RunId) -> bool {
+        false
+    }
+
+    /// The cause of a run that began so, as an effect of what is sought.
+    fn effect(&self, cause: TraceLink, _began: &TraceBeginning) -> TraceLink {
+        cause
+    }
+}
+
+/// A record that is looked for in histories.
+struct SoughtRecord {
+    of: TraceOf,
+    token: TraceOf,
+    since: Timestamp,
+}
+
+impl SoughtInRuns for SoughtRecord {
+    fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    fn is_sought(&self, cause: &TraceLink) -> bool {
+        cause
+            .to
+            .as_ref()
+            .is_some_and(|to| *to == self.token || *to == self.of)
+    }
+}
 
 impl Runtime {
     pub(super) async fn trace_record(
@@ -28,7 +68,7 @@ impl Runtime {
             None => (Some(0), None),
             Some(CursorPlace::Known(len)) => (Some(len), None),
             Some(CursorPlace::Runs(after)) => (None, after),
-            Some(CursorPlace::Event(_)) => return Err(TraceError::OtherCursor),
+            Some(CursorPlace::Event(_) | CursorPlace::Records(_)) => return Err(TraceError::OtherCursor),
         };
         let inner = self.inner();
         let record = inner.traced_record((known.number, &topic), sequence).await?;
@@ -84,25 +124,30 @@ impl Runtime {
                 return Ok(page);
             }
         }
+        let sought = SoughtRecord {
+            of: page.of.clone(),
+            token: TraceOf::Token(RecordToken::new(known.store, known.number, sequence)),
+            since: record.time,
+        };
         let is_done = self
-            .look_through_runs(&mut page, &record, &mut runs_after, bounds)
+            .look_through_runs(&mut page, &sought, &mut runs_after, bounds)
             .await?;
         page.next = (!is_done).then_some(TraceCursor(CursorPlace::Runs(runs_after)));
         Ok(page)
     }
 
-    /// Looks for runs that have the record in their histories: live ones, and then those that ended after it was appended.
+    /// Looks for runs that have what is sought in their histories: live ones, and then those that ended after it was there.
     /// Whether all were looked through.
-    async fn look_through_runs(
+    pub(super) async fn look_through_runs(
         &self,
         page: &mut TracePage,
-        record: &TopicRecord,
+        sought: &impl SoughtInRuns,
         after: &mut Option<RunCursor>,
         bounds: &TraceBounds,
     ) -> Result<bool, TraceError> {
         let is_live = |cursor: &Option<RunCursor>| cursor.is_none_or(|cursor| cursor.is_among_live());
         let ended = TimeRange {
-            from: record.time,
+            from: sought.since(),
             ..TimeRange::default()
         };
         let finished = RunSearch::new().finished().ended(ended);
@@ -116,11 +161,13 @@ impl Runtime {
                 *after = Some(RunCursor::behind(run));
                 runs_left -= 1;
                 page.looked_at += 1;
-                let events = self.inner().effects_in_run(page, run.run).await?;
+                let events = match sought.skips(run.run) {
+                    true => 0,
+                    false => self.inner().effects_in_run(page, sought, run.run).await?,
+                };
                 page.looked_at += events;
                 events_left = events_left.saturating_sub(events);
-                let links_len = page.causes.len() + page.effects.len();
-                if runs_left == 0 || events_left == 0 || links_len >= bounds.links_len_max {
+                if runs_left == 0 || events_left == 0 || page.links_len() >= bounds.links_len_max {
                     return Ok(false);
                 }
             }
@@ -138,8 +185,13 @@ impl Runtime {
 }
 
 impl Inner {
-    /// Adds how this run has the record in its history. Gives the number of events that were read.
-    async fn effects_in_run(&self, page: &mut TracePage, run: RunId) -> Result<u64, TraceError> {
+    /// Adds how this run has what is sought in its history. Gives the number of events that were read.
+    async fn effects_in_run(
+        &self,
+        page: &mut TracePage,
+        sought: &impl SoughtInRuns,
+        run: RunId,
+    ) -> Result<u64, TraceError> {
         let (began, causes, events) = match self.causes_of(run).await {
             Ok(found) => found,
             // It has ended since it was found, and is not retained.
@@ -152,15 +204,12 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
-        let token = match &page.about {
-            TraceNode::Record { token, .. } => Some(TraceOf::Token(*token)),
-            TraceNode::Run { .. } => None,
-        };
-        for mut link in causes {
+        for link in causes {
             let is_unread = matches!(link.outcome, TraceOutcome::Unknown(_)) && link.to.is_none();
-            if !is_unread && link.to != token && link.to.as_ref() != Some(&page.of) {
+            if !is_unread && !sought.is_sought(&link) {
                 continue;
             }
+            let mut link = sought.effect(link, &began);
             link.to = Some(TraceOf::Run(run));
             link.instance = Some(began.id.clone());
             page.effects.push(link);

@@ -1,6 +1,6 @@
 //! The page of a run, or of one of its operations: its history is read from where the page begins, and folded.
 
-use millrun_core::{Cause, RunId, Sequence};
+use millrun_core::{RunId, Sequence};
 use millrun_workflow::Event;
 
 use super::bounds::TraceBounds;
@@ -8,10 +8,11 @@ use super::cursor::{CursorPlace, LinkKey, TraceCursor};
 use super::error::TraceError;
 use super::fold::{FoldedLink, LinkFold};
 use super::found::TraceBeginning;
-use super::links::{TraceLink, TraceNode, TraceOf, TraceOutcome, TracePage, TraceRelation};
-use crate::RunError;
+use super::links::{TraceLink, TraceNode, TraceOutcome, TracePage, TraceRelation};
+use super::trimmed::TrimmedPart;
 use crate::inner::Inner;
 use crate::looking::find::RunStatus;
+use crate::{RunError, Runtime};
 
 /// How many events are asked for at a time.
 const STRETCH_LEN: usize = 512;
@@ -30,13 +31,9 @@ struct ReadLinks {
     last_command: Option<Sequence>,
 }
 
-impl Inner {
-    /// How a run began and ended.
-    pub(super) async fn trace_beginning(&self, run: RunId) -> Result<Box<TraceBeginning>, RunError> {
-        self.view(self.shared.reader.trace_beginning(run)).await
-    }
-
-    /// A page of a run's links; of those before one operation, and that of the operation.
+impl Runtime {
+    /// A page of a run's links; of those before one operation, and that of the operation. What the trimmed part of the run has
+    /// led to comes behind.
     pub(super) async fn trace_run(
         &self,
         run: RunId,
@@ -44,18 +41,50 @@ impl Inner {
         after: Option<TraceCursor>,
         bounds: &TraceBounds,
     ) -> Result<TracePage, TraceError> {
-        let after = match after.map(|after| after.0) {
-            None => None,
-            Some(CursorPlace::Event(key)) => Some(key),
-            Some(CursorPlace::Known(_) | CursorPlace::Runs(_)) => return Err(TraceError::OtherCursor),
+        let inner = self.inner();
+        let began = inner.trace_beginning(run).await?;
+        let trimmed = TrimmedPart::of(&began, operation);
+        let mut page = match after.map(|after| after.0) {
+            place @ (None | Some(CursorPlace::Event(_))) => {
+                let after = match place {
+                    Some(CursorPlace::Event(key)) => Some(key),
+                    _ => None,
+                };
+                let read = inner.read_links(&began, operation, after, bounds).await?;
+                let mut page = page_of(&began, operation, after, bounds, read);
+                for link in page.causes.iter_mut().chain(&mut page.effects) {
+                    inner.resolve(run, link, bounds, &mut page.looked_at).await?;
+                }
+                if page.next.is_some() {
+                    return Ok(page);
+                }
+                page.next = Some(TraceCursor(CursorPlace::Records(None)));
+                page
+            }
+            Some(place) => {
+                if trimmed.is_none() {
+                    return Err(TraceError::OtherCursor);
+                }
+                let mut page = TracePage::bare(&began, operation);
+                page.next = Some(TraceCursor(place));
+                page
+            }
         };
-        let began = self.trace_beginning(run).await?;
-        let read = self.read_links(&began, operation, after, bounds).await?;
-        let mut page = page_of(&began, operation, after, bounds, read);
-        for link in page.causes.iter_mut().chain(&mut page.effects) {
-            self.resolve(run, link, bounds, &mut page.looked_at).await?;
+        match (trimmed, page.next) {
+            (None, _) => page.next = None,
+            (Some(trimmed), Some(TraceCursor(place))) if page.links_len() < bounds.links_len_max => {
+                self.look_for_trimmed(&mut page, &trimmed, place, bounds).await?;
+            }
+            _ => {}
         }
         Ok(page)
+    }
+}
+
+impl Inner {
+    /// How a run began and ended.
+    pub(super) async fn trace_beginning(&self, run: RunId) -> Result<Box<TraceBeginning>, RunError> {
+        self.view(self.shared.reader.trace_beginning(run)).await
     }
 
     /// The causes that a run's first [`LOOKED_THROUGH_MAX`] events tell, and one that is not known if there are more; with the
@@ -259,21 +288,13 @@ fn page_of(
             false => effects.push(folded.link),
         }
     }
-    let of = match operation {
-        Some(operation) => TraceOf::Operation(Cause {
-            run: began.run,
-            operation,
-        }),
-        None => TraceOf::Run(began.run),
-    };
     TracePage {
-        of,
-        about: TraceNode::of_run(began),
         causes,
         effects,
         trimmed_before: read.trimmed_before,
         looked_at: read.looked_at,
         next: next.map(|key| TraceCursor(CursorPlace::Event(key))),
+        ..TracePage::bare(began, operation)
     }
 }
 

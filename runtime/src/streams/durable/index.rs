@@ -102,6 +102,16 @@ impl DurableOutputs {
         self.lock().kept.get(key).copied()
     }
 
+    /// The names of this run's streams, in no particular order.
+    pub(crate) fn of_run(&self, run: RunId) -> Vec<Arc<str>> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let lists = self.lock();
+        let names = lists.kept.keys().filter(|(of, _)| *of == run);
+        names.map(|(_, name)| Arc::clone(name)).collect()
+    }
+
     /// All streams, in no particular order.
     pub(super) fn all(&self) -> Vec<(KeptStreamKey, KnownTopic)> {
         let lists = self.lock();

@@ -12,7 +12,7 @@ use millrun::streams::{
     AttemptEnd, DURABLE_STREAM_NAME_BYTES_MAX, DurableChunkError, DurableStreamError, DurableStreamSender,
     OutputStreamError, StreamItem, StreamOpenError, StreamPosition, StreamReadError,
 };
-use millrun::{ActivityContext, ActivityError, OutputStream, RunError, Runtime, RuntimeBuilder};
+use millrun::{ActivityContext, ActivityError, OutputStream, RunError, RunHandle, Runtime, RuntimeBuilder};
 use tokio::sync::{Mutex, Notify};
 
 use crate::streams::{CALL, NUMBERS, TEXTS, WORK, all, call, config, started};
@@ -337,5 +337,54 @@ async fn what_cannot_be_kept_is_refused() {
         matches!(refused, Some(DurableStreamError::TooMany { len_max: 1 })),
         "{refused:?}"
     );
+    runtime.shutdown().await.unwrap();
+}
+
+const NOTES: OutputStream<String> = OutputStream::named("notes");
+
+/// The name, whether it is durable, and whether it is being sent, of each stream of a run.
+async fn listed(run: &RunHandle<()>) -> Vec<(String, bool, bool)> {
+    let streams = run.streams().await.unwrap().into_iter();
+    streams
+        .map(|stream| (stream.name, stream.is_durable, stream.is_sent_to))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_streams_of_a_run_are_listed_with_their_kind_and_the_durable_ones_also_behind_a_restart() {
+    let store = Store::new();
+    let (has_sent, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (sent, on) = (Arc::clone(&has_sent), Arc::clone(&goes_on));
+    let work = move |cx: ActivityContext, _: u64| {
+        let (sent, on) = (Arc::clone(&sent), Arc::clone(&on));
+        async move {
+            cx.durable_stream(NUMBERS).await?.send(&1).await?;
+            cx.stream(NOTES)?.send("so far")?;
+            sent.notify_one();
+            on.notified().await;
+            Ok(())
+        }
+    };
+    let runtime = coded(store.bare(), work.clone()).start().await.unwrap();
+    let run = started(&runtime, 0).await;
+    // A reader makes no stream.
+    let reader = run.stream(NUMBERS).await.unwrap();
+    assert_eq!(listed(&run).await, []);
+    run.signal(crate::streams::GO, ()).await.unwrap();
+    has_sent.notified().await;
+    let (volatile, durable) = ("notes".to_owned(), "numbers".to_owned());
+    let sending = [(volatile.clone(), false, true), (durable.clone(), true, true)];
+    assert_eq!(listed(&run).await, sending);
+    goes_on.notify_one();
+    run.result().await.unwrap();
+    all(reader).await;
+    let sent = [(volatile, false, false), (durable.clone(), true, false)];
+    assert_eq!(listed(&run).await, sent);
+    runtime.shutdown().await.unwrap();
+    drop((run, runtime));
+
+    let runtime = coded(store.bare(), work).start().await.unwrap();
+    let run = runtime.attach(CALL, "run").unwrap();
+    assert_eq!(listed(&run).await, [(durable, true, false)]);
     runtime.shutdown().await.unwrap();
 }

@@ -1,15 +1,17 @@
-//! What a run has published, started and signalled in a part of its history that is trimmed leads to the run, and further up.
+//! What a run has published, started and signalled in a part of its history that is trimmed leads to the run, and further up;
+//! and the run leads to it.
 
 use std::time::Duration;
 
-use millrun::operating::{TraceDirection, TraceOf, TraceOutcome, TraceRelation};
+use millrun::operating::{TraceBounds, TraceDirection, TraceOf, TraceOutcome, TracePage, TraceRelation};
 use millrun::topics::ReadFrom;
+use millrun::workflow::Cause;
 use millrun::{
-    Entity, EntityCommand, EntityState, RunId, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext,
-    WorkflowError,
+    Entity, EntityCommand, EntityState, InstanceId, RunId, Runtime, RuntimeBuilder, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
-use super::{COUNTED, PACKED, PLACED, UNDELIVERED, find, names, page, record, walked};
+use super::{COUNTED, PACKED, PLACED, UNDELIVERED, find, is_done, names, page, record, walked};
 use crate::support::Store;
 
 /// Publishes, starts a child and signals, and begins again until that is trimmed. The number says how often.
@@ -81,16 +83,35 @@ fn told(builder: RuntimeBuilder) -> RuntimeBuilder {
         .configure(|config| config.limits.kept_beginning_every = 16)
 }
 
-/// From the record, its burial, the child and the signal the walk comes to the run and to the record that started it.
+/// From the record, its burial, the child and the signal the walk comes to the run and to the record that started it; and from
+/// that to them.
 async fn check(runtime: &Runtime, run: RunId, ends: &[TraceOf]) {
     let traced = page(runtime, run).await;
     assert!(traced.trimmed_before.is_some(), "{traced:?}");
+    let published = find(&traced.effects, TraceRelation::Published);
+    assert_eq!(published.to, Some(record(PACKED, 1)));
+    assert!(published.operation.is_some() && published.at.is_some());
+    let child = find(&traced.effects, TraceRelation::Child);
     assert!(
-        traced
-            .effects
-            .iter()
-            .all(|link| link.relation != TraceRelation::Published)
+        ends.contains(child.to.as_ref().unwrap()) && is_done(child),
+        "{child:?}"
     );
+    let signal = find(&traced.effects, TraceRelation::Signal);
+    assert_eq!(signal.instance.as_ref().map(InstanceId::as_str), Some("waits"));
+    let down = names(&walked(runtime, record(PLACED, 1), TraceDirection::Effects).await);
+    assert!(down.is_superset(&ends.iter().cloned().collect()), "{down:?}");
+    let small = in_small_pages(runtime, run).await;
+    assert_eq!(
+        (small.causes, small.effects),
+        (traced.causes.clone(), traced.effects.clone())
+    );
+    // One operation leads to what came of it alone.
+    let cause = Cause {
+        run,
+        operation: published.operation.unwrap().get(),
+    };
+    let of_operation = page(runtime, cause).await;
+    assert_eq!(of_operation.effects[1..], *std::slice::from_ref(published));
     for end in ends {
         let up = walked(runtime, end.clone(), TraceDirection::Causes).await;
         let is_of_run = |of: &TraceOf| matches!(of, TraceOf::Operation(cause) if cause.run == run);
@@ -105,6 +126,27 @@ async fn check(runtime: &Runtime, run: RunId, ends: &[TraceOf]) {
         assert!(why.contains("trimmed before"), "{why}");
         assert!(names(&up).contains(&record(PLACED, 1)), "{end:?}: {up:#?}");
     }
+}
+
+/// All pages of a run as one, each of which looks at as little as it may.
+async fn in_small_pages(runtime: &Runtime, run: RunId) -> TracePage {
+    let mut bounds = TraceBounds::default();
+    bounds.links_len_max = 1;
+    bounds.records_len_max = 1;
+    bounds.runs_len_max = 1;
+    let mut whole = runtime.trace(run, None, &bounds).await.unwrap();
+    let mut pages = 1;
+    while let Some(next) = whole.next {
+        // As a caller over HTTP hands it back.
+        let next = next.to_string().parse().unwrap();
+        let page = runtime.trace(run, Some(next), &bounds).await.unwrap();
+        whole.causes.extend(page.causes);
+        whole.effects.extend(page.effects);
+        whole.next = page.next;
+        pages += 1;
+    }
+    assert!(pages > 8, "{pages}");
+    whole
 }
 
 #[tokio::test]
