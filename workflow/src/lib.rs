@@ -69,7 +69,7 @@ pub use context::{
     Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
     Promise, PublishStep, RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord,
     RecordStep, RecordSubscription, START_TO_CLOSE_DEFAULT, Saga, SagaError, SignalInstance, Sleep, State,
-    Until, WorkflowContext,
+    Until, UntypedChild, WorkflowContext,
 };
 pub use definition::{
     Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, OutputStream, Query, Signal, Topic,

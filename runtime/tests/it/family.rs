@@ -7,8 +7,8 @@ use std::time::Duration;
 use millrun::operating::{InstanceStatus, PendingDescription};
 use millrun::workflow::ParentClose;
 use millrun::{
-    ChildError, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext,
-    WorkflowError,
+    ChildError, Payload, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -364,5 +364,43 @@ async fn a_child_that_goes_on_in_another_run_stays_the_child() {
     }
     let parent = runtime.attach(PARENT, "p").unwrap();
     assert_eq!(parent.result().await.unwrap(), 100);
+    runtime.shutdown().await.unwrap();
+}
+
+/// Calls a child whose name, id and input it learns while it runs, and tells its end as text.
+const BY_NAME: Workflow<(String, String, u64), String> = Workflow::named("by-name");
+
+async fn by_name(
+    cx: WorkflowContext,
+    (workflow, id, input): (String, String, u64),
+) -> Result<String, WorkflowError> {
+    let child = cx.child_untyped(workflow, id, Payload::encode(&input)?);
+    Ok(match child.on_close(ParentClose::Abandon).await {
+        Ok(result) => format!("completed {}", result.decode::<u64>()?),
+        Err(ChildError::Failed(failure)) => format!("failed {failure}"),
+        Err(error) => error.to_string(),
+    })
+}
+
+#[tokio::test]
+async fn a_child_that_is_known_by_its_name_is_called_as_any_other() {
+    let store = Store::new();
+    let runtime = with_code(store.bare()).register(BY_NAME, by_name);
+    let runtime = runtime.start().await.unwrap();
+    let call = async |id: &str, workflow: &str| {
+        let input = (workflow.to_owned(), format!("{id}/child"), 7);
+        runtime.start(BY_NAME, id, input).await.unwrap()
+    };
+    for (id, go, told) in [("a", 5, "completed 12"), ("b", 0, "failed lost")] {
+        let parent = call(id, "parcel").await;
+        let child = runtime.attach(PARCEL, &format!("{id}/child")).unwrap();
+        while child.describe().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        child.signal(GO, go).await.unwrap();
+        assert_eq!(parent.result().await.unwrap(), told);
+    }
+    let nameless = call("c", "").await.result().await.unwrap();
+    assert!(nameless.contains("1 to 255 bytes"), "{nameless}");
     runtime.shutdown().await.unwrap();
 }

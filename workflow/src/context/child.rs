@@ -16,8 +16,8 @@ use crate::context::Shared;
 use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
-use crate::event::{ChildFailure, ChildScheduled, Event, ParentClose};
-use crate::{ChildError, OperationId, Payload, PayloadError, TypedError, Workflow};
+use crate::event::{ChildFailure, ChildScheduled, Event, Name, ParentClose, RunFailure};
+use crate::{ChildError, NAME_BYTES_MAX, OperationId, Payload, PayloadError, TypedError, Workflow};
 
 /// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child).
 ///
@@ -34,7 +34,7 @@ pub struct Child<O, E> {
 
 #[derive(Debug)]
 struct ChildRequest {
-    workflow: &'static str,
+    workflow: Name,
     id: String,
     input: Result<Payload, PayloadError>,
     on_close: ParentClose,
@@ -50,7 +50,7 @@ impl<O, E> Child<O, E> {
         input: &I,
     ) -> Self {
         let request = ChildRequest {
-            workflow: workflow.name(),
+            workflow: workflow.name().into(),
             id,
             input: Payload::encode(input),
             on_close: ParentClose::default(),
@@ -75,11 +75,16 @@ impl<O, E> Child<O, E> {
 impl ChildRequest {
     /// What is to be issued, unless something speaks against it.
     fn admit<E>(self, table: &Table) -> Result<ChildScheduled, ChildError<E>> {
+        let bytes = self.workflow.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            let message = format!("a workflow's name has 1 to {NAME_BYTES_MAX} bytes, and this one {bytes}");
+            return Err(ChildError::NotStarted { message });
+        }
         let input = self.input.map_err(ChildError::Payload)?;
         admit_payload(table, input.len())?;
         Ok(ChildScheduled {
             operation: OperationId::new(0),
-            workflow: self.workflow.into(),
+            workflow: self.workflow,
             id: InstanceId::new(&self.id).map_err(ChildError::Id)?,
             input,
             on_close: self.on_close,
@@ -97,6 +102,32 @@ impl<E> From<Unadmitted> for ChildError<E> {
     }
 }
 
+/// Polls to the end of a child, as encoded.
+fn poll_end<E>(
+    operation: &mut Operation,
+    request: &mut Option<ChildRequest>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Result<Payload, ChildFailure>, ChildError<E>>> {
+    let resolution = operation.poll_checked(cx, |table| {
+        let request = request.take().expect("the first poll finds the request");
+        let scheduled = request.admit(table)?;
+        Ok(move |operation, _, _| {
+            Event::ChildScheduled(Arc::new(ChildScheduled {
+                operation,
+                ..scheduled
+            }))
+        })
+    });
+    resolution.map(|resolution| match resolution {
+        Ok(Resolution::Child(end)) => Ok(end),
+        Ok(_) => {
+            panic!("a child was resolved as if it were something else")
+        }
+        Err(Stopped::Cancelled(cancelled)) => Err(ChildError::Cancelled(cancelled)),
+        Err(Stopped::Refused(error)) => Err(error),
+    })
+}
+
 impl<O: DeserializeOwned, E: TypedError> Future for Child<O, E> {
     type Output = Result<O, ChildError<E>>;
 
@@ -104,24 +135,67 @@ impl<O: DeserializeOwned, E: TypedError> Future for Child<O, E> {
         let Self {
             operation, request, ..
         } = self.get_mut();
-        let resolution = operation.poll_checked(cx, |table| {
-            let request = request.take().expect("the first poll finds the request");
-            let scheduled = request.admit(table)?;
-            Ok(move |operation, _, _| {
-                Event::ChildScheduled(Arc::new(ChildScheduled {
-                    operation,
-                    ..scheduled
-                }))
-            })
-        });
-        resolution.map(|resolution| match resolution {
-            Ok(Resolution::Child(Ok(value))) => value.decode().map_err(ChildError::Payload),
-            Ok(Resolution::Child(Err(failure))) => Err(into_child_error(failure)),
-            Ok(_) => {
-                panic!("a child was resolved as if it were something else")
-            }
-            Err(Stopped::Cancelled(cancelled)) => Err(ChildError::Cancelled(cancelled)),
-            Err(Stopped::Refused(error)) => Err(error),
+        poll_end(operation, request, cx).map(|end| match end? {
+            Ok(value) => value.decode().map_err(ChildError::Payload),
+            Err(failure) => Err(into_child_error(failure)),
+        })
+    }
+}
+
+/// A call of a child workflow by its name; made by
+/// [`WorkflowContext::child_untyped`](crate::WorkflowContext::child_untyped). It gives the result, and the error if it failed
+/// or was cancelled, as encoded.
+///
+/// # Cancel safety
+/// As [`Child`].
+#[derive(Debug)]
+#[must_use = "a child is not started until it is awaited"]
+pub struct UntypedChild {
+    operation: Operation,
+    request: Option<ChildRequest>,
+}
+
+impl UntypedChild {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        scope: Scope,
+        location: &'static Location<'static>,
+        workflow: Name,
+        id: String,
+        input: Payload,
+    ) -> Self {
+        let request = ChildRequest {
+            workflow,
+            id,
+            input: Ok(input),
+            on_close: ParentClose::default(),
+        };
+        Self {
+            operation: Operation::new(shared, scope, location),
+            request: Some(request),
+        }
+    }
+
+    /// As [`Child::on_close`].
+    pub fn on_close(mut self, on_close: ParentClose) -> Self {
+        if let Some(request) = &mut self.request {
+            request.on_close = on_close;
+        }
+        self
+    }
+}
+
+impl Future for UntypedChild {
+    type Output = Result<Payload, ChildError<RunFailure>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { operation, request } = self.get_mut();
+        poll_end(operation, request, cx).map(|end| match end? {
+            Ok(value) => Ok(value),
+            Err(ChildFailure::Failed(failure)) => Err(ChildError::Failed(failure)),
+            Err(ChildFailure::Cancelled(failure)) => Err(ChildError::WasCancelled(failure)),
+            Err(ChildFailure::Terminated { reason }) => Err(ChildError::Terminated { reason }),
+            Err(ChildFailure::NotStarted { message }) => Err(ChildError::NotStarted { message }),
         })
     }
 }

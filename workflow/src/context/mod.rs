@@ -32,7 +32,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use cell::Cell;
 pub use cell::{State, Until};
-pub use child::Child;
+pub use child::{Child, UntypedChild};
 pub use compose::Either;
 pub use continuing::{ContinueAsNew, MakeCheckpoint};
 pub use join_set::JoinSet;
@@ -154,6 +154,38 @@ impl WorkflowContext {
             workflow,
             id.into(),
             &input,
+        )
+    }
+
+    /// As [`child`](Self::child), with the workflow's name and its input as encoded: for code that learns them while it runs. A
+    /// name that is empty or longer than [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX) is
+    /// [`ChildError::NotStarted`](crate::ChildError::NotStarted).
+    ///
+    /// ```
+    /// # use millrun_workflow::{Payload, Workflow, WorkflowContext, WorkflowError};
+    /// async fn each(cx: WorkflowContext, names: Vec<String>) -> Result<(), WorkflowError> {
+    ///     for name in names {
+    ///         let id = format!("{}/{name}", cx.instance_id());
+    ///         let ended = cx.child_untyped(name, id, Payload::encode(&7)?).await;
+    ///         drop(ended.map_err(|error| WorkflowError::failed(error.to_string()))?);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn child_untyped(
+        &self,
+        workflow: impl Into<String>,
+        id: impl Into<String>,
+        input: Payload,
+    ) -> UntypedChild {
+        UntypedChild::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            workflow.into().into(),
+            id.into(),
+            input,
         )
     }
 

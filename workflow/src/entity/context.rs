@@ -11,7 +11,7 @@ use super::desk::TimerAt;
 use super::{EntityAct, EntityState};
 use crate::event::Name;
 use crate::retry::mix;
-use crate::{Entity, EntityCommand, Payload, PublishTarget, Signal, Workflow};
+use crate::{Entity, EntityCommand, NAME_BYTES_MAX, Payload, PublishTarget, Signal, Workflow};
 
 /// What a command decides beside its answer: events, and what is to be done once they are recorded.
 ///
@@ -118,6 +118,22 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         }
     }
 
+    /// As [`start`](Self::start), with the workflow's name and its input as encoded: for entities that learn them while they
+    /// run.
+    pub fn start_untyped(&mut self, workflow: impl Into<String>, id: impl Into<String>, input: Payload) {
+        let workflow = Name::Owned(workflow.into());
+        let bytes = workflow.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            self.fault.get_or_insert_with(|| {
+                format!("a workflow's name has 1 to {NAME_BYTES_MAX} bytes, and this one {bytes}")
+            });
+            return;
+        }
+        if let (Some(input), Some(id)) = (self.bounded(input), self.id(&id.into())) {
+            self.acts.push(EntityAct::Start { workflow, id, input });
+        }
+    }
+
     /// Signals an instance, which has the signal in its history once, as by
     /// [`WorkflowContext::signal_instance`](crate::WorkflowContext::signal_instance).
     pub fn signal<I, O, E, T: Serialize>(
@@ -186,6 +202,18 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
                 None
             }
         }
+    }
+
+    /// What was encoded before, if it is no larger than a payload may be.
+    fn bounded(&mut self, value: Payload) -> Option<Payload> {
+        let (bytes, bytes_max) = (value.len(), self.situation.payload_bytes_max);
+        if bytes <= bytes_max {
+            return Some(value);
+        }
+        self.fault.get_or_insert_with(|| {
+            format!("a value has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")
+        });
+        None
     }
 
     fn id(&mut self, id: &str) -> Option<InstanceId> {
