@@ -62,6 +62,8 @@ mod mail;
 #[cfg(feature = "process")]
 pub mod process;
 mod reader;
+#[cfg(feature = "schedules")]
+pub mod schedules;
 mod shard;
 mod shared;
 pub mod streams;
@@ -116,7 +118,7 @@ pub mod workflow {
         Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
         RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep,
         RecordSubscription, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind,
-        Unanswered, Until,
+        Unanswered, Until, UntypedChild,
     };
 }
 
@@ -128,6 +130,8 @@ pub mod builders {
     pub use crate::handles::start::{Start, StartAfter, StartWithSignal, StartWithUpdate, Starting};
     pub use crate::looking::entities::EntitySearch;
     pub use crate::opening::registry::{Definition, OfActivity, OfWorkflow, Registration};
+    #[cfg(feature = "schedules")]
+    pub use crate::schedules::Schedule;
     pub use crate::topics::trigger::On;
     pub use millrun_workflow::{AnsweringWorkflow, EntityCode, UpdateBuilder};
 }

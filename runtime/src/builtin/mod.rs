@@ -21,7 +21,10 @@ use crate::opening::registry::{Definition, Registration};
 /// All that is registered beside the user's code. A new workflow of millrun's own is added here.
 pub(crate) fn registrations() -> impl Iterator<Item = Registration> {
     let commands = Definition::bind(ENTITY_COMMAND, entity_commands::command);
-    bulk::registrations().into_iter().chain([commands])
+    let registrations = bulk::registrations().into_iter().chain([commands]);
+    #[cfg(feature = "schedules")]
+    let registrations = registrations.chain(crate::schedules::registrations());
+    registrations
 }
 
 /// The id of an instance of one of millrun's own workflows, by the name that the user gives it.

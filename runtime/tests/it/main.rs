@@ -60,6 +60,7 @@ mod reading;
 mod refusals;
 mod relaxed;
 mod salvaged;
+mod schedules;
 mod signal_requests;
 mod signalling;
 mod start_updating;

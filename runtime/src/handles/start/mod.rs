@@ -495,7 +495,7 @@ impl Inner {
     }
 
     /// Whether a workflow may be started by this name with this input.
-    fn check_untyped(&self, workflow: &str, input: &Payload) -> Result<(), StartError> {
+    pub(crate) fn check_untyped(&self, workflow: &str, input: &Payload) -> Result<(), StartError> {
         let bytes = workflow.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
             return Err(StartError::Name { bytes });

@@ -1,0 +1,491 @@
+//! What the run of a schedule decides: at its due times, when it is told something, and when a run that it has started has
+//! ended.
+//!
+//! ```text
+//!   timer FIRE ──► catch_up ─┬─ behind the window ──► missed
+//!                            └─ take ─┬─ nothing is waited for, or allow ──► start
+//!                                     └─ else the policy: skip, buffer, or have the other stopped and wait
+//!   ENDED ───────► the next that waits ──► start
+//! ```
+//!
+//! Each decision is an event, made once. So zone data is read here alone, what was computed by it stands in the history, and
+//! a replay folds it with any other data at hand. A start is in the commit of the turn that decides it.
+
+use millrun_core::Timestamp;
+use millrun_workflow::{Entity, EntityCode, EntityCommand, EntityContext, Payload, Query};
+use serde::{Deserialize, Serialize};
+
+use super::error::ScheduleRejection;
+use super::following::{CANCEL_OTHER, FOLLOW, FollowOrder, StopOrder, TERMINATE_OTHER};
+use super::state::{
+    BackfillOrder, NextAction, Occasion, ScheduleAction, ScheduleEvent, ScheduleProgress, ScheduleState,
+};
+use super::times::{DueTimes, StoredSchedule, jitter_of};
+use super::{ActionEnd, BACKFILL_LEN_MAX, BACKFILLS_LEN_MAX, OverlapPolicy, zone};
+use crate::builtin::id_of;
+
+pub(super) const SCHEDULE: Entity<ScheduleState> = Entity::named("millrun.schedule");
+
+pub(super) const MAKE: EntityCommand<ScheduleState, MakeOrder, (), ScheduleRejection> =
+    EntityCommand::named("make");
+pub(super) const UPDATE: EntityCommand<ScheduleState, StoredSchedule, (), ScheduleRejection> =
+    EntityCommand::named("update");
+pub(super) const PAUSE: EntityCommand<ScheduleState, String, (), ScheduleRejection> =
+    EntityCommand::named("pause");
+pub(super) const RESUME: EntityCommand<ScheduleState, String, (), ScheduleRejection> =
+    EntityCommand::named("resume");
+pub(super) const TRIGGER: EntityCommand<ScheduleState, Option<OverlapPolicy>, String, ScheduleRejection> =
+    EntityCommand::named("trigger");
+pub(super) const BACKFILL: EntityCommand<ScheduleState, BackfillAsked, (), ScheduleRejection> =
+    EntityCommand::named("backfill");
+pub(super) const ENDED: EntityCommand<ScheduleState, EndedOrder, (), ScheduleRejection> =
+    EntityCommand::named("ended");
+const FIRE: EntityCommand<ScheduleState, (), (), ScheduleRejection> = EntityCommand::named("fire");
+const GO_ON: EntityCommand<ScheduleState, (), (), ScheduleRejection> = EntityCommand::named("go-on");
+
+pub(super) const VIEW: Query<ScheduleState, (), ScheduleView> = Query::named("view");
+
+/// How many actions one turn takes at most; the next follows at once.
+const ACTIONS_PER_TURN_MAX: usize = 16;
+
+/// Behind how many bytes of inputs a turn takes no further action.
+const INPUT_BYTES_PER_TURN: usize = 256 * 1_024;
+
+/// How many missed due times one turn counts; what lies behind them is passed over uncounted.
+pub(super) const MISSED_COUNTED_MAX: u64 = 1_000;
+
+/// How many of the next due times a schedule tells.
+pub(super) const UPCOMING_LEN: usize = 10;
+
+/// Behind how many commands the run of a schedule makes a snapshot: a due time of a schedule that is asleep reads what
+/// stands behind it.
+const SNAPSHOT_EVERY: u32 = 32;
+
+/// A schedule that is to be made.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct MakeOrder {
+    pub(super) schedule: StoredSchedule,
+    /// The note of its pause, if it is paused from the beginning.
+    pub(super) paused: Option<String>,
+}
+
+/// The due times of the past that are to be made up for, both ends included.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BackfillAsked {
+    pub(super) from_us: u64,
+    pub(super) through_us: u64,
+    pub(super) overlap: Option<OverlapPolicy>,
+}
+
+/// A run that was waited for has ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct EndedOrder {
+    pub(super) action: ScheduleAction,
+    pub(super) end: ActionEnd,
+}
+
+/// What a schedule tells of itself. Its input is not among it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ScheduleView {
+    pub(super) described: Option<StoredSchedule>,
+    pub(super) progress: ScheduleProgress,
+    pub(super) upcoming_us: Vec<u64>,
+}
+
+type ScheduleContext<'a> = EntityContext<'a, ScheduleState>;
+type Decided<T = ()> = Result<T, ScheduleRejection>;
+
+/// The code of schedules.
+pub(super) fn code() -> EntityCode<ScheduleState> {
+    SCHEDULE
+        .command(MAKE, make)
+        .command(UPDATE, update)
+        .command(PAUSE, pause)
+        .command(RESUME, resume)
+        .command(TRIGGER, trigger)
+        .command(BACKFILL, backfill)
+        .command(ENDED, ended)
+        .command(FIRE, |state, (), cx: &mut ScheduleContext<'_>| {
+            let mut schedule = Deciding::of(state, cx)?;
+            schedule.catch_up();
+            Ok(())
+        })
+        .command(GO_ON, |state, (), cx: &mut ScheduleContext<'_>| {
+            let mut schedule = Deciding::of(state, cx)?;
+            schedule.fill_back();
+            Ok(())
+        })
+        .query(VIEW, |state, ()| view(state))
+        .snapshot_every(SNAPSHOT_EVERY)
+}
+
+fn make(state: &ScheduleState, order: MakeOrder, cx: &mut ScheduleContext<'_>) -> Decided {
+    match &state.described {
+        Some(described) if *described == order.schedule => return Ok(()),
+        Some(_) => return Err(ScheduleRejection::Differs),
+        None => {}
+    }
+    describe(state, order.schedule, order.paused, cx)
+}
+
+fn update(state: &ScheduleState, schedule: StoredSchedule, cx: &mut ScheduleContext<'_>) -> Decided {
+    match &state.described {
+        None => Err(ScheduleRejection::NotFound),
+        Some(described) if *described == schedule => Ok(()),
+        Some(_) => describe(state, schedule, None, cx),
+    }
+}
+
+fn describe(
+    state: &ScheduleState,
+    schedule: StoredSchedule,
+    paused: Option<String>,
+    cx: &mut ScheduleContext<'_>,
+) -> Decided {
+    let now_us = cx.now().as_micros();
+    let mut deciding = Deciding::with(&schedule, state.progress.clone(), cx);
+    if deciding.due_times.next_behind(now_us).is_none() {
+        return Err(ScheduleRejection::NeverDue);
+    }
+    deciding.emit(ScheduleEvent::Described {
+        schedule: Box::new(schedule.clone()),
+        at_us: now_us,
+    });
+    if let Some(note) = paused {
+        deciding.emit(ScheduleEvent::Paused { note });
+    }
+    // A due time that has come and was not acted on yet is not lost.
+    let due_us = deciding.progress.next.as_ref().map(|next| next.due_us);
+    deciding.plan(due_us.map_or(now_us, |due_us| now_us.min(due_us - 1)));
+    deciding.set_timer();
+    Ok(())
+}
+
+fn pause(state: &ScheduleState, note: String, cx: &mut ScheduleContext<'_>) -> Decided {
+    let mut schedule = Deciding::of(state, cx)?;
+    schedule.emit(ScheduleEvent::Paused { note });
+    schedule.emit(ScheduleEvent::Planned(None));
+    schedule.set_timer();
+    Ok(())
+}
+
+fn resume(state: &ScheduleState, note: String, cx: &mut ScheduleContext<'_>) -> Decided {
+    let mut schedule = Deciding::of(state, cx)?;
+    if schedule.progress.paused.is_none() {
+        return Ok(());
+    }
+    schedule.emit(ScheduleEvent::Resumed { note });
+    let now_us = schedule.now_us();
+    schedule.plan(now_us);
+    schedule.set_timer();
+    Ok(())
+}
+
+fn trigger(
+    state: &ScheduleState,
+    overlap: Option<OverlapPolicy>,
+    cx: &mut ScheduleContext<'_>,
+) -> Decided<String> {
+    let mut schedule = Deciding::of(state, cx)?;
+    let action = ScheduleAction {
+        occasion: Occasion::Triggered(schedule.progress.triggers_len + 1),
+        due_us: schedule.now_us(),
+    };
+    schedule.take(action, overlap);
+    Ok(action.run_id(schedule.cx.key()))
+}
+
+fn backfill(state: &ScheduleState, asked: BackfillAsked, cx: &mut ScheduleContext<'_>) -> Decided {
+    let mut schedule = Deciding::of(state, cx)?;
+    let BackfillAsked {
+        from_us,
+        through_us,
+        overlap,
+    } = asked;
+    if from_us > through_us {
+        return Err(ScheduleRejection::EmptyBackfill);
+    }
+    if schedule.progress.backfills.len() >= BACKFILLS_LEN_MAX {
+        return Err(ScheduleRejection::TooManyBackfills);
+    }
+    let through_us = through_us.min(schedule.now_us());
+    let after_us = from_us.saturating_sub(1);
+    let mut due_us = after_us;
+    for len in 0.. {
+        match schedule.due_times.next_behind(due_us) {
+            Some(next_us) if next_us <= through_us => due_us = next_us,
+            _ => break,
+        }
+        if len == BACKFILL_LEN_MAX {
+            return Err(ScheduleRejection::BackfillTooLong);
+        }
+    }
+    let number = schedule.progress.backfills_len + 1;
+    schedule.emit(ScheduleEvent::BackfillAsked(BackfillOrder {
+        number,
+        after_us,
+        through_us,
+        overlap,
+    }));
+    schedule.fill_back();
+    Ok(())
+}
+
+fn ended(state: &ScheduleState, order: EndedOrder, cx: &mut ScheduleContext<'_>) -> Decided {
+    let mut schedule = Deciding::of(state, cx)?;
+    let EndedOrder { action, end } = order;
+    // It is told again, perhaps.
+    if schedule.progress.running != Some(action) {
+        return Ok(());
+    }
+    schedule.emit(ScheduleEvent::Ended { action, end });
+    if let Some(action) = schedule.progress.waiting.front().copied() {
+        schedule.start(action, true);
+    }
+    schedule.fill_back();
+    Ok(())
+}
+
+fn view(state: &ScheduleState) -> ScheduleView {
+    let mut upcoming_us = Vec::new();
+    if let (Some(described), Some(next)) = (&state.described, &state.progress.next) {
+        let due_times = described.due_times();
+        upcoming_us.push(next.due_us);
+        while upcoming_us.len() < UPCOMING_LEN
+            && let Some(due_us) = due_times.next_behind(upcoming_us[upcoming_us.len() - 1])
+        {
+            upcoming_us.push(due_us);
+        }
+    }
+    let described = state.described.clone().map(|described| StoredSchedule {
+        input: Vec::new(),
+        ..described
+    });
+    ScheduleView {
+        described,
+        progress: state.progress.clone(),
+        upcoming_us,
+    }
+}
+
+/// A schedule while it decides: what it decides is folded at once, so that the next decision sees it.
+struct Deciding<'a, 'b, 'c> {
+    schedule: &'a StoredSchedule,
+    due_times: DueTimes,
+    progress: ScheduleProgress,
+    cx: &'b mut ScheduleContext<'c>,
+    actions_len: usize,
+    input_bytes: usize,
+}
+
+impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
+    fn of(state: &'a ScheduleState, cx: &'b mut ScheduleContext<'c>) -> Decided<Self> {
+        let schedule = state.described.as_ref().ok_or(ScheduleRejection::NotFound)?;
+        Ok(Self::with(schedule, state.progress.clone(), cx))
+    }
+
+    fn with(
+        schedule: &'a StoredSchedule,
+        progress: ScheduleProgress,
+        cx: &'b mut ScheduleContext<'c>,
+    ) -> Self {
+        Self {
+            due_times: schedule.due_times(),
+            schedule,
+            progress,
+            cx,
+            actions_len: 0,
+            input_bytes: 0,
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.cx.now().as_micros()
+    }
+
+    fn emit(&mut self, event: ScheduleEvent) {
+        self.progress.apply(&event);
+        self.cx.emit(event);
+    }
+
+    /// Computes the next due time behind this one.
+    fn plan(&mut self, after_us: u64) {
+        let may_act = self.progress.paused.is_none() && self.progress.actions_left != Some(0);
+        let due_us = may_act.then(|| self.due_times.next_behind(after_us)).flatten();
+        let next = due_us.map(|due_us| NextAction {
+            due_us,
+            at_us: due_us + self.jitter(due_us),
+            zone_data: zone::zone_data_version().to_owned(),
+        });
+        if next.is_some() || self.progress.next.is_some() {
+            self.emit(ScheduleEvent::Planned(next));
+        }
+    }
+
+    /// The jitter of a due time: it ends before the next.
+    fn jitter(&self, due_us: u64) -> u64 {
+        let mut jitter_us = self.schedule.jitter_us;
+        if jitter_us == 0 {
+            return 0;
+        }
+        if let Some(next_us) = self.due_times.next_behind(due_us) {
+            jitter_us = jitter_us.min(next_us - due_us);
+        }
+        jitter_of(self.cx.key(), due_us, jitter_us)
+    }
+
+    /// Has the run woken at the next due time; at once, if that has come.
+    fn set_timer(&mut self) {
+        match &self.progress.next {
+            Some(next) => self.cx.set_timer(FIRE, Timestamp::from_micros(next.at_us)),
+            None => self.cx.clear_timer(FIRE),
+        }
+    }
+
+    /// Whether this turn may take another action.
+    fn has_room(&self) -> bool {
+        self.actions_len < ACTIONS_PER_TURN_MAX && self.input_bytes < INPUT_BYTES_PER_TURN
+    }
+
+    /// Acts on the due times that have come.
+    fn catch_up(&mut self) {
+        let now_us = self.now_us();
+        while self.has_room()
+            && let Some(next) = self.progress.next.clone()
+            && next.at_us <= now_us
+        {
+            if now_us - next.at_us > self.schedule.catch_up_us {
+                self.miss(next.due_us, now_us - self.schedule.catch_up_us);
+                continue;
+            }
+            let action = ScheduleAction {
+                occasion: Occasion::Due,
+                due_us: next.due_us,
+            };
+            self.take(action, None);
+            self.plan(next.due_us);
+        }
+        self.set_timer();
+    }
+
+    /// Passes over the due times from this one on that lie before the catch-up window.
+    fn miss(&mut self, due_us: u64, window_us: u64) {
+        let (mut len, mut last_us) = (1, due_us);
+        while len < MISSED_COUNTED_MAX
+            && let Some(next_us) = self.due_times.next_behind(last_us)
+            && next_us < window_us
+        {
+            (len, last_us) = (len + 1, next_us);
+        }
+        self.actions_len += 1;
+        self.emit(ScheduleEvent::Missed { len });
+        self.plan(if len < MISSED_COUNTED_MAX {
+            last_us
+        } else {
+            last_us.max(window_us.saturating_sub(1))
+        });
+    }
+
+    /// Takes an action, if another that runs allows it.
+    fn take(&mut self, action: ScheduleAction, overlap: Option<OverlapPolicy>) {
+        self.actions_len += 1;
+        let overlap = overlap.unwrap_or(self.schedule.overlap);
+        let waiting_len = self.progress.waiting.len();
+        match (overlap, self.progress.running) {
+            (OverlapPolicy::Allow, _) => self.start(action, false),
+            (_, None) => self.start(action, true),
+            (OverlapPolicy::Skip, Some(_)) => self.emit(ScheduleEvent::Skipped(action)),
+            (OverlapPolicy::BufferOne | OverlapPolicy::BufferAll, Some(_)) => {
+                if waiting_len < self.buffer_len(overlap) {
+                    self.emit(ScheduleEvent::Buffered(action));
+                } else {
+                    self.emit(ScheduleEvent::Skipped(action));
+                }
+            }
+            (OverlapPolicy::CancelOther | OverlapPolicy::TerminateOther, Some(other)) => {
+                if waiting_len > 0 {
+                    let len = waiting_len as u64;
+                    self.emit(ScheduleEvent::Replaced { len });
+                }
+                self.emit(ScheduleEvent::Buffered(action));
+                self.stop(other, overlap);
+            }
+        }
+    }
+
+    /// How many actions may wait.
+    fn buffer_len(&self, overlap: OverlapPolicy) -> usize {
+        match overlap {
+            OverlapPolicy::BufferOne => 1,
+            _ => usize::try_from(self.schedule.buffer_len_max).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn start(&mut self, action: ScheduleAction, is_followed: bool) {
+        let id = action.run_id(self.cx.key());
+        let (workflow, input) = (self.schedule.workflow.clone(), self.schedule.input.clone());
+        self.input_bytes += input.len();
+        if is_followed {
+            let order = FollowOrder {
+                schedule: self.cx.key().to_owned(),
+                action,
+                workflow,
+                id: id.clone(),
+                input,
+            };
+            self.cx.start(FOLLOW, id_of(FOLLOW.name(), &id), order);
+        } else {
+            self.cx
+                .start_untyped(workflow, id, Payload::from_bytes(input.into()));
+        }
+        self.emit(ScheduleEvent::Started {
+            action,
+            at_us: self.now_us(),
+            is_followed,
+        });
+    }
+
+    /// Has the run of an action stopped. Asked for again, nothing more happens: the id is taken.
+    fn stop(&mut self, action: ScheduleAction, overlap: OverlapPolicy) {
+        let workflow = match overlap {
+            OverlapPolicy::TerminateOther => TERMINATE_OTHER,
+            _ => CANCEL_OTHER,
+        };
+        let id = action.run_id(self.cx.key());
+        let order = StopOrder {
+            schedule: self.cx.key().to_owned(),
+            id: id.clone(),
+        };
+        self.cx.start(workflow, id_of(workflow.name(), &id), order);
+    }
+
+    /// Acts on the due times of backfills.
+    fn fill_back(&mut self) {
+        while let Some(order) = self.progress.backfills.front().cloned() {
+            if !self.has_room() {
+                self.cx.set_timer(GO_ON, self.cx.now());
+                return;
+            }
+            let overlap = order.overlap.unwrap_or(self.schedule.overlap);
+            let is_buffering = matches!(overlap, OverlapPolicy::BufferOne | OverlapPolicy::BufferAll);
+            if is_buffering
+                && self.progress.running.is_some()
+                && self.progress.waiting.len() >= self.buffer_len(overlap)
+            {
+                // It goes on with the end of the run that is waited for.
+                return;
+            }
+            match self.due_times.next_behind(order.after_us) {
+                Some(due_us) if due_us <= order.through_us => {
+                    let action = ScheduleAction {
+                        occasion: Occasion::Backfilled(order.number),
+                        due_us,
+                    };
+                    self.take(action, Some(overlap));
+                    self.emit(ScheduleEvent::BackfillReached { after_us: due_us });
+                }
+                _ => self.emit(ScheduleEvent::BackfillDone),
+            }
+        }
+    }
+}

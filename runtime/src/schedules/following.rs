@@ -1,0 +1,168 @@
+//! The workflows around a run that a schedule has started: one waits for its end, others stop it.
+//!
+//! ```text
+//!   schedule ──► millrun.schedule.action ──► the user's run, as its child
+//!      ▲                    │ its end
+//!      └────── ended ◄──────┘
+//!   schedule ──► millrun.schedule.cancel, .terminate ──► the user's run
+//! ```
+//!
+//! A schedule is an entity, and an entity is not told how what it starts ends. Nothing here polls: the end of a child is
+//! told to its parent.
+
+use std::time::Duration;
+
+use millrun_workflow::{
+    Activity, ActivityError, ChildError, ParentClose, Payload, Retry, Workflow, WorkflowContext,
+    WorkflowError,
+};
+use serde::{Deserialize, Serialize};
+
+use super::ActionEnd;
+use super::deciding::{ENDED, EndedOrder, SCHEDULE};
+use super::state::ScheduleAction;
+use crate::looking::changes::cut_to;
+use crate::opening::registry::{Definition, Registration};
+use crate::{ActivityContext, CommandError, RunError, Runtime};
+
+pub(super) const FOLLOW: Workflow<FollowOrder, ()> = Workflow::named("millrun.schedule.action");
+pub(super) const CANCEL_OTHER: Workflow<StopOrder, ()> = Workflow::named("millrun.schedule.cancel");
+pub(super) const TERMINATE_OTHER: Workflow<StopOrder, ()> = Workflow::named("millrun.schedule.terminate");
+
+const TELL_ENDED: Activity<TellEnded, ()> = Activity::named("millrun.schedule.tell");
+const CANCEL: Activity<StopOrder, ()> = Activity::named("millrun.schedule.cancel-run");
+const TERMINATE: Activity<StopOrder, ()> = Activity::named("millrun.schedule.terminate-run");
+
+/// How long one attempt to tell or to stop may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many bytes are kept of why a run was not started.
+const MESSAGE_BYTES_MAX: usize = 512;
+
+/// How often a run that is to be stopped is looked for: its start may be still to come, behind a crash.
+const STOP_ATTEMPTS_MAX: u32 = 10;
+
+/// The code around the runs of schedules.
+pub(super) fn registrations() -> [Registration; 6] {
+    [
+        Definition::bind(FOLLOW, follow),
+        Definition::bind(CANCEL_OTHER, cancel_other),
+        Definition::bind(TERMINATE_OTHER, terminate_other),
+        Definition::bind(TELL_ENDED, tell_ended),
+        Definition::bind(CANCEL, cancel),
+        Definition::bind(TERMINATE, terminate),
+    ]
+}
+
+/// A run that is to be started and waited for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FollowOrder {
+    pub(super) schedule: String,
+    pub(super) action: ScheduleAction,
+    pub(super) workflow: String,
+    pub(super) id: String,
+    /// A payload.
+    #[serde(with = "serde_bytes")]
+    pub(super) input: Vec<u8>,
+}
+
+/// A run that is to be stopped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StopOrder {
+    pub(super) schedule: String,
+    pub(super) id: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TellEnded {
+    schedule: String,
+    ended: EndedOrder,
+}
+
+async fn follow(cx: WorkflowContext, order: FollowOrder) -> Result<(), WorkflowError> {
+    // Cancelled or not, the schedule must be told.
+    let cx = cx.shielded();
+    let FollowOrder {
+        schedule,
+        action,
+        workflow,
+        id,
+        input,
+    } = order;
+    let run = cx
+        .child_untyped(workflow, id, Payload::from_bytes(input.into()))
+        .on_close(ParentClose::Abandon);
+    let end = match run.await {
+        Ok(_) => ActionEnd::Completed,
+        Err(ChildError::Failed(_)) => ActionEnd::Failed,
+        Err(ChildError::WasCancelled(_)) => ActionEnd::Cancelled,
+        Err(ChildError::Terminated { .. }) => ActionEnd::Terminated,
+        Err(ChildError::NotStarted { message }) => not_started(message),
+        Err(error) => not_started(error.to_string()),
+    };
+    let ended = EndedOrder { action, end };
+    let tell = cx.call(TELL_ENDED, TellEnded { schedule, ended });
+    tell.start_to_close(ATTEMPT_TIMEOUT)
+        .retry(Retry::exponential().attempts(u32::MAX))
+        .await?;
+    Ok(())
+}
+
+fn not_started(message: String) -> ActionEnd {
+    let message = cut_to(message, MESSAGE_BYTES_MAX);
+    ActionEnd::NotStarted { message }
+}
+
+async fn cancel_other(cx: WorkflowContext, order: StopOrder) -> Result<(), WorkflowError> {
+    stop(cx, CANCEL, order).await
+}
+
+async fn terminate_other(cx: WorkflowContext, order: StopOrder) -> Result<(), WorkflowError> {
+    stop(cx, TERMINATE, order).await
+}
+
+async fn stop(
+    cx: WorkflowContext,
+    by: Activity<StopOrder, ()>,
+    order: StopOrder,
+) -> Result<(), WorkflowError> {
+    let retry = Retry::exponential().attempts(STOP_ATTEMPTS_MAX);
+    let stop = cx.call(by, order).start_to_close(ATTEMPT_TIMEOUT);
+    Ok(stop.retry(retry).await?)
+}
+
+/// May run twice: a schedule that was told passes over the second.
+async fn tell_ended(cx: ActivityContext, tell: TellEnded) -> Result<(), ActivityError> {
+    let schedule = runtime_of(&cx)?.entity(SCHEDULE, &tell.schedule);
+    match schedule.call(ENDED, tell.ended).await {
+        // Rejected: the schedule was deleted meanwhile.
+        Ok(()) | Err(CommandError::Rejected(_)) => Ok(()),
+        Err(error) => Err(ActivityError::retryable(error.to_string())),
+    }
+}
+
+async fn cancel(cx: ActivityContext, order: StopOrder) -> Result<(), ActivityError> {
+    let handle = runtime_of(&cx)?.attach_untyped(&order.id)?;
+    stopped(handle.cancel(&reason(&order)).await)
+}
+
+async fn terminate(cx: ActivityContext, order: StopOrder) -> Result<(), ActivityError> {
+    let handle = runtime_of(&cx)?.attach_untyped(&order.id)?;
+    stopped(handle.terminate(&reason(&order)).await)
+}
+
+fn reason(order: &StopOrder) -> String {
+    format!("the schedule {:?} is due again", order.schedule)
+}
+
+fn stopped(told: Result<(), RunError>) -> Result<(), ActivityError> {
+    match told {
+        Ok(()) | Err(RunError::Finished | RunError::Expired) => Ok(()),
+        Err(error) => Err(ActivityError::retryable(error.to_string())),
+    }
+}
+
+fn runtime_of(cx: &ActivityContext) -> Result<Runtime, ActivityError> {
+    cx.runtime()
+        .map_err(|cause| ActivityError::retryable(cause.to_string()))
+}

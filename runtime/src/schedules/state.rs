@@ -1,0 +1,260 @@
+//! What the run of a schedule keeps: its events, and what they fold into.
+
+use std::collections::VecDeque;
+
+use millrun_workflow::EntityState;
+use serde::{Deserialize, Serialize};
+
+use super::times::StoredSchedule;
+use super::{ActionEnd, OverlapPolicy, ScheduleCounts};
+
+/// How many of the latest actions a schedule tells.
+pub const RECENT_ACTIONS_LEN_MAX: usize = 10;
+
+/// Why a run is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Occasion {
+    #[serde(rename = "d")]
+    Due,
+    #[serde(rename = "t")]
+    Triggered(u64),
+    #[serde(rename = "b")]
+    Backfilled(u64),
+}
+
+/// A run that is to be started, or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ScheduleAction {
+    #[serde(rename = "o")]
+    pub(super) occasion: Occasion,
+    /// The due time, or the time of the trigger.
+    #[serde(rename = "d")]
+    pub(super) due_us: u64,
+}
+
+impl ScheduleAction {
+    /// The id of the run's instance, which tells the due time: in UTC, as RFC 3339 has it.
+    pub(super) fn run_id(self, schedule: &str) -> String {
+        let micros = i64::try_from(self.due_us).unwrap_or(i64::MAX);
+        let due = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
+        match self.occasion {
+            Occasion::Due => format!("{schedule}/{due}"),
+            Occasion::Triggered(number) => format!("{schedule}/trigger-{number}/{due}"),
+            Occasion::Backfilled(number) => format!("{schedule}/backfill-{number}/{due}"),
+        }
+    }
+}
+
+/// The next due time, recorded when it was computed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NextAction {
+    pub(super) due_us: u64,
+    /// When it is acted on: later by the jitter.
+    pub(super) at_us: u64,
+    /// The version of the zone data by which it was computed.
+    pub(super) zone_data: String,
+}
+
+/// One of the latest actions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecentAction {
+    pub(super) action: ScheduleAction,
+    pub(super) started_us: u64,
+    /// Whether its end is waited for.
+    pub(super) is_followed: bool,
+    pub(super) end: Option<ActionEnd>,
+}
+
+/// Due times of the past that are being made up for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct BackfillOrder {
+    pub(super) number: u64,
+    /// Those behind this time are still to come.
+    pub(super) after_us: u64,
+    /// The last time that is meant.
+    pub(super) through_us: u64,
+    pub(super) overlap: Option<OverlapPolicy>,
+}
+
+/// How far a schedule has come.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ScheduleProgress {
+    /// The note of the pause, if it is paused.
+    pub(super) paused: Option<String>,
+    /// The note of the last resume.
+    pub(super) resumed: Option<String>,
+    pub(super) next: Option<NextAction>,
+    /// The action whose run is waited for.
+    pub(super) running: Option<ScheduleAction>,
+    /// Actions that wait for its end.
+    pub(super) waiting: VecDeque<ScheduleAction>,
+    pub(super) backfills: VecDeque<BackfillOrder>,
+    pub(super) actions_left: Option<u64>,
+    pub(super) triggers_len: u64,
+    pub(super) backfills_len: u64,
+    pub(super) counts: ScheduleCounts,
+    /// The latest last.
+    pub(super) recent: VecDeque<RecentAction>,
+    pub(super) created_us: u64,
+    pub(super) updated_us: u64,
+}
+
+/// The state of a schedule's run. Without a description there is no schedule: it was never made, or was deleted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ScheduleState {
+    pub(super) described: Option<StoredSchedule>,
+    pub(super) progress: ScheduleProgress,
+}
+
+/// What has become of a schedule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum ScheduleEvent {
+    /// It was made, or is another from now on.
+    Described {
+        schedule: Box<StoredSchedule>,
+        at_us: u64,
+    },
+    Paused {
+        note: String,
+    },
+    Resumed {
+        note: String,
+    },
+    /// The next due time was computed.
+    Planned(Option<NextAction>),
+    /// Due times were passed over that lay before the catch-up window.
+    Missed {
+        len: u64,
+    },
+    /// An action was passed over for another that runs or waits.
+    Skipped(ScheduleAction),
+    /// Actions that waited were dropped for a later one.
+    Replaced {
+        len: u64,
+    },
+    /// An action waits for the end of another.
+    Buffered(ScheduleAction),
+    Started {
+        action: ScheduleAction,
+        at_us: u64,
+        is_followed: bool,
+    },
+    Ended {
+        action: ScheduleAction,
+        end: ActionEnd,
+    },
+    BackfillAsked(BackfillOrder),
+    BackfillReached {
+        after_us: u64,
+    },
+    BackfillDone,
+}
+
+impl EntityState for ScheduleState {
+    type Event = ScheduleEvent;
+
+    fn begin(_id: &str) -> Self {
+        Self::default()
+    }
+
+    fn apply(&mut self, event: ScheduleEvent) {
+        self.progress.apply(&event);
+        if let ScheduleEvent::Described { schedule, .. } = event {
+            self.described = Some(*schedule);
+        }
+    }
+}
+
+impl ScheduleProgress {
+    /// Folds an event.
+    pub(super) fn apply(&mut self, event: &ScheduleEvent) {
+        match event {
+            ScheduleEvent::Described { schedule, at_us } => {
+                if self.created_us == 0 {
+                    self.created_us = *at_us;
+                }
+                self.updated_us = *at_us;
+                self.actions_left = schedule.actions_len_max;
+            }
+            ScheduleEvent::Paused { note } => self.paused = Some(note.clone()),
+            ScheduleEvent::Resumed { note } => {
+                self.paused = None;
+                self.resumed = Some(note.clone());
+            }
+            ScheduleEvent::Planned(next) => self.next.clone_from(next),
+            ScheduleEvent::Missed { len } => self.counts.missed_len += len,
+            ScheduleEvent::Skipped(_) => self.counts.skipped_len += 1,
+            ScheduleEvent::Replaced { len } => {
+                self.waiting.clear();
+                self.counts.skipped_len += len;
+            }
+            ScheduleEvent::Buffered(action) => {
+                self.waiting.push_back(*action);
+                self.count(*action);
+            }
+            ScheduleEvent::Started {
+                action,
+                at_us,
+                is_followed,
+            } => self.start(*action, *at_us, *is_followed),
+            ScheduleEvent::Ended { action, end } => self.end(*action, end),
+            ScheduleEvent::BackfillAsked(order) => {
+                self.backfills_len = order.number;
+                self.backfills.push_back(order.clone());
+            }
+            ScheduleEvent::BackfillReached { after_us } => {
+                if let Some(order) = self.backfills.front_mut() {
+                    order.after_us = *after_us;
+                }
+            }
+            ScheduleEvent::BackfillDone => drop(self.backfills.pop_front()),
+        }
+    }
+
+    /// An action is taken: at once, or when another has ended.
+    fn count(&mut self, action: ScheduleAction) {
+        match action.occasion {
+            Occasion::Due => self.actions_left = self.actions_left.map(|left| left.saturating_sub(1)),
+            Occasion::Triggered(number) => self.triggers_len = number,
+            Occasion::Backfilled(_) => {}
+        }
+    }
+
+    fn start(&mut self, action: ScheduleAction, started_us: u64, is_followed: bool) {
+        if self.waiting.front() == Some(&action) {
+            self.waiting.pop_front();
+        } else {
+            self.count(action);
+        }
+        self.counts.started_len += 1;
+        if is_followed {
+            self.running = Some(action);
+        }
+        if self.recent.len() == RECENT_ACTIONS_LEN_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(RecentAction {
+            action,
+            started_us,
+            is_followed,
+            end: None,
+        });
+    }
+
+    fn end(&mut self, action: ScheduleAction, end: &ActionEnd) {
+        if self.running == Some(action) {
+            self.running = None;
+        }
+        match end {
+            ActionEnd::Completed => self.counts.completed_len += 1,
+            ActionEnd::NotStarted { .. } => self.counts.not_started_len += 1,
+            ActionEnd::Failed | ActionEnd::Cancelled | ActionEnd::Terminated => {
+                self.counts.failed_len += 1;
+            }
+        }
+        let mut recent = self.recent.iter_mut().rev();
+        if let Some(recent) = recent.find(|recent| recent.action == action) {
+            recent.end = Some(end.clone());
+        }
+    }
+}
