@@ -19,8 +19,9 @@ use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::publish::publish;
-use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, past_after, wait};
+use crate::query::{FindQuery, PageQuery, StreamQuery, next_of, own_page, past_after, wait};
 use crate::router::{Served, value_of};
+use crate::schedules::on_schedule;
 use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events, run_output};
@@ -32,7 +33,7 @@ use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
     Json, bulks, catalogue, counts, description, finished, found, history, instances, object, output_streams,
-    park_reason, parts, past, stats, why,
+    park_reason, parts, past, schedules, stats, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role, TopicRequest, TopicUse};
@@ -251,12 +252,25 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
             recorded()
         }
         Action::Bulks => {
-            let (after, limit) = bulks_page(query)?;
+            let (after, limit) = own_page(query)?;
             let page = runtime.bulks(after, limit).await?;
             bulks(&page, |cursor| next_of(query, cursor))
         }
         Action::Bulk => told_bulk(&runtime.attach_bulk(value)?).await?,
         Action::BulkStart => Box::pin(start_bulk(served, key_of(&head.headers)?, body)).await?,
+        Action::Schedules => {
+            let (after, limit) = own_page(query)?;
+            let page = runtime.schedules(after, limit).await?;
+            schedules(&page, |cursor| next_of(query, cursor))
+        }
+        Action::Schedule
+        | Action::ScheduleMake
+        | Action::ScheduleUpdate
+        | Action::SchedulePause
+        | Action::ScheduleResume
+        | Action::ScheduleTrigger
+        | Action::ScheduleBackfill
+        | Action::ScheduleDelete => Box::pin(on_schedule(runtime, action, value, body)).await?,
         Action::Store | Action::StoreCompact => upkeep(runtime, action, body).await?,
         Action::StoreVerify | Action::StoreBackup | Action::StoreExport => {
             UpkeepMark::set_in(&head.extensions);

@@ -231,6 +231,72 @@ pub(crate) struct FilterBody {
     pub(crate) ended_until_us: Option<u64>,
 }
 
+/// Describes a schedule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScheduleBody<'a> {
+    pub(crate) workflow: String,
+    #[serde(borrow, default)]
+    pub(crate) input: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) cron: Vec<String>,
+    #[serde(default)]
+    pub(crate) every: Vec<IntervalBody>,
+    #[serde(default)]
+    pub(crate) zone: Option<String>,
+    #[serde(default)]
+    pub(crate) overlap: Option<String>,
+    #[serde(default)]
+    pub(crate) buffer_len_max: Option<u32>,
+    #[serde(default)]
+    pub(crate) catch_up_s: Option<u64>,
+    #[serde(default)]
+    pub(crate) jitter_s: Option<u64>,
+    #[serde(default)]
+    pub(crate) starting_at_us: Option<u64>,
+    #[serde(default)]
+    pub(crate) ending_at_us: Option<u64>,
+    #[serde(default)]
+    pub(crate) actions_len_max: Option<u64>,
+    /// The note of its pause, if it is paused from the beginning.
+    #[serde(default)]
+    pub(crate) paused: Option<String>,
+}
+
+/// An interval of a schedule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IntervalBody {
+    pub(crate) every_s: u64,
+    #[serde(default)]
+    pub(crate) phase_s: u64,
+}
+
+/// Pauses or resumes a schedule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoteBody {
+    pub(crate) note: String,
+}
+
+/// Triggers a schedule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TriggerBody {
+    #[serde(default)]
+    pub(crate) overlap: Option<String>,
+}
+
+/// Backfills a schedule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BackfillBody {
+    pub(crate) from_us: u64,
+    pub(crate) through_us: u64,
+    #[serde(default)]
+    pub(crate) overlap: Option<String>,
+}
+
 /// Trades a token for a cookie, or ends the cookie.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -38,6 +38,7 @@ mod publish;
 mod query;
 mod redaction;
 mod router;
+mod schedules;
 #[cfg(feature = "serve")]
 mod serve;
 mod sites;

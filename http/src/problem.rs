@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use millrun::schedules::ScheduleError;
 use millrun::workflow::Unanswered;
 use millrun::{
     InstanceIdError, Payload, QueryError, RunError, StartError, StartWithSignalError, UpdateError,
@@ -386,6 +387,24 @@ pub static PROBLEMS: &[ProblemType] = &[
         "see why the run is parked; the same request gives the answer once it runs",
     ),
     problem(
+        "no-schedule",
+        404,
+        "there is no schedule of this id",
+        "GET v1/schedules lists them; make it first",
+    ),
+    problem(
+        "schedule-differs",
+        409,
+        "there is a schedule of this id that was described otherwise",
+        "update it, or choose another id",
+    ),
+    problem(
+        "schedule",
+        422,
+        "no schedule can be like this",
+        "change it as the detail says; nothing was changed",
+    ),
+    problem(
         "signature",
         401,
         "the webhook is not signed as it should be",
@@ -536,6 +555,26 @@ impl From<UpdateError<Payload>> for Problem {
             },
             UpdateError::Payload(error) => Self::new("payload", error.to_string()),
             _ => Self::new("unknown", "the update has no answer"),
+        }
+    }
+}
+
+impl From<ScheduleError> for Problem {
+    fn from(error: ScheduleError) -> Self {
+        let is_retryable = error.is_retryable();
+        let problem = match error {
+            ScheduleError::Run(error) => return error.into(),
+            ScheduleError::Start(error) => return error.into(),
+            ScheduleError::Id { .. } => Self::new("invalid-id", error.to_string()),
+            ScheduleError::NotFound => Self::new("no-schedule", error.to_string()),
+            ScheduleError::Differs => Self::new("schedule-differs", error.to_string()),
+            ScheduleError::Payload(error) => Self::new("payload", error.to_string()),
+            ScheduleError::Cron { ref source, .. } => Self::new("schedule", format!("{error}: {source}")),
+            error => Self::new("schedule", error.to_string()),
+        };
+        Self {
+            is_retryable,
+            ..problem
         }
     }
 }

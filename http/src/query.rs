@@ -93,8 +93,8 @@ impl FindQuery {
     }
 }
 
-/// Which page of the bulks is asked for: its cursor, and how many there are on it.
-pub(crate) fn bulks_page(query: &str) -> Result<(Option<RunCursor>, usize), Problem> {
+/// Which page of the bulks, or of the schedules, is asked for: its cursor, and how many there are on it.
+pub(crate) fn own_page(query: &str) -> Result<(Option<RunCursor>, usize), Problem> {
     let PageQuery { after, limit } = PageQuery::parse(query)?;
     Ok((cursor(after)?, limit))
 }

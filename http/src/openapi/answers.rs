@@ -162,9 +162,21 @@ fn shape(action: Action) -> Shape {
         | Action::Terminate
         | Action::Pause
         | Action::Resume
+        | Action::SchedulePause
+        | Action::ScheduleResume
+        | Action::ScheduleBackfill
         | Action::BulkStop => object([("recorded", flag())]),
         Action::Bulks => object([("bulks", list(named("BulkSummary"))), ("next", or_null(text()))]),
         Action::Bulk => named("Bulk"),
+        Action::Schedules => object([
+            ("schedules", list(named("ScheduleSummary"))),
+            ("next", or_null(text())),
+        ]),
+        Action::Schedule => named("Schedule"),
+        Action::ScheduleMake => object([("made", flag())]),
+        Action::ScheduleUpdate => object([("updated", flag())]),
+        Action::ScheduleTrigger => object([("id", text())]),
+        Action::ScheduleDelete => object([("deleted", flag())]),
         Action::Store => object([
             ("path", text()),
             ("file_bytes", number()),

@@ -1,6 +1,7 @@
 //! Bodies of requests, as `body.rs` reads them.
 
 use millrun::operating::RunStatus;
+use millrun::schedules::OverlapPolicy;
 
 use super::parameters::record_token;
 use super::schema::{
@@ -35,6 +36,10 @@ pub(super) fn of(action: Action) -> Shape {
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
         Action::BulkStart => bulk(),
+        Action::ScheduleMake | Action::ScheduleUpdate => schedule(),
+        Action::SchedulePause | Action::ScheduleResume => sent([("note", text_of(0, 1_024))], []),
+        Action::ScheduleTrigger => sent([], [overlap()]),
+        Action::ScheduleBackfill => sent([("from_us", number()), ("through_us", number())], [overlap()]),
         Action::PurgeTopic => sent([], [("before", number()), ("token", record_token())]),
         Action::RemoveSubscription => sent([("name", text())], []),
         Action::StoreBackup | Action::StoreExport => sent([("name", pattern("^[A-Za-z0-9_-]{1,64}$"))], []),
@@ -72,6 +77,31 @@ fn bulk() -> Shape {
             ("dry_run", flag()),
         ],
     )
+}
+
+fn schedule() -> Shape {
+    let interval = sent([("every_s", number())], [("phase_s", number())]);
+    sent(
+        [("workflow", name())],
+        [
+            ("input", anything()),
+            ("cron", list(text_of(1, 256))),
+            ("every", list(interval)),
+            ("zone", text()),
+            overlap(),
+            ("buffer_len_max", number_between(1, 1_000)),
+            ("catch_up_s", number()),
+            ("jitter_s", number()),
+            ("starting_at_us", number()),
+            ("ending_at_us", number()),
+            ("actions_len_max", number()),
+            ("paused", text_of(0, 1_024)),
+        ],
+    )
+}
+
+fn overlap() -> (&'static str, Shape) {
+    ("overlap", word(OverlapPolicy::ALL.map(OverlapPolicy::name)))
 }
 
 fn name() -> Shape {

@@ -6,6 +6,7 @@ use super::schema::{
 };
 use crate::PROBLEMS;
 use millrun::operating::RunStatus;
+use millrun::schedules::OverlapPolicy;
 
 /// All of them.
 pub(super) fn components() -> Vec<(&'static str, Shape)> {
@@ -34,6 +35,8 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("WorkflowCounts", workflow_counts()),
         ("BulkSummary", object(bulk_summary())),
         ("Bulk", bulk()),
+        ("ScheduleSummary", object(schedule_summary())),
+        ("Schedule", schedule()),
         ("DurableTopic", durable_topic()),
         ("DurableSubscription", durable_subscription()),
         ("Record", record()),
@@ -178,6 +181,58 @@ fn bulk() -> Shape {
         ("passed_over", number()),
         ("failed", number()),
         ("failures", list(object([("id", text()), ("message", text())]))),
+    ])
+}
+
+fn schedule_summary() -> [(&'static str, Shape); 4] {
+    [
+        ("id", text()),
+        ("run", run()),
+        ("status", word(RunStatus::ALL.map(RunStatus::name))),
+        ("created_at_us", time()),
+    ]
+}
+
+fn schedule() -> Shape {
+    let [id, run, status, created] = schedule_summary();
+    let recent = object([
+        ("id", text()),
+        ("due_us", time()),
+        ("started_at_us", time()),
+        ("end", or_null(text())),
+        ("message", or_null(text())),
+    ]);
+    object([
+        id,
+        run,
+        status,
+        created,
+        ("updated_at_us", time()),
+        ("workflow", text()),
+        ("times", list(open_object([]))),
+        ("zone", text()),
+        ("overlap", word(OverlapPolicy::ALL.map(OverlapPolicy::name))),
+        ("buffer_len_max", number()),
+        ("catch_up_s", number()),
+        ("jitter_s", number()),
+        ("starting_at_us", or_null(time())),
+        ("ending_at_us", or_null(time())),
+        ("actions_left", or_null(number())),
+        ("paused", or_null(text())),
+        ("resumed", or_null(text())),
+        ("upcoming_us", list(time())),
+        ("acts_at_us", or_null(time())),
+        ("zone_data", or_null(text())),
+        ("running", or_null(text())),
+        ("waiting", list(text())),
+        ("backfills", number()),
+        ("started", number()),
+        ("skipped", number()),
+        ("missed", number()),
+        ("completed", number()),
+        ("failed", number()),
+        ("not_started", number()),
+        ("recent", list(recent)),
     ])
 }
 

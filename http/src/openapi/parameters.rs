@@ -50,7 +50,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             all.extend(times.map(|(name, about)| behind(name, number(), about)));
             all.extend([cursor(), limit()]);
         }
-        Action::Bulks => all.extend([cursor(), limit()]),
+        Action::Bulks | Action::Schedules => all.extend([cursor(), limit()]),
         Action::Events | Action::Output | Action::Tail | Action::Changes => {
             all.extend([
                 behind(
@@ -147,6 +147,7 @@ fn in_path(part: &str) -> Option<Parameter> {
         "{id}" => ("id", text_of(1, 255), "the id of an instance"),
         "{run}" => ("run", run(), "a run"),
         "{name}" => ("name", text_of(1, 242), "the name of a bulk"),
+        "{schedule}" => ("schedule", text_of(1, 160), "the id of a schedule"),
         "{stream}" => ("stream", text_of(1, 255), "the name of an output stream"),
         "{topic}" => ("topic", text_of(1, 255), "the name of a topic"),
         _ => return None,

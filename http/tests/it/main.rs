@@ -25,6 +25,7 @@ mod records;
 mod redacting;
 mod refusing;
 #[cfg(feature = "serve")]
+mod schedules;
 mod serving;
 mod store;
 mod streaming;

@@ -231,6 +231,35 @@ async fn what_routes_answer_is_as_the_document_says() {
         ),
         ("start_bulk", "v1/bulk", json!({"action": "resume"})),
         ("stop_bulk", "v1/bulk/s/stop", json!({"reason": "enough"})),
+        (
+            "make_schedule",
+            "v1/schedules/o",
+            json!({"workflow": "sum", "input": 1, "cron": ["0 2 * * *"], "zone": "Europe/Berlin", "overlap": "skip"}),
+        ),
+        (
+            "make_schedule",
+            "v1/schedules/o",
+            json!({"workflow": "sum", "input": 1, "cron": ["0 3 * * *"]}),
+        ),
+        (
+            "update_schedule",
+            "v1/schedules/o/update",
+            json!({"workflow": "sum", "input": 1, "every": [{"every_s": 86_400, "phase_s": 7}], "jitter_s": 5}),
+        ),
+        (
+            "update_schedule",
+            "v1/schedules/o/update",
+            json!({"workflow": "sum", "input": 1, "cron": ["@reboot"]}),
+        ),
+        ("trigger_schedule", "v1/schedules/o/trigger", json!({})),
+        (
+            "backfill_schedule",
+            "v1/schedules/o/backfill",
+            json!({"from_us": 1, "through_us": 2, "overlap": "allow"}),
+        ),
+        ("pause_schedule", "v1/schedules/o/pause", json!({"note": "lunch"})),
+        ("resume_schedule", "v1/schedules/o/resume", json!({"note": ""})),
+        ("pause_schedule", "v1/schedules/nobody/pause", json!({"note": ""})),
     ] {
         let media_type = match operation {
             "starts" => "application/x-ndjson",
@@ -276,8 +305,12 @@ async fn what_routes_answer_is_as_the_document_says() {
         ),
         ("delete_topic", "delete", json!({})),
         ("delete_topic", "delete", json!({})),
+        ("delete_schedule", "delete", json!({})),
     ] {
-        let path = format!("/v1/topics/orders.placed/{what}");
+        let path = match operation {
+            "delete_schedule" => "/v1/schedules/o/delete".to_owned(),
+            _ => format!("/v1/topics/orders.placed/{what}"),
+        };
         let answer = post(&app, &path, "application/json", body.to_string()).await;
         check(&document, operation, &answer);
         asked.insert(operation);

@@ -113,6 +113,8 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
         .await
         .unwrap();
     bulk.result().await.unwrap();
+    let schedule = runtime.schedule("o", ORDER, 5).cron("0 0 29 2 *");
+    schedule.await.unwrap();
     let app = router(&runtime, Access::operator());
     let before = state(&runtime).await;
     let reading = millrun_http::OPERATIONS.iter();

@@ -55,6 +55,8 @@ async fn each_role_may_ask_for_what_the_table_says() {
             .await
             .unwrap(),
     );
+    let schedule = runtime.schedule("o", ORDER, 5).cron("0 0 29 2 *");
+    schedule.await.unwrap();
     let access = Access::by(|request| match request.headers.get("x-role") {
         Some(role) if role == "operator" => Role::Operator,
         Some(role) if role == "reader" => Role::Reader,

@@ -89,6 +89,7 @@ pub(crate) fn path_of(operation: &Operation, id: &str, run: RunId) -> String {
         .path
         .replace("{id}", id)
         .replace("{name}", id)
+        .replace("{schedule}", id)
         .replace("{run}", &run.to_string())
         .replace("{stream}", id);
     match operation.name {

@@ -28,7 +28,7 @@ use super::wire::exchange;
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// The operations that a file answers without a program: those that only look, and do not go on.
-const OF_A_FILE: [&str; 17] = [
+const OF_A_FILE: [&str; 18] = [
     "instances",
     "finished",
     "find",
@@ -44,6 +44,7 @@ const OF_A_FILE: [&str; 17] = [
     "result",
     "result_of_run",
     "bulks",
+    "schedules",
     "store",
     "verify_store",
 ];

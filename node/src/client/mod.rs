@@ -17,6 +17,7 @@ mod options;
 mod place;
 mod raw;
 mod records;
+mod schedule;
 mod show;
 mod time;
 mod top;
@@ -75,6 +76,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
             say("resume", &of.id, "{}".to_owned(), &of.at, of.form, show::fields).await
         }
         ClientCommand::Bulk(command) => bulk::bulk(command).await,
+        ClientCommand::Schedule(command) => schedule::schedule(*command).await,
         ClientCommand::Stats(of) => program("stats", of, show::fields).await,
         ClientCommand::Top(options) => top::top(options).await,
         ClientCommand::Parts(of) => program("parts", of, show::parts).await,

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::bulk::BulkCommand;
 use super::filter::{RunFilter, WhichRuns};
+use super::schedule::ScheduleCommand;
 use super::upkeep::{Copy, Restore};
 
 /// Where the program is asked.
@@ -440,6 +441,9 @@ pub(crate) enum ClientCommand {
     /// Do one thing to all runs that a filter finds, once each.
     #[command(subcommand)]
     Bulk(BulkCommand),
+    /// Start runs by the calendar: make, show, pause and trigger schedules.
+    #[command(subcommand)]
+    Schedule(Box<ScheduleCommand>),
     /// Print counts since the program was started, and sizes now.
     Stats(OfProgram),
     /// Print the parts of the runtime, and how often each was restarted.

@@ -13,6 +13,7 @@ mod demo;
 mod following;
 mod import;
 mod salvage;
+mod schedules;
 mod serve;
 mod support;
 mod webhooks;
