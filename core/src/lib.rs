@@ -20,6 +20,8 @@ mod cause;
 mod host;
 mod identity;
 mod panic;
+#[cfg(feature = "serde")]
+mod serialized;
 mod sync;
 mod time;
 mod trace;

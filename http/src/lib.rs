@@ -36,7 +36,6 @@ mod past;
 mod problem;
 mod publish;
 mod query;
-mod redaction;
 mod router;
 mod schedules;
 #[cfg(feature = "serve")]
@@ -64,11 +63,11 @@ pub use console::{Console, router};
 pub use hooks::{Hook, HookPath, Hooks, Reaction, RefusedWebhook, Scheme, SecretError, SignedHook, Webhook};
 pub use keys::KEYS_LEN_MAX;
 pub use metrics::{METRICS, Metric, MetricKind, SERIES_LEN_MAX};
+pub use millrun::history::{Redaction, RedactionError};
 pub use openapi::openapi_json;
 pub use operations::{OPERATIONS, Operation};
 pub use past::{PAST_EVERY, PAST_LEN_MAX};
 pub use problem::{PROBLEMS, ProblemType};
-pub use redaction::{Redaction, RedactionError};
 #[cfg(feature = "serve")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serve")))]
 pub use serve::{Drained, ServeConfig, ServeError, ServedAt, Serving};

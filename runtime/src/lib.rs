@@ -133,7 +133,7 @@ pub mod builders {
     #[cfg(feature = "schedules")]
     pub use crate::schedules::Schedule;
     pub use crate::topics::trigger::On;
-    pub use millrun_workflow::{AnsweringWorkflow, EntityCode, UpdateBuilder};
+    pub use millrun_workflow::{AnsweringWorkflow, EntityCode, Implementation, UpdateBuilder};
 }
 
 /// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
@@ -179,8 +179,9 @@ pub mod history {
     pub use millrun_core::Sequence;
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
-        Event, KeyFilter, Name, Origin, Parent, PublishScheduled, RawRecord, ReceiveScheduled, RecordFilter,
-        SignalFailure, SignalScheduled, Started, TakenThrough,
+        Event, ExportedHistory, ExportedHistoryError, Fit, KeyFilter, Name, Origin, Parent, PublishScheduled,
+        RawRecord, ReceiveScheduled, RecordFilter, Redaction, RedactionError, SignalFailure, SignalScheduled,
+        Started, TakenThrough,
     };
 }
 

@@ -20,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use millrun_core::{Cause, RunId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::{Payload, PayloadError};
 
@@ -43,7 +44,7 @@ pub(crate) fn is_same_name(recorded: Option<&str>, called: Option<&str>) -> bool
 }
 
 /// The number of an operation within its run, in the order in which the code issued them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OperationId(u32);
 
 impl OperationId {
@@ -70,7 +71,7 @@ impl fmt::Display for OperationId {
 ///
 /// *Inputs* come from outside the code and are followed by the *decisions* the code made of
 /// them; *notes* concern the engine alone. Later releases may add kinds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Event {
     /// Input: the run began.
@@ -104,6 +105,7 @@ pub enum Event {
         /// What happened to it.
         failure: ActivityFailure,
         /// When the next one begins.
+        #[serde(rename = "retry_at_us")]
         retry_at: Timestamp,
         /// The owner's epoch when this was decided, from which later attempt numbers follow.
         epoch: u64,
@@ -129,6 +131,7 @@ pub enum Event {
         /// The timer.
         operation: OperationId,
         /// When it fires.
+        #[serde(rename = "deadline_us")]
         deadline: Timestamp,
     },
     /// Input: a timer fired.
@@ -143,8 +146,10 @@ pub enum Event {
         /// What it carries.
         value: Payload,
         /// The run, and the operation of it, that had it sent, if one is known to have.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         cause: Option<Box<Cause>>,
         /// The id under which it was sent, if it was under one, by which a repetition is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<Box<str>>,
     },
     /// Input: a signal that another run, or this one, has sent as an operation of its own. That one sends it again
@@ -228,6 +233,7 @@ pub enum Event {
     /// Decision: a value that the code took from the world, once.
     ValueRecorded {
         /// Its name, if the code gave it one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<Name>,
         /// The value; or why it could not be encoded.
         value: Result<Payload, String>,

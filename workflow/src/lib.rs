@@ -48,12 +48,14 @@ mod entity;
 mod error;
 mod event;
 mod expected;
+mod exported;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod handlers;
 mod kind;
 mod ledger;
 mod machine;
+mod micros;
 mod operations;
 mod outstanding;
 mod payload;
@@ -91,6 +93,7 @@ pub use event::{
     SignalScheduled, Started, TakenThrough,
 };
 pub use expected::WrongType;
+pub use exported::{ExportedHistory, ExportedHistoryError, Fit};
 pub use handlers::Unanswered;
 pub use kind::ErrorKind;
 pub use ledger::{
@@ -100,7 +103,7 @@ pub use ledger::{
 };
 pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, ReplayError, Turn};
 pub use outstanding::Outstanding;
-pub use payload::{Payload, PayloadError};
+pub use payload::{Payload, PayloadError, Redaction, RedactionError};
 pub use registry::{AnsweringWorkflow, Implementation, UpdateBuilder};
 pub use retry::Retry;
 pub use spans::{RunSpan, RunSpans, SpanBounds, SpanEnd, SpanFold, SpanNote, SpanOf, SpanValue};

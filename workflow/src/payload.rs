@@ -1,12 +1,18 @@
 //! Values of users, as bytes.
 
 mod json;
+mod redaction;
+mod serialized;
 
 use std::{fmt, io};
 
 use bytes::Bytes;
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserializer as _, Serialize};
+
+pub(crate) use self::redaction::REDACTED;
+pub use self::redaction::{Redaction, RedactionError};
+pub(crate) use self::serialized::{BYTES, VALUE};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///

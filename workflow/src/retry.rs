@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use millrun_core::{RunId, Timestamp};
+use serde::{Deserialize, Serialize};
 
-use crate::OperationId;
+use crate::{OperationId, micros};
 
 /// A retry policy: pauses that grow up to a cap, a limit on attempts, and one on the time they take.
 ///
@@ -22,13 +23,21 @@ use crate::OperationId;
 /// ```
 ///
 /// A call has one, and may have others for [some errors](crate::Call::retry_on).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     pub(crate) attempts_max: u32,
+    #[serde(rename = "first_pause_us", with = "micros")]
     pub(crate) first_pause: Duration,
+    #[serde(rename = "pause_max_us", with = "micros")]
     pub(crate) pause_max: Duration,
     /// By how much each pause is longer than the one before: 200 doubles it.
     pub(crate) growth_percent: u32,
+    #[serde(
+        rename = "elapsed_max_us",
+        with = "micros::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) elapsed_max: Option<Duration>,
 }
 

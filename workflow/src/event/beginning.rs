@@ -1,13 +1,14 @@
 //! How a run began, and what it stems from: what stands in its first event.
 
 use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
+use serde::{Deserialize, Serialize};
 
 use super::{Name, OperationId, TakenThrough};
 use crate::Payload;
 use crate::ledger::request_bytes;
 
 /// How a run began.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// The workflow's name.
     pub workflow: Name,
@@ -16,9 +17,11 @@ pub struct Started {
     /// The argument.
     pub input: Payload,
     /// What it stems from, if not from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Box<Origin>>,
     /// The earliest time that the code is shown, which then never goes back. `None` in histories of releases
     /// that showed the host's time as it was: a replay shows the same.
+    #[serde(rename = "not_before_us", default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
     /// The limits that the code sees; set when the run begins.
     pub(crate) bounds: Bounds,
@@ -118,39 +121,50 @@ impl Started {
 }
 
 /// What a run stems from.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The run that called it, if it is a child.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// The run that it continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continued: Option<RunId>,
     /// The run, and the operation of it, that had the instance started, if it is no child. A run that
     /// continues another has that one's. Runs begun by earlier releases do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// The trigger and the record of a durable topic that had the run started: the name of the trigger, `/`, and the
     /// token of the record. A run that continues another does not have that one's. Runs begun by earlier releases do
     /// not say, nor does one that begins with a signal, whose [request](Self::signal_requests) says the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub triggered_by: Option<Box<str>>,
     /// The place in a distributed trace of what had it started: the span there is that of the caller, of the call if it
     /// is a child, and the run's own if its trace begins with it. A run that continues another has that one's. Runs
     /// begun by earlier releases do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,
     /// The workflow that the first run of the instance was of, if this one is of another. Runs that were
     /// continued by earlier versions do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began_as: Option<Name>,
     /// The signals that are there before its code begins: those that the former run had not taken, in
     /// the order of their arrival by name, or [the one](Started::with_signal) that started it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<(Name, Payload)>,
     /// What the former run [had answered](crate::ANSWERS_CARRIED_BYTES_MAX) to updates, by request, the
     /// oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<(String, Result<Payload, String>)>,
     /// The operations of other runs of which the former run [has had signals](crate::SENDERS_CARRIED_LEN_MAX), the
     /// oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub senders: Vec<Cause>,
     /// How far the former run has come in durable topics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<TakenThrough>,
     /// The requests under which the former run [has had signals](crate::SIGNAL_REQUESTS_CARRIED_BYTES_MAX), the oldest
     /// first, or that of the signal that started it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signal_requests: Vec<String>,
 }
 
@@ -183,7 +197,7 @@ pub(crate) fn answer_bytes(request: &str, answer: &Result<Payload, String>) -> u
 }
 
 /// The run that called a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// That run.
     pub run: RunId,
@@ -195,7 +209,7 @@ pub struct Parent {
 
 /// What becomes of a child when nobody waits for it any more: its parent has ended, or has dropped
 /// the call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ParentClose {
     /// It is asked to cancel.
     #[default]
@@ -208,7 +222,7 @@ pub enum ParentClose {
 
 /// The [limits](crate::Limits) that the code sees: a run keeps those it was started with, or
 /// changing them would change what the code decides in a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bounds {
     pub(crate) payload_bytes_max: usize,
     pub(crate) pending_len_max: usize,

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Payload, TimeoutKind, kind};
 
 /// What happened to an attempt that gave no value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ActivityFailure {
     /// It ended with an error of its own.
@@ -54,7 +56,7 @@ impl fmt::Display for ActivityFailure {
 }
 
 /// Why a child gave no value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ChildFailure {
     /// It ended with an error of its own.
@@ -74,7 +76,7 @@ pub enum ChildFailure {
 }
 
 /// Why a signal was not recorded in the history of another instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SignalFailure {
     /// There is no such instance, or it finished so long ago that nothing is known of it any more.
@@ -100,7 +102,7 @@ pub enum SignalFailure {
 }
 
 /// The error a run ended with.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
     /// The encoded error; empty of meaning if the code never ran.
     pub error: Payload,

@@ -1,9 +1,10 @@
 //! Why a run's code does not run, and where it and the history part.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Why a run's code does not run at the moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ParkReason {
     /// No workflow of this name is registered.
@@ -58,7 +59,7 @@ impl fmt::Display for ParkReason {
 }
 
 /// Where the code and the history part.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error(
     "the code does not fit the history: at event {sequence} the history has {recorded}, the code made {replayed}"
 )]

@@ -2,19 +2,23 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::RawRecord;
 
 /// Records of a durable topic that have all that is named here; the default is any record.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordFilter {
     /// Which key they have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyFilter>,
     /// The correlation that they have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation: Option<Box<str>>,
 }
 
 /// Which key records have.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KeyFilter {
     /// This one.
     Is(Box<str>),

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::{Name, OperationId, ParentClose, RecordFilter};
-use crate::{Payload, Retry};
+use crate::{Payload, Retry, micros};
 
 /// A call of an activity, complete enough to run it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActivityScheduled {
     /// The call.
     pub operation: OperationId,
@@ -21,14 +22,34 @@ pub struct ActivityScheduled {
     /// When to try again.
     pub retry: Retry,
     /// When to try again after an error of a certain [kind](crate::ErrorKind), by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_on: Option<Box<[(Name, Retry)]>>,
     /// How long one attempt may take.
+    #[serde(rename = "start_to_close_us", with = "micros")]
     pub start_to_close: Duration,
     /// How long an attempt may wait in its queue, if that is limited.
+    #[serde(
+        rename = "schedule_to_start_us",
+        with = "micros::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub schedule_to_start: Option<Duration>,
     /// How long all attempts and their pauses may take together, if that is limited.
+    #[serde(
+        rename = "schedule_to_close_us",
+        with = "micros::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub schedule_to_close: Option<Duration>,
     /// How long an attempt may be silent, if that is limited.
+    #[serde(
+        rename = "heartbeat_us",
+        with = "micros::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub heartbeat: Option<Duration>,
     /// The owner's epoch when it was decided, from which later attempt numbers follow.
     pub epoch: u64,
@@ -47,7 +68,7 @@ impl ActivityScheduled {
 }
 
 /// A call of a child workflow, complete enough to start it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChildScheduled {
     /// The call.
     pub operation: OperationId,
@@ -60,11 +81,12 @@ pub struct ChildScheduled {
     /// What becomes of it when nobody waits any more.
     pub on_close: ParentClose,
     /// The earliest time that it is shown, if its parent's time is ahead of the host's.
+    #[serde(rename = "not_before_us", default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
 }
 
 /// A value to be published, complete enough to do so.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PublishScheduled {
     /// The publish.
     pub operation: OperationId,
@@ -75,7 +97,7 @@ pub struct PublishScheduled {
 }
 
 /// A signal to be sent to another instance, complete enough to do so.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SignalScheduled {
     /// The operation.
     pub operation: OperationId,
@@ -90,51 +112,59 @@ pub struct SignalScheduled {
 }
 
 /// A record of a durable topic that the code waits for, complete enough to look for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiveScheduled {
     /// The wait.
     pub operation: OperationId,
     /// The topic.
     pub topic: Name,
     /// Only a record that has all of this.
+    #[serde(default)]
     pub filter: RecordFilter,
     /// Behind this record, the last of these that the run has taken. `None` if it has taken none: then the record was
     /// appended since `since`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<Sequence>,
     /// Appended at this time or later; `None` for the time at which the run began.
+    #[serde(rename = "since_us", default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
 /// A record of a durable topic as a run has it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RawRecord {
     /// Its number within its topic.
     pub sequence: Sequence,
     /// When it was appended, by the clock of its writer.
+    #[serde(rename = "time_us")]
     pub time: Timestamp,
     /// Its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Box<str>>,
     /// What its publisher called the whole that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation: Option<Box<str>>,
     /// The run, and the operation of it, that has published it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// What it carries.
     pub value: Payload,
 }
 
 /// How far a run has come in a durable topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenThrough {
     /// The topic.
     pub topic: Name,
     /// Of the records that have all of this.
+    #[serde(default)]
     pub filter: RecordFilter,
     /// The last one that it has taken.
     pub sequence: Sequence,
 }
 
 /// What became of a value that was published, as far as its run knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PublishOutcome {
     /// Every subscription has taken it, or dropped it by its policy.
     Taken,
@@ -144,11 +174,12 @@ pub enum PublishOutcome {
 }
 
 /// All that is needed to bring the code back from here on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The state that the code begins with.
     pub state: Payload,
     /// The signals that had not been taken, in the order of their arrival by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<(Name, Payload)>,
     /// How many operations the code had issued.
     pub operations_len: u32,
@@ -157,7 +188,9 @@ pub struct Checkpoint {
     /// Whether no input waits to be taken up behind it: only then can a replay begin here.
     pub is_whole: bool,
     /// What the code is shown as the time, if that is not when this was recorded.
+    #[serde(rename = "now_us", default, skip_serializing_if = "Option::is_none")]
     pub now: Option<Timestamp>,
     /// How far the code has come in durable topics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<TakenThrough>,
 }

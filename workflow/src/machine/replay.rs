@@ -36,6 +36,9 @@ pub enum ReplayError {
     },
 }
 
+/// A run that was brought back, and where its code and its history part, if they do.
+type Tried = (Instance, Option<Nondeterminism>);
+
 impl Instance {
     /// Rebuilds a run from its history: events in order, each with the time of its turn.
     ///
@@ -50,13 +53,23 @@ impl Instance {
         history: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
     ) -> Result<Self, ReplayError> {
+        Self::try_whole(implementation, run, history, limits).map(|(instance, _)| instance)
+    }
+
+    /// As [`replay`](Self::replay), with the first difference, if the code does not fit.
+    pub(crate) fn try_whole(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        history: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<Tried, ReplayError> {
         let (mut history, behind) = split(history);
         if let Some((Event::Checkpointed(checkpoint), time)) = history.pop() {
             let mut instance = Self::fold(run, history, limits)?;
             let event = Event::Checkpointed(checkpoint);
             instance.ledger.apply(&event, time);
-            instance.replay_from(event, time, behind, implementation)?;
-            return Ok(instance);
+            let difference = instance.replay_from(event, time, behind, implementation)?;
+            return Ok((instance, difference));
         }
         let mut history = behind.into_iter();
         let Some((first, started_at)) = history.next() else {
@@ -67,8 +80,8 @@ impl Instance {
         };
         let mut instance = Self::empty(run, limits.with_bounds(started.bounds), started_at);
         instance.ledger.apply(&first, started_at);
-        instance.replay_from(first, started_at, history.collect(), implementation)?;
-        Ok(instance)
+        let difference = instance.replay_from(first, started_at, history.collect(), implementation)?;
+        Ok((instance, difference))
     }
 
     /// As [`replay`](Self::replay), from a kept beginning and the events behind it: gives the instance that the
@@ -83,6 +96,17 @@ impl Instance {
         behind: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
     ) -> Result<Self, ReplayError> {
+        Self::try_kept(implementation, run, kept, behind, limits).map(|(instance, _)| instance)
+    }
+
+    /// As [`replay_kept`](Self::replay_kept), with the first difference, if the code does not fit.
+    pub(crate) fn try_kept(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        kept: KeptBeginning,
+        behind: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<Tried, ReplayError> {
         let KeptBeginning {
             ledger,
             checkpoint,
@@ -103,8 +127,8 @@ impl Instance {
             }
             None => (Event::Checkpointed(checkpoint), at),
         };
-        instance.replay_from(first, time, behind, implementation)?;
-        Ok(instance)
+        let difference = instance.replay_from(first, time, behind, implementation)?;
+        Ok((instance, difference))
     }
 
     /// The fold of a history, whose code has not begun.
@@ -133,14 +157,15 @@ impl Instance {
         Ok(())
     }
 
-    /// Runs the code from its beginning, `first`, which the ledger has, through all that follows.
+    /// Runs the code from its beginning, `first`, which the ledger has, through all that follows. Gives the first difference, if
+    /// the code does not fit.
     fn replay_from(
         &mut self,
         first: Event,
         time: Timestamp,
         behind: Vec<(Event, Timestamp)>,
         implementation: Option<&Implementation>,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<Option<Nondeterminism>, ReplayError> {
         let instance = self;
         let mut history = behind.into_iter().peekable();
         instance.attach(implementation);
@@ -187,7 +212,7 @@ impl Instance {
         let sequence = instance.ledger.sequence().get() + 1;
         check.expect_settled(sequence, "the end of the history");
         let is_different = check.difference.is_some();
-        if let Some(difference) = check.difference {
+        if let Some(difference) = check.difference.clone() {
             instance.code = None;
             let reason = ParkReason::Nondeterminism(Box::new(difference));
             let is_recorded = instance
@@ -208,7 +233,7 @@ impl Instance {
         instance
             .ledger
             .forget_senders(usize::from(instance.limits.senders_len_max));
-        Ok(())
+        Ok(check.difference)
     }
 
     /// Gives the code back what it recorded in the turn that is about to be replayed.

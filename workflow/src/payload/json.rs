@@ -97,8 +97,8 @@ fn too_large(json: &str) -> Option<&str> {
 }
 
 /// Any value that a payload or a JSON text can hold.
-#[derive(Debug)]
-enum Value {
+#[derive(Clone, Debug)]
+pub(super) enum Value {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -151,6 +151,38 @@ impl Value {
             Self::List(items) => Self::List(each_item(items, Self::unmark)?),
             plain => plain,
         })
+    }
+}
+
+/// A value in which bytes are marked objects, as it stands in JSON.
+pub(super) struct Marked(Value);
+
+impl Marked {
+    /// # Errors
+    /// When JSON has no form for the value.
+    pub(super) fn of(value: Value) -> Result<Self, String> {
+        value.mark().map(Self)
+    }
+
+    /// The payload of the value.
+    ///
+    /// # Errors
+    /// When something is marked as bytes that is none.
+    pub(super) fn to_payload(&self) -> Result<Payload, PayloadError> {
+        let value = self.0.clone().unmark().map_err(PayloadError::Json)?;
+        Payload::encode(&value)
+    }
+}
+
+impl Serialize for Marked {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Marked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self)
     }
 }
 

@@ -4,6 +4,7 @@
 mod bytes;
 mod cancelling;
 mod entities;
+mod exported;
 mod family;
 mod fuzz;
 mod histories;

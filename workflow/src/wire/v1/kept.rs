@@ -26,25 +26,30 @@ const WITH_SENDERS: u8 = 2;
 const WITH_SIGNAL_REQUESTS: u8 = 3;
 
 /// What a kept beginning consists of.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeptParts {
     pub(crate) sequence: u64,
     pub(crate) is_cancel_requested: bool,
     pub(crate) events: Vec<Noted>,
     /// The requests of updates that wait for the code, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) accepted: Vec<String>,
     /// The answers to others, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) answers: Vec<(String, Result<Payload, String>)>,
     /// The senders of signals of other runs, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) senders: Vec<Cause>,
     /// The requests under which signals are recorded, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) signal_requests: Vec<String>,
 }
 
 /// An event, when it was recorded, and how many like it there were.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Noted {
     pub(crate) event: Event,
+    #[serde(rename = "at_us")]
     pub(crate) time: Timestamp,
     pub(crate) count: u32,
 }

@@ -481,6 +481,15 @@ fn every_event_survives_the_journey() {
     }
 }
 
+/// As it stands in an exported history.
+#[test]
+fn every_event_survives_the_journey_through_json() {
+    for event in samples() {
+        let json = serde_json::to_string(&event).unwrap();
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event, "{json}");
+    }
+}
+
 #[test]
 fn truncated_and_prolonged_bodies_are_errors() {
     for event in samples() {

@@ -11,19 +11,19 @@ const PATHS_LEN_MAX: usize = 256;
 /// How deep values are looked into. What stands deeper, where a path might still lead, is not shown at all.
 const DEPTH_MAX: usize = 64;
 /// What stands in place of a value, as JSON.
-const REDACTED: &str = "\"(redacted)\"";
+pub(crate) const REDACTED: &str = "\"(redacted)\"";
 
-/// Fields that are hidden wherever a payload becomes JSON: in the answers of the API, and so on its page and on the
-/// command line, in streams, and in what is tailed of topics. What is recorded is as it was.
+/// Fields that are hidden where a payload becomes JSON: in exported histories, and in the answers of an API. What is recorded is
+/// as it was.
 ///
 /// A path names fields from the outside in, with dots between them: `card.number`. Lists are passed through, so that
 /// the path `items.price` is for each item. `*` is any field, `**` any number of fields: `**.password` is a field of
 /// that name wherever it is. The values of maps count as fields.
 ///
 /// ```
-/// use millrun_http::Redaction;
+/// use millrun_workflow::Redaction;
 ///
-/// # fn main() -> Result<(), millrun_http::RedactionError> {
+/// # fn main() -> Result<(), millrun_workflow::RedactionError> {
 /// let redaction = Redaction::of(["card.number", "**.password"])?;
 /// # Ok(())
 /// # }
@@ -31,6 +31,7 @@ const REDACTED: &str = "\"(redacted)\"";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redaction {
     is_everything: bool,
+    keeps_kinds: bool,
     paths: Vec<Vec<Step>>,
 }
 
@@ -75,54 +76,100 @@ impl Redaction {
         }
         Ok(Self {
             is_everything: false,
+            keeps_kinds: false,
             paths: all,
         })
     }
 
-    /// Hides each value as a whole: for what no redaction was given to.
-    pub(crate) const fn everything() -> Self {
+    /// Hides each value as a whole.
+    #[must_use]
+    pub const fn everything() -> Self {
         Self {
             is_everything: true,
+            keeps_kinds: false,
             paths: Vec::new(),
         }
     }
 
+    /// The same fields, of which each keeps the kind of its value, so that programs go on reading it: texts are `(redacted)`,
+    /// numbers 0, flags `false`, bytes none; of lists and objects all that is in them is hidden so. Without it `(redacted)` stands in the
+    /// place of the whole.
+    #[must_use]
+    pub fn keeping_kinds(mut self) -> Self {
+        self.keeps_kinds = true;
+        self
+    }
+
+    /// Whether it leaves everything as it is.
+    pub(crate) fn hides_nothing(&self) -> bool {
+        !self.is_everything && self.paths.is_empty()
+    }
+
     /// The JSON of a payload, without what is hidden.
-    pub(crate) fn applied<'a>(&self, json: &'a str) -> Cow<'a, str> {
+    #[must_use]
+    pub fn applied<'a>(&self, json: &'a str) -> Cow<'a, str> {
         self.applied_at(&[], json)
     }
 
     /// The same for a JSON in which the payload stands at these fields.
-    pub(crate) fn applied_at<'a>(&self, at: &[&str], json: &'a str) -> Cow<'a, str> {
+    #[must_use]
+    pub fn applied_at<'a>(&self, at: &[&str], json: &'a str) -> Cow<'a, str> {
         if self.is_everything {
-            return Cow::Borrowed(REDACTED);
+            let mut shown = String::new();
+            hide(json.trim(), self.keeps_kinds, 0, &mut shown);
+            return Cow::Owned(shown);
         }
         if self.paths.is_empty() {
             return Cow::Borrowed(json);
         }
         let mut shown = String::with_capacity(json.len());
         let places: Vec<_> = self.paths.iter().map(Vec::as_slice).collect();
-        descend(json, at, &places, &mut shown);
+        self.descend(json, at, &places, &mut shown);
         Cow::Owned(shown)
+    }
+
+    /// Goes on to the payload, below these fields.
+    fn descend(&self, json: &str, at: &[&str], places: &[&[Step]], shown: &mut String) {
+        match at {
+            [] => write(json, places, (self.keeps_kinds, 0), shown),
+            [first, rest @ ..] => write_fields(json, shown, |name, value, shown| {
+                if name == *first {
+                    self.descend(value, rest, places, shown);
+                } else {
+                    shown.push_str(value);
+                }
+            }),
+        }
     }
 }
 
-/// Goes on to the payload, below these fields.
-fn descend(json: &str, at: &[&str], places: &[&[Step]], shown: &mut String) {
-    match at {
-        [] => write(json, places, 0, shown),
-        [first, rest @ ..] => write_fields(json, shown, |name, value, shown| {
-            if name == *first {
-                descend(value, rest, places, shown);
-            } else {
-                shown.push_str(value);
-            }
-        }),
+/// Bytes in JSON, without any.
+const NO_BYTES: &str = r#"{"$bytes":""}"#;
+
+/// Whether this object stands for bytes.
+fn is_bytes(json: &str) -> bool {
+    let inside = json.trim_start_matches('{').trim_start();
+    inside.starts_with("\"$bytes\"")
+}
+
+/// Writes what stands in place of a value.
+fn hide(json: &str, keeps_kinds: bool, depth: usize, shown: &mut String) {
+    let deeper = |inside: &str, shown: &mut String| hide(inside.trim(), keeps_kinds, depth + 1, shown);
+    match json.as_bytes().first() {
+        _ if !keeps_kinds || depth == DEPTH_MAX => shown.push_str(REDACTED),
+        Some(b'[') => write_items(json, shown, deeper),
+        Some(b'{') if is_bytes(json) => shown.push_str(NO_BYTES),
+        Some(b'{') => write_fields(json, shown, |_, value, shown| deeper(value, shown)),
+        Some(b't' | b'f') => shown.push_str("false"),
+        Some(b'n') => shown.push_str("null"),
+        Some(b'"') | None => shown.push_str(REDACTED),
+        Some(_) if json.contains(['.', 'e', 'E']) => shown.push_str("0.0"),
+        Some(_) => shown.push('0'),
     }
 }
 
 /// Writes a value without what these paths lead to from it.
-fn write(json: &str, places: &[&[Step]], depth: usize, shown: &mut String) {
+fn write(json: &str, places: &[&[Step]], (keeps_kinds, depth): (bool, usize), shown: &mut String) {
     let json = json.trim();
     // A step for any number of fields may be for none.
     let mut here = places.to_vec();
@@ -134,17 +181,18 @@ fn write(json: &str, places: &[&[Step]], depth: usize, shown: &mut String) {
         number += 1;
     }
     if here.iter().any(|place| place.is_empty()) || (depth == DEPTH_MAX && json.starts_with(['{', '['])) {
-        shown.push_str(REDACTED);
+        hide(json, keeps_kinds, depth, shown);
         return;
     }
+    let deeper = (keeps_kinds, depth + 1);
     match json.as_bytes().first() {
-        Some(b'[') => write_items(json, shown, |item, shown| write(item, places, depth + 1, shown)),
+        Some(b'[') => write_items(json, shown, |item, shown| write(item, places, deeper, shown)),
         Some(b'{') => write_fields(json, shown, |name, value, shown| {
             let inside: Vec<_> = here.iter().filter_map(|place| below(place, name)).collect();
             if inside.is_empty() {
                 shown.push_str(value);
             } else {
-                write(value, &inside, depth + 1, shown);
+                write(value, &inside, deeper, shown);
             }
         }),
         _ => shown.push_str(json),
@@ -266,6 +314,24 @@ mod tests {
         ] {
             assert_eq!(Redaction::of(paths).unwrap().applied(json), expected, "{paths:?}");
         }
+    }
+
+    #[test]
+    fn what_is_hidden_keeps_its_kind_if_asked_to() {
+        let json = r#"{"a":{"t":"x","n":7,"f":1e3,"b":true,"z":null,"l":[1,{"k":"y"}]},"b":2}"#;
+        let redaction = Redaction::of(["a"]).unwrap().keeping_kinds();
+        assert_eq!(
+            redaction.applied(json),
+            r#"{"a":{"t":"(redacted)","n":0,"f":0.0,"b":false,"z":null,"l":[0,{"k":"(redacted)"}]},"b":2}"#
+        );
+        assert_eq!(Redaction::everything().keeping_kinds().applied(" 7 "), "0");
+        let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+        assert!(
+            Redaction::everything()
+                .keeping_kinds()
+                .applied(&deep)
+                .contains("(redacted)")
+        );
     }
 
     #[test]

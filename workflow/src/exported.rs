@@ -1,0 +1,318 @@
+//! One history as a file of its own: lines of JSON that people read, that tests keep and replay, and in which fields of payloads
+//! can be hidden.
+//!
+//! ```text
+//!   {"format":"millrun-history","version":1,"run":"…","id":"order-7","workflow":"order","head":412}
+//!   {"kept":{…}}                                             of a trimmed run: what is kept of the events before
+//!   {"sequence":401,"at_us":1764230400000000,"event":{"TimerFired":{"operation":12}}}
+//!   …
+//! ```
+//!
+//! Invariants: what is written is read back equal, payloads byte for byte; a file that was cut off is noticed. The format is
+//! read by all later releases: a field or a kind of event that is added gets a default, or a later version.
+
+mod error;
+mod replay;
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use millrun_core::{RunId, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+pub use self::error::ExportedHistoryError;
+pub use self::replay::Fit;
+use crate::event::{Event, EventError};
+use crate::ledger::KeptBeginning;
+use crate::payload::{BYTES, REDACTED, Redaction, VALUE};
+use crate::wire::{self, KeptParts};
+
+/// How the first line names the format.
+const FORMAT: &str = "millrun-history";
+/// The version that is written, and the latest that is read.
+const VERSION: u32 = 1;
+
+/// The history of one run, as it is written to a file of its own and read back. Its [text](fmt::Display) is what the file has.
+///
+/// ```
+/// use millrun_core::{Partition, RunId, Sequence, Timestamp};
+/// use millrun_workflow::{Event, ExportedHistory, Payload, Started};
+///
+/// let run = RunId::new(Partition::of(b"order-7"), Timestamp::EPOCH, 1);
+/// let started = Started::new("order", "order-7".parse()?, Payload::encode(&7)?);
+/// let event = (Sequence::new(1), Event::Started(started), Timestamp::EPOCH);
+/// let history = ExportedHistory::new(run, None, [event])?;
+/// let text = history.to_string();
+/// assert_eq!(text.parse::<ExportedHistory>()?, history);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, PartialEq)]
+pub struct ExportedHistory {
+    run: RunId,
+    kept: Option<KeptParts>,
+    events: Vec<ExportedEvent>,
+}
+
+/// An event of a history, with its number and its time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ExportedEvent {
+    sequence: Sequence,
+    #[serde(rename = "at_us")]
+    at: Timestamp,
+    event: Event,
+}
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Header<'a> {
+    format: &'a str,
+    version: u32,
+    run: RunId,
+    id: String,
+    workflow: String,
+    /// The number of the last event.
+    head: Sequence,
+}
+
+/// The line of what is kept.
+#[derive(Serialize, Deserialize)]
+struct KeptLine<K> {
+    kept: K,
+}
+
+impl ExportedHistory {
+    /// A history of a run: what is [kept](KeptBeginning) of its beginning, as bytes, if it is trimmed, and its events in order.
+    ///
+    /// # Errors
+    /// [`ExportedHistoryError::NoHistory`] when these are no history: without a beginning, or with a gap.
+    pub fn new(
+        run: RunId,
+        kept: Option<&Bytes>,
+        events: impl IntoIterator<Item = (Sequence, Event, Timestamp)>,
+    ) -> Result<Self, ExportedHistoryError> {
+        let no_history = |error: EventError| ExportedHistoryError::NoHistory {
+            problem: error.to_string(),
+        };
+        let kept = kept.map(wire::decode_kept).transpose().map_err(no_history)?;
+        let events = events
+            .into_iter()
+            .map(|(sequence, event, at)| ExportedEvent { sequence, at, event });
+        let history = Self {
+            run,
+            kept,
+            events: events.collect(),
+        };
+        history.check()?;
+        Ok(history)
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// The name of the run's workflow.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        self.beginning().map_or("", |started| &started.workflow)
+    }
+
+    /// How the run began.
+    #[must_use]
+    pub fn beginning(&self) -> Option<&crate::Started> {
+        let kept = self.kept.iter().flat_map(|kept| &kept.events);
+        let first = kept.map(|noted| &noted.event);
+        let first = first
+            .chain(self.events.iter().map(|recorded| &recorded.event))
+            .next();
+        match first {
+            Some(Event::Started(started)) => Some(started),
+            _ => None,
+        }
+    }
+
+    /// The number of the last event.
+    #[must_use]
+    pub fn head(&self) -> Sequence {
+        let kept = self.kept.as_ref().map(|kept| Sequence::new(kept.sequence));
+        let last = self.events.last().map(|last| last.sequence);
+        last.or(kept).unwrap_or(Sequence::ZERO)
+    }
+
+    /// The events that it has, each with its number and its time.
+    pub fn events(&self) -> impl Iterator<Item = (Sequence, &Event, Timestamp)> {
+        let events = self.events.iter();
+        events.map(|recorded| (recorded.sequence, &recorded.event, recorded.at))
+    }
+
+    /// Its text without the fields of payloads that are hidden. One that [keeps kinds](Redaction::keeping_kinds) can still be
+    /// replayed, as long as the code does not decide by what is hidden. Texts of errors and reasons, names, keys and ids are no
+    /// payloads, and stay.
+    #[must_use]
+    pub fn redacted(&self, redaction: &Redaction) -> String {
+        let mut text = String::new();
+        for line in self.to_string().lines() {
+            hide_payloads(line, redaction, &mut text);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Whether it begins with a beginning, and no event is missing.
+    fn check(&self) -> Result<(), ExportedHistoryError> {
+        let no_history = |problem: String| Err(ExportedHistoryError::NoHistory { problem });
+        if self.beginning().is_none() {
+            return no_history("it does not begin with how the run began".to_owned());
+        }
+        let mut expected = match &self.kept {
+            None => Sequence::new(1),
+            Some(kept) => {
+                // Whether these are parts that a run can be brought back from is found out by bringing it back.
+                self.kept_beginning(kept)?;
+                Sequence::new(kept.sequence).next()
+            }
+        };
+        for recorded in &self.events {
+            if recorded.sequence != expected {
+                let sequence = recorded.sequence;
+                return no_history(format!("event {sequence} stands where {expected} belongs"));
+            }
+            expected = expected.next();
+        }
+        Ok(())
+    }
+
+    fn kept_beginning(&self, kept: &KeptParts) -> Result<KeptBeginning, ExportedHistoryError> {
+        let bytes = wire::encode_kept(kept).map(Bytes::from);
+        let kept = bytes.and_then(|bytes| KeptBeginning::decode(&bytes));
+        kept.map_err(|error| ExportedHistoryError::NoHistory {
+            problem: error.to_string(),
+        })
+    }
+}
+
+/// Its lines, each of which ends with a line feed.
+impl fmt::Display for ExportedHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let beginning = self.beginning().ok_or(fmt::Error)?;
+        let header = Header {
+            format: FORMAT,
+            version: VERSION,
+            run: self.run,
+            id: beginning.id.as_str().to_owned(),
+            workflow: beginning.workflow.to_string(),
+            head: self.head(),
+        };
+        write_line(f, &header)?;
+        if let Some(kept) = &self.kept {
+            write_line(f, &KeptLine { kept })?;
+        }
+        self.events.iter().try_for_each(|event| write_line(f, event))
+    }
+}
+
+fn write_line(f: &mut fmt::Formatter<'_>, line: &impl Serialize) -> fmt::Result {
+    let line = serde_json::to_string(line).map_err(|_| fmt::Error)?;
+    writeln!(f, "{line}")
+}
+
+impl FromStr for ExportedHistory {
+    type Err = ExportedHistoryError;
+
+    fn from_str(text: &str) -> Result<Self, ExportedHistoryError> {
+        let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+        let mut lines = lines.peekable();
+        let (first, _) = lines.next().ok_or(ExportedHistoryError::OtherFormat)?;
+        let header = header(first)?;
+        let (head, mut kept) = (header.head, None);
+        if let Some((line, number)) = lines.next_if(|(line, _)| line.starts_with("{\"kept\"")) {
+            let line: KeptLine<KeptParts> = read_line(line, number)?;
+            kept = Some(line.kept);
+        }
+        let mut events: Vec<ExportedEvent> = Vec::new();
+        let mut cut_in = None;
+        while let Some((line, number)) = lines.next() {
+            match read_line(line, number) {
+                Ok(event) => events.push(event),
+                // The end of the file is in the midst of it.
+                Err(_) if lines.peek().is_none() && !text.ends_with('\n') => cut_in = Some(number),
+                Err(error) => return Err(error),
+            }
+        }
+        let history = Self {
+            run: header.run,
+            kept,
+            events,
+        };
+        if history.head() < head {
+            let has = history.head();
+            return Err(ExportedHistoryError::CutOff { has, head });
+        }
+        if let Some(line) = cut_in {
+            let problem = "it stands behind the last event".to_owned();
+            return Err(ExportedHistoryError::Malformed { line, problem });
+        }
+        history.check()?;
+        Ok(history)
+    }
+}
+
+fn header(line: &str) -> Result<Header<'_>, ExportedHistoryError> {
+    #[derive(Deserialize)]
+    struct Format<'a> {
+        format: &'a str,
+        version: u32,
+    }
+    let found = serde_json::from_str::<Format<'_>>(line);
+    let found = found.map_err(|_| ExportedHistoryError::OtherFormat)?;
+    if found.format != FORMAT {
+        return Err(ExportedHistoryError::OtherFormat);
+    }
+    if found.version > VERSION {
+        let version = found.version;
+        return Err(ExportedHistoryError::Newer { version });
+    }
+    read_line(line, 1)
+}
+
+fn read_line<'a, T: Deserialize<'a>>(line: &'a str, number: usize) -> Result<T, ExportedHistoryError> {
+    serde_json::from_str(line).map_err(|error| ExportedHistoryError::Malformed {
+        line: number,
+        problem: error.to_string(),
+    })
+}
+
+/// Writes a text of JSON without what is hidden of the payloads in it.
+fn hide_payloads(json: &str, redaction: &Redaction, shown: &mut String) {
+    let mut rest = json;
+    // No text in a history but a payload's has these keys, since a quotation mark within a text has a backslash before it.
+    let keys = [VALUE, BYTES].map(|key| format!("{{\"{key}\":"));
+    while let Some((at, key)) = next_of(rest, &keys) {
+        let (before, behind) = rest.split_at(at + keys[key].len());
+        shown.push_str(before);
+        let mut values = serde_json::Deserializer::from_str(behind).into_iter::<&RawValue>();
+        let Some(Ok(value)) = values.next() else {
+            // What cannot be read is not shown.
+            shown.push_str(REDACTED);
+            return;
+        };
+        match key {
+            0 => shown.push_str(&redaction.applied(value.get())),
+            // Fields cannot be looked for in it.
+            _ if redaction.hides_nothing() => shown.push_str(value.get()),
+            _ => shown.push_str("\"\""),
+        }
+        rest = &behind[values.byte_offset()..];
+    }
+    shown.push_str(rest);
+}
+
+/// Where the first of these texts is, and which it is.
+fn next_of(text: &str, keys: &[String]) -> Option<(usize, usize)> {
+    let found = keys.iter().enumerate();
+    let found = found.filter_map(|(number, key)| text.find(key.as_str()).map(|at| (at, number)));
+    found.min()
+}

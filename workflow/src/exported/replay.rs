@@ -1,0 +1,83 @@
+//! Trying code on a history: a replay that records nothing and does nothing.
+
+use millrun_core::{RunId, Timestamp};
+
+use super::{ExportedHistory, ExportedHistoryError};
+use crate::event::{Event, Nondeterminism};
+use crate::{Implementation, Instance, KeptBeginning, Limits, ReplayError};
+
+/// Whether code fits a history: whether it decides again what is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fit {
+    /// It does.
+    Fits {
+        /// How many values it encodes otherwise than they are recorded: an input that has got another field, say. It is zero
+        /// with [strict](Limits::strict) limits, for which that is a difference.
+        changed_values: u64,
+    },
+    /// It does not, from this event on. Code that panics is told so in the second column.
+    Differs(Box<Nondeterminism>),
+    /// There is no code for it.
+    NoCode {
+        /// The name of its workflow.
+        workflow: String,
+    },
+}
+
+impl Fit {
+    /// Tries code on a history, from its kept beginning on if it is trimmed: the code is run, up to where the history ends,
+    /// and nothing comes of it.
+    ///
+    /// # Errors
+    /// When the events are no history, whatever the code.
+    pub fn of(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        kept: Option<KeptBeginning>,
+        events: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<Self, ReplayError> {
+        let (instance, difference) = match kept {
+            Some(kept) => Instance::try_kept(implementation, run, kept, events, limits)?,
+            None => Instance::try_whole(implementation, run, events, limits)?,
+        };
+        if implementation.is_none() {
+            let started = instance.ledger().started();
+            let workflow = started.map_or_else(String::new, |started| started.workflow.to_string());
+            return Ok(Self::NoCode { workflow });
+        }
+        Ok(match difference {
+            Some(difference) => Self::Differs(Box::new(difference)),
+            None => Self::Fits {
+                changed_values: instance.changed_values(),
+            },
+        })
+    }
+
+    /// Whether it does.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        matches!(self, Self::Fits { .. })
+    }
+}
+
+impl ExportedHistory {
+    /// Tries code on it; see [`Fit::of`].
+    ///
+    /// # Errors
+    /// [`ExportedHistoryError::NoHistory`] when the events are no history, whatever the code.
+    pub fn fit(
+        &self,
+        implementation: Option<&Implementation>,
+        limits: Limits,
+    ) -> Result<Fit, ExportedHistoryError> {
+        let kept = self.kept.as_ref().map(|kept| self.kept_beginning(kept));
+        let events = self.events.iter();
+        let events = events.map(|recorded| (recorded.event.clone(), recorded.at));
+        let fit = Fit::of(implementation, self.run, kept.transpose()?, events, limits);
+        fit.map_err(|error| ExportedHistoryError::NoHistory {
+            problem: error.to_string(),
+        })
+    }
+}
