@@ -9,6 +9,7 @@ pub(crate) mod counts;
 pub(crate) mod describe;
 pub(crate) mod durations;
 pub(crate) mod entities;
+mod exporting;
 pub(crate) mod find;
 pub(crate) mod pages;
 pub(crate) mod parts;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use millrun_broker::Broker;
 use millrun_core::{Bell, Host};
 use millrun_persistence::{Journal, Retention};
-use millrun_workflow::{Activity, DurableTopic, EntityCode, EntityState, Topic, TopicTerms, TypedError};
+use millrun_workflow::{
+    Activity, DurableTopic, EntityCode, EntityState, Implementation, Topic, TopicTerms, TypedError,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -263,6 +265,32 @@ impl RuntimeBuilder {
         self.registrations
             .push(Registration(Registered::Workflow(implementation)));
         self
+    }
+
+    /// The code of all workflows and entities that are registered so far: what a test replays histories with.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    ///     builder.register(DOUBLE, double)
+    /// }
+    ///
+    /// let names: Vec<_> = registered(Runtime::volatile()).implementations().map(|code| code.name()).collect();
+    /// assert_eq!(names, ["double"]);
+    /// ```
+    pub fn implementations(&self) -> impl Iterator<Item = Implementation> {
+        let workflows = self
+            .registrations
+            .iter()
+            .filter_map(|Registration(registered)| match registered {
+                Registered::Workflow(implementation) => Some(implementation.clone()),
+                Registered::Activity(_) => None,
+            });
+        workflows.collect::<Vec<_>>().into_iter()
     }
 
     /// Adds a task queue beside those of the registered activities: one for each tenant, say, which a call

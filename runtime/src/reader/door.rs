@@ -2,7 +2,7 @@
 
 use millrun_core::{Bell, RunId, Sequence, Timestamp};
 use millrun_persistence::{ReadError, TopicNumber, TopicPage};
-use millrun_workflow::{Name, Payload, RunSpans, SpanBounds};
+use millrun_workflow::{ExportedHistory, Name, Payload, RunSpans, SpanBounds};
 use tokio::sync::oneshot;
 
 use super::LaneId;
@@ -57,6 +57,8 @@ pub(super) enum ReadRequest {
     ),
     /// How a run began and ended.
     TraceBeginning(RunId, oneshot::Sender<Result<Box<TraceBeginning>, RunError>>),
+    /// All of a history, to be exported.
+    Export(RunId, oneshot::Sender<Result<Box<ExportedHistory>, RunError>>),
     /// The spans of a run that has ended, within these bounds, made of at most this number of its events.
     Spans(
         Box<(RunId, SpanBounds, usize)>,
@@ -220,6 +222,11 @@ impl ReaderDoor {
     ) -> Option<Result<HistoryPage, RunError>> {
         self.view(|reply| ReadRequest::History(run, after, len_max, reply))
             .await
+    }
+
+    /// Asks for all of a history; as [`describe`](Self::describe).
+    pub(crate) async fn exported(&self, run: RunId) -> Option<Result<Box<ExportedHistory>, RunError>> {
+        self.view(|reply| ReadRequest::Export(run, reply)).await
     }
 
     /// Asks how a run began and ended; as [`describe`](Self::describe).

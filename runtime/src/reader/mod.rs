@@ -4,6 +4,7 @@
 
 mod beginnings;
 pub(crate) mod door;
+mod exporting;
 pub(crate) mod finding;
 mod lanes;
 mod spans;
@@ -497,6 +498,7 @@ impl Reader {
             ReadRequest::History(run, after, len_max, reply) => {
                 drop(reply.send(self.page(run, after, len_max)));
             }
+            ReadRequest::Export(run, reply) => drop(reply.send(self.exported(run))),
             ReadRequest::TraceBeginning(run, reply) => drop(reply.send(self.trace_beginning(run))),
             ReadRequest::Spans(wanted, reply) => {
                 let (run, bounds, events_len_max) = *wanted;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use millrun::history::{Event, HistoryPage, Sequence};
-use millrun::store::{Journal, JournalConfig, MemoryJournal};
+use millrun::history::{Event, ExportedHistory, Fit, HistoryPage, Sequence};
+use millrun::store::{ClosedStore, Journal, JournalConfig, MemoryJournal};
 use millrun::{
     RunError, RunId, Runtime, RuntimeConfig, Signal, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
@@ -294,4 +294,50 @@ async fn who_waits_for_more_of_a_history_survives_the_shard_and_is_told_that_the
     let (told, ()) = tokio::join!(runtime.until_history(run, head, 9), stops);
     let told = told.unwrap_err();
     assert!(matches!(told, RunError::Stopped(StopCause::Shutdown)), "{told}");
+}
+
+#[tokio::test]
+async fn an_exported_history_is_that_of_all_pages_and_fits_the_code_that_made_it_also_trimmed_and_closed() {
+    for keep_history in [true, false] {
+        let store = Store::new();
+        let builder = || {
+            store.bare().register(SUM, sum).configure(move |config| {
+                config.keep_history = keep_history;
+                config.limits.kept_beginning_every = 16;
+            })
+        };
+        let runtime = builder().start().await.unwrap();
+        let handle = runtime.start(SUM, "s", 7).await.unwrap();
+        for number in 1..=95 {
+            handle.signal(GO, number).await.unwrap();
+        }
+        let live = handle.export_history().await.unwrap();
+        handle.signal(GO, 0).await.unwrap();
+        assert_eq!(handle.result().await.unwrap(), 7 + 95 * 96 / 2);
+        let ended = handle.export_history().await.unwrap();
+        assert!(live.head() < ended.head());
+        let run = ended.run();
+        runtime.shutdown().await.unwrap();
+        drop((runtime, handle));
+
+        let store_read = ClosedStore::open(store.path()).await.unwrap();
+        let closed = store_read.runtime();
+        assert_eq!(closed.export_history(run).await.unwrap(), ended);
+        let code: Vec<_> = builder().implementations().collect();
+        for history in [live, ended] {
+            let back: ExportedHistory = history.to_string().parse().unwrap();
+            assert_eq!(back, *history);
+            let fit = back.fit(Some(&code[0]), RuntimeConfig::default().limits).unwrap();
+            assert_eq!(fit, Fit::Fits { changed_values: 0 });
+            let first = back.events().next().map(|(sequence, ..)| sequence);
+            assert_eq!(first == Some(Sequence::new(1)), keep_history, "{first:?}");
+            let after = Sequence::new(first.unwrap_or(back.head().next()).get() - 1);
+            let page = closed.history(run, after, back.events().count()).await.unwrap();
+            let paged = page.events.iter().map(|one| (one.sequence, &one.event, one.at));
+            assert!(paged.eq(back.events()), "the pages have other events");
+        }
+        let unknown = RunId::new(Partition::of(b"x"), Timestamp::EPOCH, 1);
+        let refused = closed.export_history(unknown).await;
+        assert!(matches!(refused, Err(RunError::NotFound)), "{refused:?}");
+    }
 }
