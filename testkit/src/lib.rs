@@ -4,6 +4,7 @@
 //! |---------|----------------|
 //! | `sim` (default) | [`SimHost`]: a seeded world of one thread, with a clock that the test moves |
 //! | `broker` | [`FlowRecorder`]: what flows through a broker, and when it has settled |
+//! | `replay` | [`replay`](replay()): exported histories as tests of the code of today |
 //! | `mutation` | [`fuzz`]: mutations of known bytes, for decoders that must survive anything |
 //!
 //! # A world of its own
@@ -93,6 +94,8 @@ what is known of it:
 mod flows;
 #[cfg(feature = "mutation")]
 mod mutation;
+#[cfg(feature = "replay")]
+mod replay;
 #[cfg(feature = "sim")]
 mod sim;
 
@@ -101,6 +104,11 @@ pub use flows::{Chain, Delivery, Fate, Flow, FlowConfig, FlowRecorder, Kept, Lin
 
 #[cfg(feature = "mutation")]
 pub use mutation::{FuzzTarget, corpus, fuzz};
+#[cfg(feature = "replay")]
+pub use replay::{
+    HISTORY_FILE_BYTES_MAX, HISTORY_FILES_LEN_MAX, ReplayRefused, ReplayReport, ReplayedFile, replay,
+    replay_with,
+};
 #[cfg(feature = "sim")]
 pub use sim::{Action, SimConfig, SimHost, SimStop, Step, Stuck, Trace};
 

@@ -279,18 +279,17 @@ impl RuntimeBuilder {
     ///     builder.register(DOUBLE, double)
     /// }
     ///
-    /// let names: Vec<_> = registered(Runtime::volatile()).implementations().map(|code| code.name()).collect();
-    /// assert_eq!(names, ["double"]);
+    /// let code = registered(Runtime::volatile()).implementations();
+    /// assert_eq!(code[0].name(), "double");
     /// ```
-    pub fn implementations(&self) -> impl Iterator<Item = Implementation> {
-        let workflows = self
-            .registrations
-            .iter()
-            .filter_map(|Registration(registered)| match registered {
-                Registered::Workflow(implementation) => Some(implementation.clone()),
-                Registered::Activity(_) => None,
-            });
-        workflows.collect::<Vec<_>>().into_iter()
+    #[must_use]
+    pub fn implementations(&self) -> Vec<Implementation> {
+        let workflows = self.registrations.iter();
+        let workflows = workflows.filter_map(|Registration(registered)| match registered {
+            Registered::Workflow(implementation) => Some(implementation.clone()),
+            Registered::Activity(_) => None,
+        });
+        workflows.collect()
     }
 
     /// Adds a task queue beside those of the registered activities: one for each tenant, say, which a call

@@ -323,7 +323,7 @@ async fn an_exported_history_is_that_of_all_pages_and_fits_the_code_that_made_it
         let store_read = ClosedStore::open(store.path()).await.unwrap();
         let closed = store_read.runtime();
         assert_eq!(closed.export_history(run).await.unwrap(), ended);
-        let code: Vec<_> = builder().implementations().collect();
+        let code = builder().implementations();
         for history in [live, ended] {
             let back: ExportedHistory = history.to_string().parse().unwrap();
             assert_eq!(back, *history);

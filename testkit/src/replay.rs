@@ -1,0 +1,251 @@
+//! Exported histories as tests: the code of today must decide again what they record.
+//!
+//! ```text
+//!   order.jsonl ─┐                     ┌─ fits
+//!   trip.jsonl  ─┼─► the code, by name ┼─ differs, from event 17 on
+//!   …           ─┘                     └─ no code
+//! ```
+//!
+//! Nothing is recorded, called or awaited: no runtime is needed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use millrun_workflow::{ExportedHistory, ExportedHistoryError, Fit, Implementation, Limits};
+
+/// How the names of files end that are replayed.
+const EXTENSION: &str = "jsonl";
+/// The largest file that is read: as large as a history that a runtime reads at once, by default.
+pub const HISTORY_FILE_BYTES_MAX: u64 = 1 << 30;
+/// How many files of a folder are replayed at most.
+pub const HISTORY_FILES_LEN_MAX: usize = 100_000;
+
+/// What became of the histories that were replayed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ReplayReport {
+    /// Each file, in the order of the names.
+    pub files: Vec<ReplayedFile>,
+}
+
+/// One file that was replayed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ReplayedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The name of the workflow; empty if the file cannot be read.
+    pub workflow: String,
+    /// Whether the code fits the history, or why the file has none.
+    pub fit: Result<Fit, ExportedHistoryError>,
+}
+
+/// Why histories were not all replayed to their ends. Its text tells, for each difference, how many histories have it, and
+/// both columns.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayRefused {
+    /// There is no history at this place: a test that replays nothing would pass for ever.
+    #[error("there is no file `*.jsonl` in {}: export one with `millrun history ID --export`", .path.display())]
+    Nothing {
+        /// The place.
+        path: PathBuf,
+    },
+    /// There are more than [`HISTORY_FILES_LEN_MAX`].
+    #[error("there are more than {HISTORY_FILES_LEN_MAX} files in {}: use several folders", .path.display())]
+    TooMany {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file is larger than [`HISTORY_FILE_BYTES_MAX`].
+    #[error("{} is larger than {HISTORY_FILE_BYTES_MAX} bytes", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file or a folder cannot be read.
+    #[error("{} cannot be read: {cause}", .path.display())]
+    Unreadable {
+        /// The place.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// There is code that does not fit its history.
+    #[error("{0}")]
+    Unfit(ReplayReport),
+}
+
+/// Replays an exported history, or all files `*.jsonl` of a folder, with this code: that of a program's runtime is
+/// `RuntimeBuilder::implementations`.
+///
+/// A history is one of `RunHandle::export_history`, or of `millrun history ID --export`. In the test below it stands in for the
+/// files that a program commits.
+///
+/// ```
+/// use millrun::{Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
+///
+/// const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+///
+/// async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+///     Ok(number * 2)
+/// }
+///
+/// /// What the program's `main` calls as well.
+/// fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+///     builder.register(DOUBLE, double)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let runtime = registered(Runtime::volatile()).start().await?;
+/// # let run = runtime.start(DOUBLE, "d", 21).await?;
+/// # run.result().await?;
+/// # std::fs::write(folder.path().join("double.jsonl"), run.export_history().await?.to_string())?;
+/// # let histories = folder.path();
+/// let report = millrun_testkit::replay(histories, registered(Runtime::volatile()).implementations())?;
+/// assert_eq!(report.files[0].workflow, "double");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Values that the code encodes otherwise than they are recorded are no difference, as in a runtime: see
+/// [`Fit::Fits`], and [`replay_with`] for limits that are [strict](Limits::strict).
+///
+/// # Errors
+/// See [`ReplayRefused`].
+pub fn replay(
+    path: impl AsRef<Path>,
+    code: impl IntoIterator<Item = Implementation>,
+) -> Result<ReplayReport, ReplayRefused> {
+    replay_with(path, code, Limits::default())
+}
+
+/// As [`replay`], within these limits.
+///
+/// # Errors
+/// See [`ReplayRefused`].
+pub fn replay_with(
+    path: impl AsRef<Path>,
+    code: impl IntoIterator<Item = Implementation>,
+    limits: Limits,
+) -> Result<ReplayReport, ReplayRefused> {
+    let path = path.as_ref();
+    let code: BTreeMap<&'static str, Implementation> =
+        code.into_iter().map(|code| (code.name(), code)).collect();
+    let mut files = Vec::new();
+    for file in files_of(path)? {
+        let text = read(&file)?;
+        let history = text.parse::<ExportedHistory>();
+        let workflow = history
+            .as_ref()
+            .map_or("", |history| history.workflow())
+            .to_owned();
+        let fit = history.and_then(|history| history.fit(code.get(workflow.as_str()), limits));
+        files.push(ReplayedFile {
+            path: file,
+            workflow,
+            fit,
+        });
+    }
+    let report = ReplayReport { files };
+    if report.files.iter().all(ReplayedFile::is_fit) {
+        return Ok(report);
+    }
+    Err(ReplayRefused::Unfit(report))
+}
+
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, ReplayRefused> {
+    let unreadable = |cause| ReplayRefused::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
+    if path.metadata().map_err(unreadable)?.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in path.read_dir().map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        if file.extension().is_none_or(|extension| extension != EXTENSION) {
+            continue;
+        }
+        if files.len() == HISTORY_FILES_LEN_MAX {
+            let path = path.to_owned();
+            return Err(ReplayRefused::TooMany { path });
+        }
+        files.push(file);
+    }
+    if files.is_empty() {
+        let path = path.to_owned();
+        return Err(ReplayRefused::Nothing { path });
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String, ReplayRefused> {
+    let unreadable = |cause| ReplayRefused::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(unreadable)?;
+    let len = file.take(HISTORY_FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    if len.map_err(unreadable)? as u64 > HISTORY_FILE_BYTES_MAX {
+        let path = path.to_owned();
+        return Err(ReplayRefused::TooLarge { path });
+    }
+    Ok(text)
+}
+
+impl ReplayedFile {
+    /// Whether the file has a history, and the code fits it.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        self.fit.as_ref().is_ok_and(Fit::is_fit)
+    }
+
+    /// What is wrong, in words; `None` if nothing is.
+    fn trouble(&self) -> Option<String> {
+        match &self.fit {
+            Ok(Fit::Differs(difference)) => {
+                let workflow = &self.workflow;
+                Some(format!(
+                    "the code of {workflow} decides otherwise:\n{}",
+                    difference.columns()
+                ))
+            }
+            Ok(Fit::NoCode { workflow }) => Some(format!("there is no code for {workflow}\n")),
+            Ok(_) => None,
+            Err(error) => Some(format!("{error}\n")),
+        }
+    }
+}
+
+/// How many histories fit, and of the others what is wrong: those with the same trouble together.
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut troubles: BTreeMap<String, Vec<&Path>> = BTreeMap::new();
+        for file in &self.files {
+            if let Some(trouble) = file.trouble() {
+                troubles.entry(trouble).or_default().push(&file.path);
+            }
+        }
+        let unfit: usize = troubles.values().map(Vec::len).sum();
+        let all = self.files.len();
+        writeln!(f, "{} of {all} histories fit the code", all - unfit)?;
+        for (trouble, files) in troubles {
+            let first = files[0].display();
+            match files.len() - 1 {
+                0 => writeln!(f, "\n{first}")?,
+                more => writeln!(f, "\n{first}, and {more} more")?,
+            }
+            f.write_str(&trouble)?;
+        }
+        Ok(())
+    }
+}
