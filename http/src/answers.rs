@@ -13,6 +13,7 @@ use crate::body::{
     EmptyBody, NameBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload,
 };
 use crate::bulk::{start_bulk, told_bulk};
+use crate::exporting::export_history;
 use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::openapi::openapi_json;
@@ -151,6 +152,7 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
             let after = Sequence::new(page.after_number()?);
             history(&runtime.history(run, after, page.limit).await?, page.limit)
         }
+        Action::ExportHistory => return export_history(served, run(value)?).await,
         Action::Events => {
             let (run, query) = (run(value)?, StreamQuery::parse(query, &head.headers)?);
             return run_events(served, run, query).await;

@@ -68,6 +68,7 @@ pub(crate) enum Action {
     TraceRecord,
     History,
     Events,
+    ExportHistory,
     Outputs,
     Output,
     Result,
@@ -287,6 +288,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the events behind `after` (0), at most `limit` (100, up to 1,000) of them",
         action: Action::History,
+    },
+    Operation {
+        name: "export_history",
+        method: Method::GET,
+        path: "v1/runs/{run}/export",
+        role: Role::Reader,
+        about: "all of a history as JSON lines, in the form of a file that tests replay",
+        action: Action::ExportHistory,
     },
     Operation {
         name: "events",

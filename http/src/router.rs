@@ -14,6 +14,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::answers::{Asked, answer};
 use crate::body::read;
+use crate::exporting::EXPORTS_LEN_MAX;
 use crate::keys::Keys;
 use crate::operations::Action;
 use crate::page::page_routes;
@@ -55,6 +56,8 @@ pub(crate) struct Served {
     /// Whether `ready` says no, whatever the runtime says.
     pub(crate) is_leaving: Arc<AtomicBool>,
     pub(crate) streams: Places,
+    /// Histories that are being sent.
+    pub(crate) exports: Places,
     pub(crate) topics: Topics,
     pub(crate) keys: Keys,
     pub(crate) redaction: Redaction,
@@ -69,6 +72,7 @@ impl Served {
             access,
             is_leaving: Arc::default(),
             streams: Places::default(),
+            exports: Places::of(EXPORTS_LEN_MAX),
             topics: Topics::default(),
             keys: Keys::default(),
             redaction: Redaction::default(),

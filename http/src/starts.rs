@@ -14,6 +14,7 @@ use millrun::workflow::TraceContext;
 use millrun::{OnConflict, Payload, Runtime};
 
 use crate::body::{StartBody, StartLine, parse, payload};
+use crate::exporting::JSON_LINES;
 use crate::keys::{Fingerprint, key_of};
 use crate::problem::Problem;
 use crate::router::Served;
@@ -63,7 +64,7 @@ pub(crate) async fn start_lines(
         );
         text.push('\n');
     }
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], text))
+    Ok(([(header::CONTENT_TYPE, JSON_LINES)], text))
 }
 
 async fn start_line(runtime: &Runtime, trace: Option<TraceContext>, line: &[u8]) -> Result<Json, Problem> {

@@ -31,6 +31,16 @@ pub(crate) fn tell(line: impl fmt::Display) -> Result<(), OutputError> {
     Ok(out.flush()?)
 }
 
+/// Writes a part of the command's result as it is, and flushes it.
+///
+/// # Errors
+/// As [`tell`].
+pub(crate) fn write(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
+}
+
 /// Writes a line for a person to standard error. Without a reader it is dropped.
 pub(crate) fn note(line: impl fmt::Display) {
     writeln!(io::stderr(), "{line}").ok();

@@ -148,17 +148,52 @@ impl ExportedHistory {
         events.map(|recorded| (recorded.sequence, &recorded.event, recorded.at))
     }
 
-    /// Its text without the fields of payloads that are hidden. One that [keeps kinds](Redaction::keeping_kinds) can still be
+    /// Its lines, each with its line feed, without the fields of payloads that are hidden. One that [keeps kinds](Redaction::keeping_kinds) can still be
     /// replayed, as long as the code does not decide by what is hidden. Texts of errors and reasons, names, keys and ids are no
     /// payloads, and stay.
+    pub fn into_redacted_lines(self, redaction: Redaction) -> impl Iterator<Item = String> + Send {
+        (0..self.lines_len()).map(move |number| self.redacted_line(number, &redaction))
+    }
+
+    /// All of its [redacted lines](Self::into_redacted_lines) as one text.
     #[must_use]
     pub fn redacted(&self, redaction: &Redaction) -> String {
-        let mut text = String::new();
-        for line in self.to_string().lines() {
-            hide_payloads(line, redaction, &mut text);
-            text.push('\n');
-        }
-        text
+        let lines = (0..self.lines_len()).map(|number| self.redacted_line(number, redaction));
+        lines.collect()
+    }
+
+    fn redacted_line(&self, number: usize, redaction: &Redaction) -> String {
+        let line = self.line(number);
+        let mut shown = String::with_capacity(line.len() + 1);
+        hide_payloads(&line, redaction, &mut shown);
+        shown.push('\n');
+        shown
+    }
+
+    fn lines_len(&self) -> usize {
+        1 + usize::from(self.kept.is_some()) + self.events.len()
+    }
+
+    /// A line, from zero, without its line feed.
+    fn line(&self, number: usize) -> String {
+        let before = self.lines_len() - self.events.len();
+        let line = match (number, &self.kept) {
+            (0, _) => serde_json::to_string(&Header {
+                format: FORMAT,
+                version: VERSION,
+                run: self.run,
+                id: self
+                    .beginning()
+                    .map_or("", |started| started.id.as_str())
+                    .to_owned(),
+                workflow: self.workflow().to_owned(),
+                head: self.head(),
+            }),
+            (1, Some(kept)) => serde_json::to_string(&KeptLine { kept }),
+            (number, _) => serde_json::to_string(&self.events[number - before]),
+        };
+        // Texts, numbers and payloads have a form in JSON, whatever they are.
+        line.unwrap_or_default()
     }
 
     /// Whether it begins with a beginning, and no event is missing.
@@ -197,26 +232,8 @@ impl ExportedHistory {
 /// Its lines, each of which ends with a line feed.
 impl fmt::Display for ExportedHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let beginning = self.beginning().ok_or(fmt::Error)?;
-        let header = Header {
-            format: FORMAT,
-            version: VERSION,
-            run: self.run,
-            id: beginning.id.as_str().to_owned(),
-            workflow: beginning.workflow.to_string(),
-            head: self.head(),
-        };
-        write_line(f, &header)?;
-        if let Some(kept) = &self.kept {
-            write_line(f, &KeptLine { kept })?;
-        }
-        self.events.iter().try_for_each(|event| write_line(f, event))
+        (0..self.lines_len()).try_for_each(|number| writeln!(f, "{}", self.line(number)))
     }
-}
-
-fn write_line(f: &mut fmt::Formatter<'_>, line: &impl Serialize) -> fmt::Result {
-    let line = serde_json::to_string(line).map_err(|_| fmt::Error)?;
-    writeln!(f, "{line}")
 }
 
 impl FromStr for ExportedHistory {

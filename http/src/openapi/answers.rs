@@ -6,6 +6,7 @@ use super::parameters::{record_token, run};
 use super::schema::{
     Shape, either, flag, list, named, number, object, open_object, or_null, text, time, word,
 };
+use crate::exporting::JSON_LINES;
 use crate::metrics::MEDIA_TYPE;
 use crate::operations::Action;
 
@@ -21,7 +22,7 @@ pub(super) fn of(action: Action) -> Vec<(&'static str, Response)> {
         ],
         Action::Tail | Action::Changes => vec![("200", told("text/event-stream", text()))],
         Action::Metrics => vec![("200", told(MEDIA_TYPE, text()))],
-        Action::Starts => vec![("200", told("application/x-ndjson", text()))],
+        Action::Starts | Action::ExportHistory => vec![("200", told(JSON_LINES, text()))],
         action => vec![("200", told("application/json", shape(action)))],
     }
 }
@@ -214,6 +215,7 @@ fn shape(action: Action) -> Shape {
         | Action::Tail
         | Action::Changes
         | Action::Metrics
+        | Action::ExportHistory
         | Action::Starts => text(),
     }
 }

@@ -22,14 +22,19 @@ pub(crate) struct Place(Arc<AtomicUsize>);
 
 impl Default for Places {
     fn default() -> Self {
-        Self {
-            taken: Arc::default(),
-            len_max: STREAMS_LEN_MAX,
-        }
+        Self::of(STREAMS_LEN_MAX)
     }
 }
 
 impl Places {
+    /// So many.
+    pub(crate) fn of(len_max: usize) -> Self {
+        Self {
+            taken: Arc::default(),
+            len_max,
+        }
+    }
+
     /// A place for one more stream.
     pub(crate) fn take(&self) -> Result<Place, Problem> {
         let more = |taken: usize| (taken < self.len_max).then_some(taken + 1);

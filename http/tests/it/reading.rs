@@ -5,12 +5,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use millrun::history::Sequence;
+use millrun::history::{ExportedHistory, Sequence};
 use millrun::operating::{BulkAction, Wait, WaitsFor};
 use millrun::{
     Activity, ActivityContext, ActivityError, Retry, Runtime, Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_http::{Access, router};
+use millrun_http::{Access, EXPORTS_LEN_MAX, router};
+use tower::ServiceExt as _;
 
 use crate::support::{Answer, ORDER, PAID, get, path_of, runtime, send};
 
@@ -336,4 +337,37 @@ async fn payloads_are_exact_or_say_why_they_have_no_form_in_json() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn a_history_is_exported_as_the_file_that_a_test_replays_and_so_many_at_once() {
+    let runtime = runtime().await;
+    let handle = runtime.start(ORDER, "o", 5).await.unwrap();
+    handle.until_described(|run| run.awaits("paid")).await.unwrap();
+    let run = handle.run_id().unwrap();
+    let app = router(&runtime, Access::read_only());
+    let path = format!("/v1/runs/{run}/export");
+    let answer = get(&app, &path).await;
+    assert_eq!(answer.header("content-type"), "application/x-ndjson");
+    let exported = runtime.export_history(run).await.unwrap();
+    assert_eq!(answer.text, exported.to_string());
+    assert_eq!(answer.text.parse::<ExportedHistory>().unwrap(), *exported);
+    let unknown = get(&app, &format!("/v1/runs/{}/export", "0".repeat(32))).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND, "{}", unknown.text);
+
+    // Those that nobody reads on hold their places until they are given up.
+    let ask = || {
+        app.clone()
+            .oneshot(Request::get(path.as_str()).body(Body::empty()).unwrap())
+    };
+    let mut open = Vec::new();
+    for _ in 0..EXPORTS_LEN_MAX {
+        open.push(ask().await.unwrap());
+    }
+    let refused = get(&app, &path).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.code(), "too-many-streams");
+    open.pop();
+    assert_eq!(get(&app, &path).await.status, StatusCode::OK);
+    runtime.shutdown().await.unwrap();
 }

@@ -28,7 +28,7 @@ use super::wire::exchange;
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// The operations that a file answers without a program: those that only look, and do not go on.
-const OF_A_FILE: [&str; 18] = [
+const OF_A_FILE: [&str; 20] = [
     "instances",
     "finished",
     "find",
@@ -41,6 +41,8 @@ const OF_A_FILE: [&str; 18] = [
     "trace_run",
     "trace_record",
     "history",
+    "export_history",
+    "outputs",
     "result",
     "result_of_run",
     "bulks",

@@ -9,6 +9,7 @@
 mod bulk;
 mod closed;
 mod error;
+mod exporting;
 mod filter;
 mod follow;
 mod inspect;
@@ -276,6 +277,9 @@ async fn history(options: History) -> Result<Outcome, Box<dyn Error>> {
         (Some(run), _) => run,
         (None, id) => run_of(&client, id.as_deref().unwrap_or_default()).await?,
     };
+    if options.export {
+        return exporting::export(&client, &run, &options.redact).await;
+    }
     let events = pages(&client, ("history", &run), "events", &[], None, options.limit).await?;
     let shown = if options.timeline {
         show::timeline

@@ -109,6 +109,13 @@ pub(crate) struct History {
     /// How many events, at most.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) limit: u64,
+    /// Print all of it as a file that tests replay: lines of JSON.
+    #[arg(long, conflicts_with_all = ["json", "jsonl", "timeline", "limit"])]
+    pub(crate) export: bool,
+    /// With --export, hide these fields of payloads, `card.number` or `**.password`: the kinds of their values stay, so that
+    /// the file is still replayed.
+    #[arg(long, value_name = "PATH", requires = "export")]
+    pub(crate) redact: Vec<String>,
     #[command(flatten)]
     pub(crate) at: At,
     #[command(flatten)]

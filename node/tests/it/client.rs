@@ -324,6 +324,22 @@ fn what_activities_send_while_they_work_is_followed_and_the_beginning_of_an_atte
 }
 
 #[test]
+fn an_exported_history_of_a_program_is_that_of_its_file() {
+    let program = program();
+    let exported = program.run("history ship-1 --export").expect(0).out;
+    let Program {
+        folder,
+        _running: running,
+    } = program;
+    running.kill();
+    let of_file = folder.run(&["history", "ship-1", "--export"]).expect(0).out;
+    // The header says how many there were.
+    let events: Vec<_> = exported.lines().skip(1).collect();
+    let of_file: Vec<_> = of_file.lines().skip(1).take(events.len()).collect();
+    assert_eq!(of_file, events);
+}
+
+#[test]
 fn a_durable_topic_is_published_to_read_and_followed_and_its_subscriptions_told() {
     let program = program();
     let publish = |customer: &str, id: &str| {

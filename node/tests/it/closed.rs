@@ -36,6 +36,25 @@ fn what_a_killed_program_left_is_read_and_not_a_byte_changes() {
     let history = run(&folder, "history ship-1 --jsonl").expect(0).out;
     assert!(history.lines().count() >= 2, "{history}");
     run(&folder, "history ship-1 --timeline").expect(0);
+    let exported = run(&folder, "history ship-1 --export").expect(0).out;
+    assert_eq!(
+        exported.lines().count(),
+        history.lines().count() + 1,
+        "{exported}"
+    );
+    assert!(
+        exported.starts_with(r#"{"format":"millrun-history","version":1,"#),
+        "{exported}"
+    );
+    assert!(exported.contains("shelf-1"), "{exported}");
+    let hidden = run(&folder, "history ship-1 --export --redact **").expect(0).out;
+    assert!(!hidden.contains("\"shelf-1\""), "{hidden}");
+    assert_eq!(hidden.lines().count(), exported.lines().count());
+    let wrong = run(&folder, "history ship-1 --export --redact a..b")
+        .expect(2)
+        .err;
+    assert!(wrong.contains("a..b"), "{wrong}");
+    run(&folder, "history ship-1 --redact a").expect(2);
     // Nothing goes on, so nothing is waited for.
     assert_eq!(
         run(&folder, "result ship-1 --wait 3600").expect(3).out,
