@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use millrun::operating::PendingDescription;
-use millrun::{ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::{ResultError, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const VOTE: Signal<bool> = Signal::named("vote");
 const JUROR: Workflow<String, (String, bool)> = Workflow::named("juror");
@@ -36,13 +36,13 @@ async fn jury(cx: WorkflowContext, names: Vec<String>) -> Result<(bool, Vec<Stri
     Err(WorkflowError::failed("nobody has a majority"))
 }
 
+pub(crate) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.register(JUROR, juror).register(JURY, jury)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::volatile()
-        .register(JUROR, juror)
-        .register(JURY, jury)
-        .start()
-        .await?;
+    let runtime = registered(Runtime::volatile()).start().await?;
     let names = ["ada", "alan", "barbara", "edsger", "grace"]
         .map(String::from)
         .to_vec();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use millrun::{OnConflict, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::{OnConflict, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const ORDERED: Signal<String> = Signal::named("ordered");
 const PARCEL: Workflow<usize, Vec<String>> = Workflow::named("parcel");
@@ -19,9 +19,13 @@ async fn parcel(cx: WorkflowContext, full: usize) -> Result<Vec<String>, Workflo
     Ok(items)
 }
 
+pub(crate) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.register(PARCEL, parcel)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::volatile().register(PARCEL, parcel).start().await?;
+    let runtime = registered(Runtime::volatile()).start().await?;
     let orders = [
         ("ada", "bread"),
         ("grace", "ink"),

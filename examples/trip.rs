@@ -9,7 +9,8 @@ use std::fmt;
 
 use millrun::workflow::Saga;
 use millrun::{
-    Activity, ActivityContext, Runtime, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, Runtime, RuntimeBuilder, Signal, TypedError, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,14 +83,16 @@ async fn trip(cx: WorkflowContext, wanted: Vec<String>) -> Result<Vec<u64>, Work
     booked
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::volatile()
+pub(crate) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder
         .register(BOOK, book)
         .register(GIVE_BACK, give_back)
         .register(TRIP, trip)
-        .start()
-        .await?;
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let runtime = registered(Runtime::volatile()).start().await?;
     for (id, wanted) in [
         ("ada", ["flight", "hotel"].as_slice()),
         ("alan", &["flight", "hotel", "car"]),

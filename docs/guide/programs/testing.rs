@@ -122,14 +122,24 @@ fn recorded_histories_fit(store: &Path) -> Result<u64, Box<dyn Error>> {
 }
 // ANCHOR_END: histories
 
-/// A store as production might have left it.
-fn recorded(store: &Path) -> Result<(), Box<dyn Error>> {
+// ANCHOR: exported
+/// Replays each history in a folder with the code of today.
+fn exported_histories_fit(folder: &Path) -> Result<usize, millrun_testkit::ReplayRefused> {
+    let code = program(Runtime::volatile()).implementations();
+    Ok(millrun_testkit::replay(folder, code)?.files.len())
+}
+// ANCHOR_END: exported
+
+/// A store as production might have left it, and its histories as files.
+fn recorded(store: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
     let world = SimHost::new(SimConfig::seeded(3));
     let runtime = world.block_on(program(Runtime::open(store)).host(world.host()).start())??;
     for number in 0..3 {
         let id = format!("invoice-{number}");
-        drop(world.block_on(runtime.start(INVOICE, &id, ()).into_future())??);
+        let run = world.block_on(runtime.start(INVOICE, &id, ()).into_future())??;
         assert_eq!(world.advance(Duration::from_secs(8 * 86_400)), SimStop::Reached);
+        let history = world.block_on(run.export_history())??;
+        std::fs::write(folder.join(format!("{id}.jsonl")), history.to_string())?;
     }
     world.block_on(runtime.shutdown())??;
     Ok(())
@@ -153,7 +163,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("each turn was replayed");
     let directory = tempfile::tempdir()?;
     let store = directory.path().join("production.redb");
-    recorded(&store)?;
+    recorded(&store, directory.path())?;
+    println!(
+        "{} exported histories fit",
+        exported_histories_fit(directory.path())?
+    );
     println!("{} recorded runs fit", recorded_histories_fit(&store)?);
     Ok(())
 }
