@@ -1,6 +1,6 @@
 //! How does the cost of durable workflows grow?
 //!
-//! With waiting instances, the length of one history, checkpoints of one run, the size of the journal, worker threads,
+//! With waiting instances, schedules, the length of one history, checkpoints of one run, the size of the journal, worker threads,
 //! payload size, and time under load. Everything is synced before it is acknowledged. Without
 //! `--quick` this takes about three minutes, and as many more as `--minutes` says.
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use millrun_benches::scale::{
-    Row, charts, checkpoints, finding_failed, finding_live, history, journal, payload, sustained, tables,
-    threads, waiting,
+    Row, charts, checkpoints, finding_failed, finding_live, history, journal, payload, schedules, sustained,
+    tables, threads, waiting,
 };
 use millrun_benches::{
     BenchError, CommonArguments, Measured, Program, Progress, ThreadArguments, end_after, end_with_parent,
@@ -33,6 +33,9 @@ struct Arguments {
     /// its own, since its memory is measured.
     #[arg(long, value_name = "N")]
     waiting_level: Option<u64>,
+    /// As `--waiting-level`: the number of schedules, of which a tenth are due in one second.
+    #[arg(long, value_name = "N")]
+    schedules_level: Option<u64>,
     /// As `--waiting-level`: the number of live runs among which some are found.
     #[arg(long, value_name = "N")]
     finding_live: Option<u64>,
@@ -44,6 +47,7 @@ struct Arguments {
 /// The levels of each curve.
 struct Levels {
     instances: &'static [u64],
+    schedules: &'static [u64],
     found: &'static [u64],
     steps: &'static [u64],
     payloads: &'static [u64],
@@ -57,6 +61,7 @@ struct Levels {
 
 const QUICK: Levels = Levels {
     instances: &[1_000, 10_000],
+    schedules: &[10_000],
     found: &[10_000],
     steps: &[10, 1_000],
     payloads: &[0, 1_024, 65_536],
@@ -69,6 +74,7 @@ const QUICK: Levels = Levels {
 
 const FULL: Levels = Levels {
     instances: &[1_000, 10_000, 100_000, 1_000_000],
+    schedules: &[10_000, 100_000],
     found: &[10_000, 100_000, 1_000_000],
     steps: &[10, 100, 1_000, 10_000, 100_000],
     payloads: &[0, 100, 1_024, 16_384, 262_144, 1_048_000],
@@ -92,6 +98,12 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         end_with_parent();
         end_after(CHILD_TIME_MAX);
         println!("{}", serde_json::to_string(&waiting(folder, level, workers)?)?);
+        return Ok(());
+    }
+    if let (Some(level), Some(folder)) = (arguments.schedules_level, &arguments.common.out) {
+        end_with_parent();
+        end_after(CHILD_TIME_MAX);
+        println!("{}", serde_json::to_string(&schedules(folder, level, workers)?)?);
         return Ok(());
     }
     if let Some(folder) = &arguments.common.out
@@ -134,6 +146,12 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         for level in levels.instances {
             let what = format!("{level} waiting instances");
             point(what, &|| apart(folder, "--waiting-level", *level, workers));
+        }
+    }
+    if wanted("schedules") {
+        for level in levels.schedules {
+            let what = format!("{level} schedules, a tenth of them due in one second");
+            point(what, &|| apart(folder, "--schedules-level", *level, workers));
         }
     }
     if wanted("history") {

@@ -64,7 +64,7 @@ async fn ending(_cx: WorkflowContext, is_well: bool) -> Result<u64, WorkflowErro
     Err(WorkflowError::failed("it was told to"))
 }
 
-async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+pub(super) async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     Ok(cx.call(STEP, number).await?)
 }
 

@@ -1,4 +1,4 @@
-//! How cost grows: with instances that wait, with long histories, with checkpoints, with threads, with payloads,
+//! How cost grows: with instances that wait, with schedules, with long histories, with checkpoints, with threads, with payloads,
 //! with the journal's size, with time.
 //!
 //! Every store is durable (one fsync per group commit) and lies beside the results.
@@ -10,6 +10,7 @@ mod history;
 mod journal;
 mod payload;
 mod row;
+mod schedules;
 mod sustained;
 mod threads;
 mod waiting;
@@ -20,6 +21,7 @@ pub use history::history;
 pub use journal::journal;
 pub use payload::payload;
 pub use row::{Row, charts, tables};
+pub use schedules::schedules;
 pub use sustained::sustained;
 pub use threads::threads;
 pub use waiting::waiting;

@@ -7,7 +7,7 @@ use crate::{ALLOCATOR, Axis, Chart, LineChart, Table, approximate, grouped};
 /// What was measured at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which curve: `waiting`, `finding`, `finding parked`, `finding failed`, `history`, `checkpoints`, `journal`, `threads`, `payload` or `sustained`.
+    /// Which curve: `waiting`, `finding`, `finding parked`, `finding failed`, `history`, `checkpoints`, `journal`, `threads`, `payload`, `schedules` or `sustained`.
     pub group: String,
     /// What grows along it, with its unit.
     pub axis: String,
@@ -24,6 +24,9 @@ pub struct Row {
     /// The same for 99 in 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
+    /// The same for the last of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_us: Option<f64>,
     /// How long a shard took meanwhile to answer another caller, for 99 in 100, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meanwhile_p99_us: Option<f64>,
@@ -48,6 +51,7 @@ impl Row {
             median_per_s,
             p50_us: None,
             p99_us: None,
+            last_us: None,
             meanwhile_p99_us: None,
             reopen_us: None,
             resident_bytes_used: None,
@@ -74,11 +78,12 @@ fn curve(group: &str, rows: &[Row]) -> Table {
         .clone()
         .next()
         .map_or_else(String::new, |row| row.axis.clone());
-    let columns: [Column; 8] = [
+    let columns: [Column; 9] = [
         (&axis, 1.0, |row| Some(row.level as f64)),
         ("per second", 1.0, |row| Some(row.median_per_s)),
         ("p50 us", 1.0, |row| row.p50_us),
         ("p99 us", 1.0, |row| row.p99_us),
+        ("last ms", 1e3, |row| row.last_us),
         ("others p99 us", 1.0, |row| row.meanwhile_p99_us),
         ("reopen ms", 1e3, |row| row.reopen_us),
         ("resident MB", 1e6, |row| row.resident_bytes_used),
@@ -116,7 +121,7 @@ fn curve(group: &str, rows: &[Row]) -> Table {
 type Column<'a> = (&'a str, f64, fn(&Row) -> Option<f64>);
 
 /// What was done along each curve.
-const WHAT: [(&str, &str); 10] = [
+const WHAT: [(&str, &str); 11] = [
     (
         "waiting",
         "started per second, then a signal to one of them until its result, then all of them reopened",
@@ -141,6 +146,10 @@ const WHAT: [(&str, &str); 10] = [
     ),
     ("threads", "one-step runs, 1,024 at a time"),
     ("payload", "runs that carry it through one activity, 32 at a time"),
+    (
+        "schedules",
+        "made per second, then a tenth of them due in one second: how much later their runs had their first effect",
+    ),
     ("sustained", "one-step runs, 256 at a time"),
 ];
 
