@@ -43,6 +43,7 @@ mod runtime;
 
 mod builtin;
 mod bulk;
+mod cluster;
 mod code;
 mod config;
 mod ending;

@@ -1,0 +1,197 @@
+//! Who is dead, when this node beats, and what it claims: a pure machine, without a clock and without a store.
+//!
+//! ```text
+//!   turn(now) ──► Beat, each lease / 5 ──► the driver flushes ──► landed(asked_at)
+//!            └──► Look, each 250 ms ─────► the driver reads ────► looked(began, ended, what is seen) or look_failed
+//!                                                                    │
+//!        DeclareDead ◄── a beat stood still for a lease ◄────────────┤
+//!        Claim, Release ◄── shares.rs ◄──────────────────────────────┘
+//! ```
+//!
+//! Times are those of a clock of this process that never jumps ([`Host::elapsed`](millrun_core::Host::elapsed)); no
+//! time of day decides anything. A node counts as dead when good reads of this node's own have shown the same beat over a
+//! lease. What this node did not see for itself does not count, so all watches begin anew:
+//!
+//! - behind a time without a good read: the store was away, or this process stood still;
+//! - while this node's own flushes do not land: perhaps nobody's do.
+//!
+//! Nobody's safety rests on this: a node that is declared dead by mistake is fenced, and stops.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use millrun_core::Partition;
+use millrun_persistence::{NodeKey, NodesSeen};
+
+use super::shares;
+
+/// How often the nodes are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The fewest good reads by which a node counts as dead.
+pub(crate) const READS_MIN: u32 = 4;
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClusterAction {
+    /// Flushes, and says by [`ClusterMachine::landed`] when that has landed.
+    Beat,
+    /// Looks at the nodes of the store.
+    Look,
+    DeclareDead(NodeKey),
+    /// Claims these partitions, and says by [`ClusterMachine::claimed`] when that is answered.
+    Claim(Vec<Partition>),
+    /// Gives these partitions back.
+    Release(Vec<Partition>),
+}
+
+/// What is known of another node.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    beat: u64,
+    /// The end of the first good read that has shown this beat.
+    since: Duration,
+    /// Good reads that have shown it.
+    reads: u32,
+}
+
+/// Decides for one node.
+#[derive(Debug)]
+pub(crate) struct ClusterMachine {
+    me: NodeKey,
+    lease: Duration,
+    /// Whether it claims and gives back partitions, and declares dead, by itself.
+    is_deciding: bool,
+    watched: BTreeMap<NodeKey, Watched>,
+    /// The end of the last good read.
+    last_read: Option<Duration>,
+    /// The last flush that has landed was asked for then.
+    confirmed: Duration,
+    next_beat: Duration,
+    is_beating: bool,
+    next_look: Duration,
+    is_claiming: bool,
+    /// The nodes that the last look has shown: shares are only evened out between those that stay.
+    stable: Vec<NodeKey>,
+}
+
+impl ClusterMachine {
+    /// Of a node whose joining has landed at `now`.
+    pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, now: Duration) -> Self {
+        Self {
+            me,
+            lease,
+            is_deciding,
+            watched: BTreeMap::new(),
+            last_read: None,
+            confirmed: now,
+            next_beat: now,
+            is_beating: false,
+            next_look: now,
+            is_claiming: false,
+            stable: Vec::new(),
+        }
+    }
+
+    /// Until when this node may begin attempts: for 0.8 of a lease behind the last flush that has landed, counted from when
+    /// that was asked for.
+    pub(crate) fn holds_until(&self) -> Duration {
+        self.confirmed + self.lease * 4 / 5
+    }
+
+    /// When the next turn is due.
+    pub(crate) fn next(&self) -> Duration {
+        match self.is_beating {
+            true => self.next_look,
+            false => self.next_look.min(self.next_beat),
+        }
+    }
+
+    /// What is due.
+    pub(crate) fn turn(&mut self, now: Duration) -> Vec<ClusterAction> {
+        let mut actions = Vec::new();
+        // A beat that has not landed is not asked for again: this node beats only while its writer commits.
+        if !self.is_beating && now >= self.next_beat {
+            self.is_beating = true;
+            self.next_beat = now + self.lease / 5;
+            actions.push(ClusterAction::Beat);
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            actions.push(ClusterAction::Look);
+        }
+        actions
+    }
+
+    /// A flush has landed that was asked for at this time.
+    pub(crate) fn landed(&mut self, asked_at: Duration) {
+        self.is_beating = false;
+        self.confirmed = self.confirmed.max(asked_at);
+    }
+
+    /// The answer to a claim has come.
+    pub(crate) fn claimed(&mut self) {
+        self.is_claiming = false;
+    }
+
+    /// A look has failed: it says nothing of anybody.
+    pub(crate) fn look_failed(&mut self, now: Duration) {
+        self.next_look = self.next_look.max(now + LOOK_EVERY);
+    }
+
+    /// A look that lasted from `began` to `ended` has shown this.
+    pub(crate) fn looked(
+        &mut self,
+        (began, ended): (Duration, Duration),
+        seen: &NodesSeen,
+    ) -> Vec<ClusterAction> {
+        let gap = self.last_read.map(|last| began.saturating_sub(last));
+        let has_been_away = gap.is_none_or(|gap| gap > self.lease / 4);
+        let cannot_write = ended.saturating_sub(self.confirmed) > self.lease / 2;
+        if has_been_away || cannot_write {
+            self.watched.clear();
+        }
+        self.last_read = Some(ended);
+        let mut actions = Vec::new();
+        let others = seen.nodes.iter().filter(|node| node.node != self.me);
+        let mut watched = BTreeMap::new();
+        for node in others {
+            let fresh = Watched {
+                beat: node.beat,
+                since: ended,
+                reads: 1,
+            };
+            let known = self.watched.get(&node.node);
+            let known = known.filter(|known| known.beat == node.beat);
+            let now = known.map_or(fresh, |known| Watched {
+                reads: known.reads.saturating_add(1),
+                ..*known
+            });
+            let still_for = began.saturating_sub(now.since);
+            if self.is_deciding && still_for >= self.lease && now.reads >= READS_MIN {
+                actions.push(ClusterAction::DeclareDead(node.node.clone()));
+            }
+            watched.insert(node.node.clone(), now);
+        }
+        self.watched = watched;
+        let nodes: Vec<_> = seen.nodes.iter().map(|node| node.node.clone()).collect();
+        let is_stable = nodes == self.stable;
+        self.stable = nodes;
+        if self.is_deciding && !self.is_claiming && !cannot_write {
+            let wanted = shares::to_claim(&self.me, seen);
+            if !wanted.is_empty() {
+                self.is_claiming = true;
+                actions.push(ClusterAction::Claim(wanted));
+            } else if is_stable && actions.is_empty() {
+                let surplus = shares::to_release(&self.me, seen);
+                if !surplus.is_empty() {
+                    actions.push(ClusterAction::Release(surplus));
+                }
+            }
+        }
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,549 @@
+//! Many nodes over one store in memory: killed, paused, cut off, hung in a flush, beside a server that goes away. Each node has
+//! a clock of its own, with its own beginning and pace.
+
+use std::collections::BTreeSet;
+
+use millrun_persistence::NodeSeen;
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(10);
+
+/// A generator with a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, max: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % max
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+}
+
+/// What is done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// Nodes beat by a thread of their own, whatever their writers do.
+    BeatsWithoutFlushes,
+    /// An outage passes for reads that have shown what was seen last, and nobody looks whether its own flushes land.
+    OutageCountsAsReads,
+    /// A node believes that its own flushes land.
+    OwnFlushesAreNotLookedAt,
+    /// Clocks are those of the wall, which something makes run twice as fast.
+    WallClock,
+    /// What is read stands in a cache for a lease.
+    StaleReads,
+}
+
+/// A node as the store has it.
+#[derive(Clone, Debug)]
+struct Row {
+    key: NodeKey,
+    beat: u64,
+    /// The true time of its last flush.
+    flushed: Duration,
+    partitions: BTreeSet<Partition>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    rows: Vec<Row>,
+    free: BTreeSet<Partition>,
+    is_away: bool,
+    /// Statements that write wait.
+    is_full: bool,
+}
+
+impl Store {
+    fn seen(&self) -> NodesSeen {
+        let mut seen = NodesSeen::default();
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by_key(|row| &row.key);
+        let nodes = rows.into_iter().map(|row| {
+            let partitions = row.partitions.iter().copied().collect();
+            NodeSeen::new(row.key.clone(), row.beat, partitions)
+        });
+        seen.nodes = nodes.collect();
+        seen.free = self.free.iter().copied().collect();
+        seen
+    }
+
+    fn row(&mut self, key: &NodeKey) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.key == *key)
+    }
+
+    fn remove(&mut self, key: &NodeKey) -> Option<Row> {
+        let index = self.rows.iter().position(|row| row.key == *key)?;
+        let row = self.rows.remove(index);
+        self.free.extend(&row.partitions);
+        Some(row)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Well,
+    /// Until then nothing of it runs.
+    PausedUntil(Duration),
+    /// Until then it reaches no server.
+    CutOffUntil(Duration),
+    /// Its flush does not land, and it reads as ever.
+    HungUntil(Duration),
+    Dead,
+}
+
+struct SimNode {
+    machine: ClusterMachine,
+    key: NodeKey,
+    health: Health,
+    /// Its clock: where it begins, and its pace in millionths.
+    begins: Duration,
+    pace: u64,
+    /// A flush that was asked for: when by its clock, and when it lands.
+    flush: Option<(Duration, Duration)>,
+    /// A read under way: when it began by its clock, and when it ends.
+    read: Option<(Duration, Duration)>,
+    claim: Option<(Vec<Partition>, Duration)>,
+    /// What was seen last, for a mistake.
+    cache: Option<(Duration, NodesSeen)>,
+}
+
+impl SimNode {
+    fn clock(&self, now: Duration) -> Duration {
+        let micros = u64::try_from(now.as_micros()).unwrap();
+        self.begins
+            + Duration::from_micros(micros / 1_000_000 * self.pace)
+            + Duration::from_micros(micros % 1_000_000 * self.pace / 1_000_000)
+    }
+}
+
+struct World {
+    mistake: Mistake,
+    dice: Dice,
+    now: Duration,
+    store: Store,
+    nodes: Vec<SimNode>,
+    joined: u64,
+    /// Nodes that were declared dead though they had flushed within the lease.
+    wronged: Vec<(NodeKey, Duration)>,
+}
+
+impl World {
+    fn new(seed: u64, mistake: Mistake) -> Self {
+        let store = Store {
+            free: (0..Partition::COUNT).filter_map(Partition::from_index).collect(),
+            ..Store::default()
+        };
+        Self {
+            mistake,
+            dice: Dice(seed),
+            now: Duration::ZERO,
+            store,
+            nodes: Vec::new(),
+            joined: 0,
+            wronged: Vec::new(),
+        }
+    }
+
+    fn join(&mut self) {
+        self.joined += 1;
+        let key = NodeKey::new(&format!("n{}", self.joined), self.joined);
+        self.store.rows.push(Row {
+            key: key.clone(),
+            beat: 0,
+            flushed: self.now,
+            partitions: BTreeSet::new(),
+        });
+        let mut node = SimNode {
+            machine: ClusterMachine::new(key.clone(), LEASE, true, Duration::ZERO),
+            key: key.clone(),
+            health: Health::Well,
+            begins: self.dice.millis(0, 10_000_000),
+            // Half a per cent too fast or too slow.
+            pace: match self.mistake {
+                Mistake::WallClock => 2_000_000,
+                _ => 995_000 + self.dice.below(10_000),
+            },
+            flush: None,
+            read: None,
+            claim: None,
+            cache: None,
+        };
+        node.machine = ClusterMachine::new(key, LEASE, true, node.clock(self.now));
+        self.nodes.push(node);
+    }
+
+    /// All nodes go on for a tick.
+    fn step(&mut self) {
+        self.now += TICK;
+        for index in 0..self.nodes.len() {
+            self.turn(index);
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    fn turn(&mut self, index: usize) {
+        let now = self.now;
+        let node = &mut self.nodes[index];
+        let (mut is_reached, mut is_flushing) = (!self.store.is_away, !self.store.is_full);
+        match node.health {
+            Health::Dead => return,
+            Health::PausedUntil(until) if now < until => return,
+            Health::CutOffUntil(until) if now < until => is_reached = false,
+            Health::HungUntil(until) if now < until => is_flushing = false,
+            _ => node.health = Health::Well,
+        }
+        if self.store.row(&node.key).is_none() {
+            // Its next flush finds that, and it stops.
+            node.health = Health::Dead;
+            return;
+        }
+        let clock = node.clock(now);
+        if self.mistake == Mistake::BeatsWithoutFlushes && is_reached {
+            let row = self.store.row(&node.key).unwrap();
+            row.beat += 1;
+        }
+        if let Some((asked_at, due)) = node.flush
+            && now >= due
+            && is_reached
+            && is_flushing
+        {
+            node.flush = None;
+            let row = self.store.row(&node.key).unwrap();
+            (row.beat, row.flushed) = (row.beat + 1, now);
+            node.machine.landed(asked_at);
+        }
+        if matches!(
+            self.mistake,
+            Mistake::OwnFlushesAreNotLookedAt | Mistake::OutageCountsAsReads
+        ) {
+            node.machine.confirmed = clock;
+        }
+        if let Some((partitions, _)) = node.claim.take_if(|(_, due)| now >= *due)
+            && is_reached
+            && is_flushing
+        {
+            if partitions
+                .iter()
+                .all(|partition| self.store.free.contains(partition))
+            {
+                for partition in partitions {
+                    self.store.free.remove(&partition);
+                    self.store.row(&node.key).unwrap().partitions.insert(partition);
+                }
+            }
+            node.machine.claimed();
+        } else if node.claim.is_none() {
+            node.machine.claimed();
+        }
+        let mut actions = node.machine.turn(clock);
+        if let Some((began, due)) = node.read
+            && now >= due
+        {
+            node.read = None;
+            let mut seen = is_reached.then(|| self.store.seen());
+            match self.mistake {
+                Mistake::OutageCountsAsReads if seen.is_none() => {
+                    seen = node.cache.clone().map(|(_, seen)| seen);
+                }
+                Mistake::StaleReads => {
+                    let is_fresh = |(read, _): &(Duration, NodesSeen)| now - *read < LEASE + LEASE / 4;
+                    seen = node.cache.clone().filter(is_fresh).map(|(_, seen)| seen).or(seen);
+                }
+                _ => {}
+            }
+            match seen {
+                Some(seen) => {
+                    let is_same = node.cache.as_ref().is_some_and(|(_, cached)| *cached == seen);
+                    if !is_same {
+                        node.cache = Some((now, seen.clone()));
+                    }
+                    actions.extend(node.machine.looked((began, clock), &seen));
+                }
+                None => node.machine.look_failed(clock),
+            }
+        }
+        for action in actions {
+            self.act(index, clock, is_reached, action);
+        }
+    }
+
+    fn act(&mut self, index: usize, clock: Duration, is_reached: bool, action: ClusterAction) {
+        let now = self.now;
+        let lasts = self.dice.millis(1, 60);
+        let node = &mut self.nodes[index];
+        match action {
+            ClusterAction::Beat => node.flush = Some((clock, now + lasts)),
+            ClusterAction::Look => node.read = Some((clock, now + lasts)),
+            ClusterAction::Claim(partitions) => node.claim = Some((partitions, now + lasts)),
+            ClusterAction::Release(partitions) => {
+                let row = self.store.row(&node.key).unwrap();
+                for partition in &partitions {
+                    assert!(row.partitions.remove(partition), "it gives back what it has");
+                }
+                self.store.free.extend(partitions);
+            }
+            ClusterAction::DeclareDead(key) if is_reached => {
+                if let Some(row) = self.store.remove(&key) {
+                    // Clocks that differ by a per cent, and the time of a flush.
+                    if now - row.flushed < LEASE * 98 / 100 {
+                        self.wronged.push((key, now - row.flushed));
+                    }
+                }
+            }
+            ClusterAction::DeclareDead(_) => {}
+        }
+    }
+
+    /// The nodes that nothing is wrong with.
+    fn well(&self) -> Vec<NodeKey> {
+        let well = self.nodes.iter().filter(|node| node.health == Health::Well);
+        well.map(|node| node.key.clone()).collect()
+    }
+
+    fn has_lost(&mut self, nodes: &[NodeKey]) -> bool {
+        nodes.iter().any(|node| self.store.row(node).is_none())
+    }
+
+    fn living(&self) -> impl Iterator<Item = &SimNode> {
+        self.nodes.iter().filter(|node| node.health != Health::Dead)
+    }
+
+    /// All partitions are owned by those who live, evenly.
+    fn assert_settled(&self) {
+        assert!(self.store.free.is_empty(), "{} are free", self.store.free.len());
+        let lens = self.store.rows.iter().map(|row| row.partitions.len());
+        let (least, most) = (lens.clone().min().unwrap(), lens.max().unwrap());
+        assert!(most - least <= 1, "{least} to {most}");
+        assert_eq!(self.store.rows.len(), self.living().count());
+    }
+}
+
+/// What happens to a cluster: everything at once, drawn from a seed. Fails if somebody is declared dead who should not be, or
+/// partitions of the dead are not taken over.
+fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
+    let mut world = World::new(seed, mistake);
+    for _ in 0..2 + world.dice.below(5) {
+        world.join();
+    }
+    world.run(Duration::from_secs(8));
+    for _ in 0..12 {
+        let index = usize::try_from(world.dice.below(world.nodes.len() as u64)).unwrap();
+        let long = world.now + world.dice.millis(6_000, 15_000);
+        let short = world.now + world.dice.millis(100, 2_500);
+        match world.dice.below(8) {
+            0 => world.nodes[index].health = Health::Dead,
+            1 => world.nodes[index].health = well_or(&world.nodes[index], Health::PausedUntil(long)),
+            2 => world.nodes[index].health = well_or(&world.nodes[index], Health::PausedUntil(short)),
+            3 => world.nodes[index].health = well_or(&world.nodes[index], Health::CutOffUntil(long)),
+            4 => world.nodes[index].health = well_or(&world.nodes[index], Health::HungUntil(long)),
+            5 => {
+                // An outage of the server: nobody may be taken for dead.
+                world.store.is_away = true;
+                let (time, well) = (world.dice.millis(500, 20_000), world.well());
+                world.run(time);
+                world.store.is_away = false;
+                world.run(LEASE / 2);
+                if world.has_lost(&well) {
+                    return Err("somebody died of an outage".to_owned());
+                }
+            }
+            6 => {
+                // Reads go on, and no flush lands.
+                world.store.is_full = true;
+                let (time, well) = (world.dice.millis(8_000, 20_000), world.well());
+                world.run(time);
+                world.store.is_full = false;
+                world.run(LEASE / 2);
+                if world.has_lost(&well) {
+                    return Err("somebody died of a server that takes no writes".to_owned());
+                }
+            }
+            _ => world.join(),
+        }
+        let time = world.dice.millis(1_000, 9_000);
+        world.run(time);
+        if let Some((_, ago)) = world.wronged.first() {
+            return Err(format!("one that had flushed {ago:?} ago was declared dead"));
+        }
+        if world.living().count() == 0 {
+            world.join();
+        }
+    }
+    for node in &mut world.nodes {
+        if node.health != Health::Dead {
+            node.health = Health::Well;
+        }
+    }
+    world.run(Duration::from_secs(20));
+    if world.living().count() == 0 {
+        return Err("nobody is left".to_owned());
+    }
+    // Then one dies, and hangs in its flush for ever.
+    world.join();
+    world.run(Duration::from_secs(8));
+    world.assert_settled();
+    let index = world
+        .nodes
+        .iter()
+        .position(|node| node.health != Health::Dead)
+        .unwrap();
+    let health = match world.dice.below(2) {
+        0 => Health::Dead,
+        _ => Health::HungUntil(Duration::MAX),
+    };
+    world.nodes[index].health = health;
+    let key = world.nodes[index].key.clone();
+    world.run(LEASE + LEASE / 5 + Duration::from_secs(1));
+    if world.store.row(&key).is_some() {
+        return Err(format!("a node that is {health:?} still has its partitions"));
+    }
+    world.nodes[index].health = Health::Dead;
+    world.run(Duration::from_secs(1));
+    world.assert_settled();
+    Ok(())
+}
+
+fn well_or(node: &SimNode, health: Health) -> Health {
+    match node.health {
+        Health::Dead => Health::Dead,
+        _ => health,
+    }
+}
+
+#[test]
+fn nobody_who_flushes_is_declared_dead_and_who_does_not_is_replaced() {
+    for seed in 0..60 {
+        if let Err(problem) = play(seed, Mistake::None) {
+            panic!("seed {seed}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    for mistake in [
+        Mistake::BeatsWithoutFlushes,
+        Mistake::OutageCountsAsReads,
+        Mistake::OwnFlushesAreNotLookedAt,
+        Mistake::WallClock,
+        Mistake::StaleReads,
+    ] {
+        let found = (1_000..1_030).find_map(|seed| play(seed, mistake).err());
+        assert!(found.is_some(), "{mistake:?} is not found");
+    }
+}
+
+/// A machine alone with what it is told.
+struct Alone {
+    machine: ClusterMachine,
+    now: Duration,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let now = Duration::from_secs(1_000);
+        Self {
+            machine: ClusterMachine::new(NodeKey::new("a", 1), LEASE, true, now),
+            now,
+        }
+    }
+
+    fn other() -> NodeKey {
+        NodeKey::new("b", 2)
+    }
+
+    /// A look that shows the other one with this beat, both with half of the partitions.
+    fn look(&mut self, beat: u64) -> Vec<ClusterAction> {
+        let mut seen = NodesSeen::default();
+        let mut all = (0..Partition::COUNT).filter_map(Partition::from_index);
+        let half: Vec<_> = all.by_ref().take(512).collect();
+        seen.nodes = vec![
+            NodeSeen::new(NodeKey::new("a", 1), 7, half),
+            NodeSeen::new(Self::other(), beat, all.collect()),
+        ];
+        self.machine.looked((self.now, self.now), &seen)
+    }
+
+    /// Looks as often as a lease has room for, while this node's flushes land.
+    fn watch(&mut self, time: Duration, beat: u64) -> Vec<ClusterAction> {
+        let until = self.now + time;
+        let mut actions = Vec::new();
+        while self.now < until {
+            self.now += LOOK_EVERY;
+            self.machine.landed(self.now);
+            actions.extend(self.look(beat));
+        }
+        actions
+    }
+}
+
+#[test]
+fn a_beat_that_stands_still_for_a_lease_is_a_death_and_not_before() {
+    let mut alone = Alone::new();
+    assert_eq!(alone.watch(LEASE, 1), []);
+    // It moves on in the last moment.
+    assert_eq!(alone.watch(LEASE, 2), []);
+    let dead = ClusterAction::DeclareDead(Alone::other());
+    assert_eq!(alone.watch(LOOK_EVERY, 2), [dead.clone()]);
+    assert_eq!(
+        alone.watch(LOOK_EVERY, 2),
+        [dead],
+        "until it has been declared dead"
+    );
+    assert_eq!(alone.watch(LOOK_EVERY, 3), []);
+}
+
+#[test]
+fn few_reads_are_no_death_whatever_the_clock_says() {
+    let mut alone = Alone::new();
+    alone.watch(LOOK_EVERY, 1);
+    // A machine that stood still, or a server that was away: what was seen before does not count.
+    alone.now += 10 * LEASE;
+    alone.machine.landed(alone.now);
+    assert_eq!(alone.look(1), []);
+    assert_eq!(alone.watch(LEASE - LOOK_EVERY, 1), []);
+    assert_eq!(alone.watch(LOOK_EVERY, 1).len(), 1);
+}
+
+#[test]
+fn a_node_that_cannot_write_declares_nobody_dead_and_claims_nothing() {
+    let mut alone = Alone::new();
+    for _ in 0..100 {
+        alone.now += LOOK_EVERY;
+        assert_eq!(alone.look(1), []);
+    }
+}
+
+#[test]
+fn a_node_beats_while_its_flushes_land_and_holds_for_less_than_a_lease() {
+    let mut alone = Alone::new();
+    let begun = alone.now;
+    let is_beat = |actions: Vec<ClusterAction>| actions.contains(&ClusterAction::Beat);
+    assert!(is_beat(alone.machine.turn(alone.now)));
+    alone.now += LEASE;
+    assert!(
+        !is_beat(alone.machine.turn(alone.now)),
+        "the first has not landed"
+    );
+    assert_eq!(alone.machine.holds_until(), begun + LEASE * 4 / 5);
+    alone.machine.landed(begun + Duration::from_secs(1));
+    assert_eq!(alone.machine.holds_until(), begun + Duration::from_secs(5));
+    assert!(is_beat(alone.machine.turn(alone.now)));
+    alone.machine.landed(alone.now);
+    alone.now += LEASE / 5 - TICK;
+    assert!(!is_beat(alone.machine.turn(alone.now)));
+    alone.now += TICK;
+    assert!(is_beat(alone.machine.turn(alone.now)));
+}
