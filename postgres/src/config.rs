@@ -22,6 +22,9 @@ pub struct PostgresConfig {
     /// How long an opening waits for a former process to let go of the store: the server may notice late that it has
     /// gone. Default 10 s; zero: not at all.
     pub open_wait_max: Duration,
+    /// How long a node that has nothing to write waits until it writes all the same: by that others know that it lives. It
+    /// must be well below the lease of the runtimes. Default 1 s. Without effect for a process that has the store to itself.
+    pub beat_every: Duration,
 }
 
 impl Default for PostgresConfig {
@@ -32,6 +35,7 @@ impl Default for PostgresConfig {
             server_wait_max: Duration::from_secs(600),
             answer_wait_max: Duration::from_secs(30),
             open_wait_max: Duration::from_secs(10),
+            beat_every: Duration::from_secs(1),
         }
     }
 }
@@ -77,6 +81,9 @@ impl PostgresConfig {
                 "with turn_bytes_max, snapshot_bytes_max and 256 bytes for each of batch_len_max it must be less than \
                  1 GiB, the largest message that PostgreSQL takes",
             );
+        }
+        if self.beat_every < Duration::from_millis(10) {
+            return invalid("beat_every", "must be 10 ms or longer");
         }
         if self.answer_wait_max < Duration::from_millis(100) {
             return invalid("answer_wait_max", "must be 100 ms or longer");

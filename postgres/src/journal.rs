@@ -200,6 +200,7 @@ impl PostgresJournal {
             fate: FlushFate::new(facts.term, facts.marker),
             retained,
             counts,
+            beat_every: is_shared.then_some(config.beat_every),
             durability: config.journal.durability,
             is_unsynced: false,
             is_last: false,

@@ -530,7 +530,8 @@ impl SharedState {
         let partitions: Vec<_> = given.iter().map(|(partition, _)| *partition).collect();
         self.heads.trust(&partitions);
         self.epochs.extend(given.iter().copied());
-        self.enqueued = self.enqueued.next();
+        // A claim to nothing waits for a flush too.
+        self.touch();
     }
 
     /// Takes the records of topics of a batch of which these turns were refused.

@@ -38,6 +38,8 @@ pub(crate) struct FlushWriter {
     /// Where readers are asked, until a close.
     pub(crate) questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     pub(crate) server_wait_max: Duration,
+    /// How long a node writes nothing at most.
+    pub(crate) beat_every: Option<Duration>,
     pub(crate) durability: Durability,
     /// Something was written that an acknowledgement does not vouch for, as that of [`Durability::Volatile`].
     pub(crate) is_unsynced: bool,
@@ -146,9 +148,11 @@ impl FlushWriter {
     /// Writes until the journal is closed or fails; says which.
     pub(crate) fn run(&mut self) -> JournalFailure {
         loop {
-            let done = match self.shared.take(IDLE_MAX) {
+            let idle_max = self.beat_every.unwrap_or(IDLE_MAX);
+            let done = match self.shared.take(idle_max) {
                 Took::Flush(taken) => self.write(taken).and_then(|()| self.claim_waiting()),
                 Took::Claim => self.claim_waiting(),
+                Took::Idle if self.beat_every.is_some() => self.flush_nothing(),
                 Took::Idle => self.look_around(),
                 Took::End => return self.close(),
             };
@@ -386,7 +390,9 @@ impl FlushWriter {
 
     fn flush_nothing(&mut self) -> Result<(), JournalFailure> {
         // It drops nothing either: what was taken out of memory goes with the flush that is being made.
-        self.flush(&FlushRows::default())
+        let mut nothing = FlushRows::default();
+        nothing.of_node.retained = (self.retained.len(), self.retained.bytes());
+        self.flush(&nothing)
     }
 
     fn lost(&mut self) {

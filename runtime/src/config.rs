@@ -25,7 +25,14 @@ pub struct RuntimeConfig {
     /// Which partitions the runtime claims when it is opened, all of them by default: those of a journal that it is
     /// given are taken from their owners. What is not among them it neither reads nor runs, until they are
     /// [claimed](crate::operating::Partitions::claim).
+    ///
+    /// By default a node of a store that several share claims its part, takes over what nodes leave that die, and gives
+    /// back what is too much as others join. With partitions named here it does none of that.
     pub claimed_at_open: Option<Vec<Partition>>,
+    /// How long a node of a store that several share may write nothing until the others take it for dead, and its partitions;
+    /// 5 s by default, at least 1 s. One that cannot write for 0.8 of it begins no attempts until it can. Without effect
+    /// with a store that this process has to itself.
+    pub lease: Duration,
     /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
     /// runtime; true by default. Workflow code runs there, and so do attempts of activities that have
     /// always ended at once, in less than a few microseconds. Set it to false, or
@@ -174,6 +181,7 @@ impl Default for RuntimeConfig {
         Self {
             shards_len: 1,
             claimed_at_open: None,
+            lease: Duration::from_secs(5),
             own_thread: true,
             shard_queue_len_max: 4_096,
             sweep_len_max: 128,
@@ -269,6 +277,12 @@ impl RuntimeConfig {
             return Err(OpenError::Config {
                 field: "shutdown_wait_max",
                 problem: "must be longer than shutdown_grace".into(),
+            });
+        }
+        if self.lease < Duration::from_secs(1) {
+            return Err(OpenError::Config {
+                field: "lease",
+                problem: "must be 1 s or longer".into(),
             });
         }
         if self.traced_per_million > MILLION {

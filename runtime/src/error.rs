@@ -246,15 +246,29 @@ pub enum StartError {
     /// The id's partition has another owner, or none: it is not among those that this runtime
     /// [owns](crate::Runtime::partitions). Whether the instance was started is not known if the partition was lost
     /// meanwhile: start it again at its owner, under the same id.
-    #[error("partition {} is not owned here: ask its owner; whether the instance was started is not known", .partition.index())]
+    #[error("partition {} is not owned here: ask {}; whether the instance was started is not known", .partition.index(), OwnerName(.owner))]
     Moved {
         /// The partition of the id.
         partition: Partition,
+        /// The node that owns it, of a store that several share, as far as is known.
+        owner: Option<Arc<str>>,
     },
     /// The runtime has stopped. Whether the instance was started is not known: start it again
     /// under the same id.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
+}
+
+/// Whom to ask about a partition.
+struct OwnerName<'a>(&'a Option<Arc<str>>);
+
+impl fmt::Display for OwnerName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(owner) => write!(f, "node {owner}"),
+            None => f.write_str("its owner"),
+        }
+    }
 }
 
 /// Why partitions were not [claimed](crate::operating::Partitions::claim).
@@ -518,10 +532,12 @@ pub enum RunError {
     /// The run's partition has another owner, or none: it is not among those that this runtime
     /// [owns](crate::Runtime::partitions). If the partition was lost meanwhile, it is not known whether the message was
     /// taken: ask its owner.
-    #[error("partition {} is not owned here: ask its owner; whether the message was taken is not known", .partition.index())]
+    #[error("partition {} is not owned here: ask {}; whether the message was taken is not known", .partition.index(), OwnerName(.owner))]
     Moved {
         /// The partition of the run.
         partition: Partition,
+        /// The node that owns it, of a store that several share, as far as is known.
+        owner: Option<Arc<str>>,
     },
     /// The runtime has stopped. Whether the message was taken is not known.
     #[error("{}", .0.told())]
@@ -760,6 +776,7 @@ mod tests {
             RunError::History(String::new()),
             RunError::Moved {
                 partition: Partition::of(b"x"),
+                owner: None,
             },
             RunError::Stopped(StopCause::Shutdown),
         ];
@@ -799,6 +816,7 @@ mod tests {
             },
             StartError::Moved {
                 partition: run.partition(),
+                owner: None,
             },
             StartError::Stopped(StopCause::Shutdown),
         ];

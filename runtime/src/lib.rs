@@ -144,6 +144,7 @@ pub mod operating {
         BULK_FAILURES_LEN_MAX, BulkAction, BulkCount, BulkDescription, BulkFailure, BulkHandle, BulkProgress,
         BulkSummary, BulksPage,
     };
+    pub use crate::cluster::view::{ClusterStatus, NodeStatus};
     pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
     pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueSignal, CatalogueWorkflow};
     pub use crate::looking::changes::{
@@ -194,9 +195,10 @@ pub mod store {
     pub use millrun_persistence::{
         Archive, BackupError, ClaimRefused, Compacted, Durability, Exported, FailureKind, FinishedFound,
         FinishedHead, FinishedRun, FinishedSearch, Glance, ImportError, Imported, Journal, JournalConfig,
-        JournalFailure, MemoryJournal, NotWhole, READ_ONLY_BYTES_MAX, Reads, RecordKinds, RedbConfig,
-        RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreConfig,
-        StoreError, UpkeepUndone, Verified, WithoutOwner, compact, import, salvage,
+        JournalFailure, MemoryJournal, NodeKey, NodeSeen, NodesSeen, NotWhole, READ_ONLY_BYTES_MAX, Reads,
+        RecordKinds, RedbConfig, RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress,
+        SalvageReport, SharedStore, StoreConfig, StoreError, UpkeepUndone, Verified, WithoutOwner, compact,
+        import, salvage,
     };
 }
 

@@ -11,6 +11,7 @@ use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use crate::cluster::view::ClusterStatus;
 use crate::inner::Inner;
 use crate::looking::counts::RunCounts;
 use crate::looking::describe::{InstanceDescription, InstanceSummary};
@@ -480,12 +481,29 @@ impl Runtime {
 
     /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
     /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the
-    /// lanes of the reader, the shards, the timers, the viewer, which reads for observers, and the watcher,
+    /// lanes of the reader, the shards, the timers, the viewer, which reads for observers, what sees to the nodes of a
+    /// store that several share, and the watcher,
     /// which there is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]
     pub fn parts(&self) -> Vec<PartStatus> {
         self.inner.tree.status()
+    }
+
+    /// The nodes that have the store open, and who owns which partitions, as the store was seen at the last look, a quarter of
+    /// a second ago if it answers; `None` for a store that this process has to itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = millrun::Runtime::volatile().start().await?;
+    /// assert!(runtime.cluster().is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterStatus> {
+        Some(self.inner.shared.cluster.as_ref()?.status())
     }
 
     /// Kills a part of the runtime by its [name](PartStatus::name), as if it had failed: it is restarted

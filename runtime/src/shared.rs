@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use millrun_core::Host;
+use millrun_core::{Host, Partition};
 use millrun_persistence::Journal;
 
 use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
+use crate::cluster::shared::{ClusterShared, LeaseGate};
 use crate::code::changed_values::ChangedValues;
 use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::changes::Feed;
@@ -57,9 +58,18 @@ pub(crate) struct ShardShared {
     pub(crate) handed: Vec<Arc<HandedOver>>,
     /// What is owned, and the news of it.
     pub(crate) claims: Claims,
+    /// Until when attempts may begin.
+    pub(crate) gate: LeaseGate,
+    /// What is known of other nodes, if the store is one that several share.
+    pub(crate) cluster: Option<Arc<ClusterShared>>,
 }
 
 impl ShardShared {
+    /// The name of the node that owns a partition, as far as is known, and unless that is this one.
+    pub(crate) fn owner_of(&self, partition: Partition) -> Option<Arc<str>> {
+        self.cluster.as_ref()?.owner_of(partition)
+    }
+
     /// Whether there is code for a run that began so. Of a store that is only read nobody knows, and it passes for
     /// registered.
     pub(crate) fn is_registered<'a>(&self, beginning: impl Into<Beginning<'a>>) -> bool {

@@ -143,6 +143,7 @@ mod tests {
     use super::super::samples::{durations, owned, task};
     use super::super::{PoolState, TaskQueue};
     use super::*;
+    use crate::cluster::shared::LeaseGate;
     use crate::host::{HostConfig, TokioHost};
     use crate::mail::ShardDoors;
 
@@ -154,7 +155,15 @@ mod tests {
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let threads = Arc::new(Semaphore::new(1));
         let queue = TaskQueue::new(&broker, "default".into(), 1, &durations()).unwrap();
-        let pool = PoolState::new(Arc::new(queue), host.host(), doors, 1_024, threads, owned());
+        let pool = PoolState::new(
+            Arc::new(queue),
+            host.host(),
+            doors,
+            1_024,
+            threads,
+            owned(),
+            LeaseGate::open(),
+        );
         let pool = Arc::new(pool);
         test(&|input| ActivityContext::new(task(1, input), Arc::clone(&pool)));
     }

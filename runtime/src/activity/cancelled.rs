@@ -106,6 +106,7 @@ mod tests {
     use super::super::samples::{durations, owned, task};
     use super::super::{PoolState, TaskQueue};
     use super::*;
+    use crate::cluster::shared::LeaseGate;
     use crate::host::{HostConfig, TokioHost};
     use crate::mail::ShardDoors;
 
@@ -194,7 +195,15 @@ mod tests {
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let queue = Arc::new(TaskQueue::new(&broker, "default".into(), 300, &durations()).unwrap());
         let threads = Arc::new(Semaphore::new(1));
-        let pool = PoolState::new(Arc::clone(&queue), host.host(), doors, 1_024, threads, owned());
+        let pool = PoolState::new(
+            Arc::clone(&queue),
+            host.host(),
+            doors,
+            1_024,
+            threads,
+            owned(),
+            LeaseGate::open(),
+        );
         let mut state = 11_u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -29,6 +29,9 @@ use crate::mail::ShardDoors;
 /// have their turn.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
+/// How often a pool looks whether attempts may begin again, while its node cannot write.
+const HELD_PAUSE: Duration = Duration::from_millis(50);
+
 /// The part.
 pub(crate) struct Pool {
     queue: Arc<TaskQueue>,
@@ -209,6 +212,13 @@ impl Part for Pool {
         // A hand that is put down unfinished rings again, so nothing is taken up without room.
         if room == 0 || self.state.is_stopping() || self.is_reporting.load(Ordering::Acquire) {
             return self.next_deadline();
+        }
+        if !self.state.may_begin() {
+            let again = now + HELD_PAUSE;
+            return match self.state.next_deadline() {
+                Some(deadline) => Next::At(deadline.min(again)),
+                None => Next::At(again),
+            };
         }
         let (host, queue) = (Arc::clone(&self.host), Arc::clone(&self.queue));
         host.within(&mut || {

@@ -15,6 +15,7 @@ use super::attempt_list::{Attempt, AttemptList, Key};
 use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
+use crate::cluster::shared::LeaseGate;
 use crate::inner::Inner;
 use crate::mail::{LocalMessage, ShardDoors};
 use crate::ownership::claims::OwnedTable;
@@ -34,6 +35,7 @@ pub(crate) struct PoolState {
     /// One permit per thread that blocking activities may have, in all pools together.
     threads: Arc<Semaphore>,
     owned: OwnedTable,
+    gate: LeaseGate,
     running: Mutex<Running>,
     is_stopping: AtomicBool,
     runtime: OnceLock<Weak<Inner>>,
@@ -82,6 +84,7 @@ impl PoolState {
         payload_bytes_max: usize,
         threads: Arc<Semaphore>,
         owned: OwnedTable,
+        gate: LeaseGate,
     ) -> Self {
         Self {
             queue,
@@ -90,6 +93,7 @@ impl PoolState {
             payload_bytes_max,
             threads,
             owned,
+            gate,
             running: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             runtime: OnceLock::new(),
@@ -109,6 +113,13 @@ impl PoolState {
 
     pub(super) fn host_and_threads(&self) -> (Arc<dyn Host>, Arc<Semaphore>) {
         (Arc::clone(&self.host), Arc::clone(&self.threads))
+    }
+
+    /// Whether attempts may begin: a node that cannot write for long may be taken for dead.
+    #[inline]
+    pub(super) fn may_begin(&self) -> bool {
+        let until = self.gate.holds_until();
+        until.is_none_or(|until| self.host.elapsed() < until)
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {

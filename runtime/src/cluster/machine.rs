@@ -25,7 +25,7 @@ use millrun_persistence::{NodeKey, NodesSeen};
 
 use super::shares;
 
-/// How often the nodes are looked at.
+/// How often the nodes are looked at, unless a lease is so short that they are more often: ten times in it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The fewest good reads by which a node counts as dead.
@@ -47,7 +47,7 @@ pub(crate) enum ClusterAction {
 
 /// What is known of another node.
 #[derive(Clone, Copy, Debug)]
-struct Watched {
+struct WatchedNode {
     beat: u64,
     /// The end of the first good read that has shown this beat.
     since: Duration,
@@ -60,9 +60,10 @@ struct Watched {
 pub(crate) struct ClusterMachine {
     me: NodeKey,
     lease: Duration,
+    look_every: Duration,
     /// Whether it claims and gives back partitions, and declares dead, by itself.
     is_deciding: bool,
-    watched: BTreeMap<NodeKey, Watched>,
+    watched: BTreeMap<NodeKey, WatchedNode>,
     /// The end of the last good read.
     last_read: Option<Duration>,
     /// The last flush that has landed was asked for then.
@@ -76,18 +77,19 @@ pub(crate) struct ClusterMachine {
 }
 
 impl ClusterMachine {
-    /// Of a node whose joining has landed at `now`.
-    pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, now: Duration) -> Self {
+    /// Of a node that has written last at `confirmed`.
+    pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, confirmed: Duration) -> Self {
         Self {
             me,
             lease,
+            look_every: LOOK_EVERY.min(lease / 10),
             is_deciding,
             watched: BTreeMap::new(),
             last_read: None,
-            confirmed: now,
-            next_beat: now,
+            confirmed,
+            next_beat: confirmed,
             is_beating: false,
-            next_look: now,
+            next_look: confirmed,
             is_claiming: false,
             stable: Vec::new(),
         }
@@ -117,7 +119,7 @@ impl ClusterMachine {
             actions.push(ClusterAction::Beat);
         }
         if now >= self.next_look {
-            self.next_look = now + LOOK_EVERY;
+            self.next_look = now + self.look_every;
             actions.push(ClusterAction::Look);
         }
         actions
@@ -129,6 +131,11 @@ impl ClusterMachine {
         self.confirmed = self.confirmed.max(asked_at);
     }
 
+    /// The nodes are to be looked at soon.
+    pub(crate) fn look_at(&mut self, time: Duration) {
+        self.next_look = time;
+    }
+
     /// The answer to a claim has come.
     pub(crate) fn claimed(&mut self) {
         self.is_claiming = false;
@@ -136,7 +143,7 @@ impl ClusterMachine {
 
     /// A look has failed: it says nothing of anybody.
     pub(crate) fn look_failed(&mut self, now: Duration) {
-        self.next_look = self.next_look.max(now + LOOK_EVERY);
+        self.next_look = self.next_look.max(now + self.look_every);
     }
 
     /// A look that lasted from `began` to `ended` has shown this.
@@ -146,7 +153,8 @@ impl ClusterMachine {
         seen: &NodesSeen,
     ) -> Vec<ClusterAction> {
         let gap = self.last_read.map(|last| began.saturating_sub(last));
-        let has_been_away = gap.is_none_or(|gap| gap > self.lease / 4);
+        let gap_max = (self.lease / 4).max(4 * self.look_every);
+        let has_been_away = gap.is_none_or(|gap| gap > gap_max);
         let cannot_write = ended.saturating_sub(self.confirmed) > self.lease / 2;
         if has_been_away || cannot_write {
             self.watched.clear();
@@ -156,14 +164,14 @@ impl ClusterMachine {
         let others = seen.nodes.iter().filter(|node| node.node != self.me);
         let mut watched = BTreeMap::new();
         for node in others {
-            let fresh = Watched {
+            let fresh = WatchedNode {
                 beat: node.beat,
                 since: ended,
                 reads: 1,
             };
             let known = self.watched.get(&node.node);
             let known = known.filter(|known| known.beat == node.beat);
-            let now = known.map_or(fresh, |known| Watched {
+            let now = known.map_or(fresh, |known| WatchedNode {
                 reads: known.reads.saturating_add(1),
                 ..*known
             });

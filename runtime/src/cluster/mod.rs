@@ -1,7 +1,7 @@
 //! Several nodes over one store: who lives, and who owns what.
 //!
 //! ```text
-//!   nodes (part) ── beats, looks ──► SharedStore of the journal
+//!   nodes (part.rs) ── beats, looks ──► SharedStore of the journal
 //!      │  ▲                              │
 //!      │  └── what is seen ◄─────────────┘
 //!      ├── machine.rs decides: dead, claim, give back      shares.rs: which partitions
@@ -10,7 +10,8 @@
 //!
 //! Nothing here is needed for safety: a node that is wrong about another is stopped by the fence of the store.
 
-#![allow(dead_code, reason = "the part that drives it comes next")]
-
 pub(crate) mod machine;
+pub(crate) mod part;
+pub(crate) mod shared;
 pub(crate) mod shares;
+pub(crate) mod view;

@@ -188,21 +188,28 @@ impl Request {
         }
     }
 
-    /// Tells the caller that the partition has another owner.
-    pub(crate) fn refuse_moved(self, partition: Partition) {
-        let error = || RunError::Moved { partition };
+    /// Tells the caller that the partition has another owner: the node of this name, if it is known.
+    pub(crate) fn refuse_moved(self, partition: Partition, owner: Option<Arc<str>>) {
+        let not_started = || StartError::Moved {
+            partition,
+            owner: owner.clone(),
+        };
+        let error = || RunError::Moved {
+            partition,
+            owner: owner.clone(),
+        };
         // Nobody may wait for it any more, which is no error.
         match self {
-            Self::Start(start) => drop(start.reply.send(Err(StartError::Moved { partition }))),
+            Self::Start(start) => drop(start.reply.send(Err(not_started()))),
             Self::StartWith(with) => {
-                drop(with.start.reply.send(Err(StartError::Moved { partition })));
+                drop(with.start.reply.send(Err(not_started())));
                 match with.with {
                     FirstRequest::Signal { reply, .. } => drop(reply.send(Err(error()))),
                     FirstRequest::Update { reply, .. } => drop(reply.send(Err(error().into()))),
                 }
             }
             Self::StartFollowing(after) => {
-                drop(after.start.reply.send(Err(StartError::Moved { partition })));
+                drop(after.start.reply.send(Err(not_started())));
             }
             Self::Tell { reply, .. } => drop(reply.send(Err(error()))),
             Self::Await { reply, .. } => drop(reply.send(Err(error()))),

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use crate::activity::{ActivityImplementation, PoolState, TaskQueues};
 use crate::actors::Actors;
 use crate::builtin::is_clash;
+use crate::cluster::shared::{ClusterShared, LeaseGate};
 use crate::code::changed_values::ChangedValues;
 use crate::code::workflows::Workflows;
 use crate::ending::stop::StopCell;
@@ -112,6 +113,12 @@ pub(crate) fn assemble(
         config.blocking_threads_max.min(Semaphore::MAX_PERMITS),
     ));
     let owned = OwnedTable::new(opened.owned.iter().copied());
+    let gate = LeaseGate::open();
+    let cluster = opened.journal.nodes().map(|store| {
+        // Counted from before the journal was opened: until then it had written nothing.
+        gate.hold_until(opened.began_at + config.lease * 4 / 5);
+        Arc::new(ClusterShared::new(store.node().clone()))
+    });
     let pools: Vec<_> = queues
         .all()
         .iter()
@@ -125,6 +132,7 @@ pub(crate) fn assemble(
                     config.limits.payload_bytes_max,
                     Arc::clone(&threads),
                     owned.clone(),
+                    gate.clone(),
                 )),
             )
         })
@@ -165,6 +173,8 @@ pub(crate) fn assemble(
         changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
         claims: Claims::new(opened.claimant, owned, opened.news_bell, bells),
+        gate,
+        cluster,
     });
     let stop = Arc::new(StopCell::default());
     let own_broker = (!is_broker_given).then(|| broker.clone());
@@ -245,6 +255,9 @@ pub(crate) fn assemble(
     }
     if !runtime.inner().shared.is_read_only && !runtime.inner().shared.outputs.is_empty() {
         runtime.inner().start_removing_outputs();
+    }
+    if let Some(cluster) = &runtime.inner().shared.cluster {
+        tree.spawn(Role::Nodes(Bell::new(), Arc::clone(cluster)), None)?;
     }
     // Last, so that each attempt finds its runtime.
     for (queue, state) in pools {

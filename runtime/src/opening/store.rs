@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
-use millrun_persistence::{Claimant, Durability, Fold, Granted, Journal, MemoryJournal, Owner, RedbJournal};
+use millrun_persistence::{
+    ClaimRefused, Claimant, Durability, Fold, Granted, Journal, MemoryJournal, Owner, RedbJournal,
+};
 use tokio::sync::oneshot;
 
+use crate::cluster::shares;
 use crate::opening::own_store::OwnStore;
 use crate::opening::place::{StoreLocation, open_server};
 use crate::opening::recovery::{self, RecoveredRun, StartupReport};
@@ -27,6 +30,8 @@ pub(crate) struct Opened {
     pub(crate) owned: Vec<(Partition, Epoch)>,
     pub(crate) shards: Vec<Vec<RecoveredRun>>,
     pub(crate) report: StartupReport,
+    /// When the opening began, by the host's monotonic clock.
+    pub(crate) began_at: Duration,
 }
 
 /// Opens and recovers on a thread, where it may wait for the disk.
@@ -48,23 +53,36 @@ struct Claiming {
     store: Option<OwnStore>,
     is_in_memory: bool,
     claimant: Claimant,
+    /// What is claimed is this node's share, which others may claim too.
+    is_sharing: bool,
 }
 
 /// The replay actor: it claims in its first turn, and leaves in the one in which it has the answer.
 struct OpenerPart {
     opener: Opener,
     claiming: Option<Claiming>,
+    /// How often other nodes have been quicker.
+    refused: u32,
     reply: Option<oneshot::Sender<Result<Opened, OpenError>>>,
 }
+
+/// How often a node that opens its store claims its share again when another one was quicker, until it begins with nothing.
+const CLAIMS_MAX: u32 = 5;
 
 impl OpenerPart {
     fn go_on(&mut self) -> Result<Option<Opened>, OpenError> {
         let claiming = match self.claiming.take() {
             Some(claiming) => claiming,
-            None => self.opener.open()?,
+            None => self.opener.open(self.refused < CLAIMS_MAX)?,
         };
         self.opener.news_bell.answer();
         match recovery::granted(&claiming.claimant) {
+            Some(Err(ClaimRefused::Owned { .. })) if claiming.is_sharing && self.refused < CLAIMS_MAX => {
+                self.refused += 1;
+                self.opener.journal = Some(claiming.journal);
+                self.claiming = Some(self.opener.open(self.refused < CLAIMS_MAX)?);
+                Ok(None)
+            }
             Some(granted) => Ok(Some(self.opener.opened(claiming, granted?))),
             None => {
                 self.claiming = Some(claiming);
@@ -94,6 +112,7 @@ pub(crate) async fn open(opener: Opener) -> Result<Opened, OpenError> {
     let part = OpenerPart {
         opener,
         claiming: None,
+        refused: 0,
         reply: Some(reply),
     };
     let (gone, left) = oneshot::channel();
@@ -118,16 +137,18 @@ pub(crate) async fn open(opener: Opener) -> Result<Opened, OpenError> {
 impl Opener {
     /// Opens the store and claims the partitions that are wanted. Those of a journal that was given are taken from their
     /// former owner, who must not add to what is read.
-    fn open(&mut self) -> Result<Claiming, OpenError> {
+    ///
+    /// Of a store that several share a node claims what is its part of that which nobody has, or nothing.
+    fn open(&mut self, claims_share: bool) -> Result<Claiming, OpenError> {
         let started = self.host.elapsed();
         let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let all = || (0..Partition::COUNT).filter_map(Partition::from_index).collect();
-        let wanted = self.config.claimed_at_open.clone().unwrap_or_else(all);
+        let wanted = self.config.claimed_at_open.clone();
         let claimant = Claimant::new(Owner::new(self.host.random()), self.news_bell.clone());
         let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
         let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
-        let claim = claimant.claim(wanted, folds);
-        let (mut store, mut is_in_memory) = (None, false);
+        let claim = |wanted| claimant.claim(wanted, folds);
+        let (mut store, mut is_in_memory, mut is_sharing) = (None, false, false);
         let place = std::mem::take(&mut self.place);
         if let (None, StoreLocation::Server(url)) = (&self.journal, &place) {
             if self.is_read_only {
@@ -146,7 +167,13 @@ impl Opener {
                     true => RedbJournal::open_read_only,
                     false => RedbJournal::open_claiming,
                 };
-                let journal = open(&path, config, host, claim, &mut recovery::tell)?;
+                let journal = open(
+                    &path,
+                    config,
+                    host,
+                    claim(wanted.unwrap_or_else(all)),
+                    &mut recovery::tell,
+                )?;
                 let journal = Arc::new(journal);
                 store = Some(OwnStore::new(Arc::clone(&journal), path));
                 journal
@@ -161,7 +188,16 @@ impl Opener {
                         Arc::new(MemoryJournal::new(config)?)
                     }
                 };
-                journal.take_from(claim);
+                let wanted = match (journal.nodes(), wanted) {
+                    (Some(nodes), None) => {
+                        is_sharing = true;
+                        let seen = nodes.look().map_err(ClaimRefused::Unreadable)?;
+                        let share = shares::to_claim(nodes.node(), &seen).into_iter();
+                        share.filter(|_| claims_share).collect()
+                    }
+                    (_, wanted) => wanted.unwrap_or_else(all),
+                };
+                journal.take_from(claim(wanted));
                 journal
             }
         };
@@ -171,6 +207,7 @@ impl Opener {
             store,
             is_in_memory,
             claimant,
+            is_sharing,
         })
     }
 
@@ -182,6 +219,7 @@ impl Opener {
             store,
             is_in_memory,
             claimant,
+            is_sharing: _,
         } = claiming;
         let (histories, found) = (granted.take_folds(), granted.report);
         let (shards, mut report) = recovery::by_shard(histories, self.config.shards_len, found);
@@ -196,6 +234,7 @@ impl Opener {
             owned: owned.map(|owned| (owned.partition, owned.epoch)).collect(),
             shards,
             report,
+            began_at: started,
         }
     }
 }

@@ -31,6 +31,9 @@ use crate::{ClaimError, Runtime};
 /// and of a publish to a topic that had been handed over the workflow is told that its outcome is
 /// [unknown](crate::workflow::PublishOutcome).
 ///
+/// Nodes of a store that several processes share claim and give back by themselves, unless
+/// [`claimed_at_open`](crate::RuntimeConfig::claimed_at_open) names partitions.
+///
 /// There is no mail between runtimes: a run that calls a child, or signals an instance, in a partition that is not owned
 /// here waits; so does one whose answer comes from such a partition. It is asked again, and answered, as soon as one
 /// runtime owns both partitions.

@@ -114,7 +114,8 @@ impl Asking {
         for id in ids {
             for message in self.end(&id) {
                 if let ShardMessage::Request(request) = message {
-                    request.refuse_moved(id.partition());
+                    // It is lost just now: nobody knows yet who has it.
+                    request.refuse_moved(id.partition(), None);
                 }
             }
         }

@@ -149,7 +149,12 @@ impl UpdateWaiters {
             .extract_if(.., |(run, _), _| lost.contains(run.partition()));
         for ((run, _), replies) in of_lost {
             let partition = run.partition();
-            let refused = || UpdateRefused::Run(RunError::Moved { partition });
+            let refused = || {
+                UpdateRefused::Run(RunError::Moved {
+                    partition,
+                    owner: None,
+                })
+            };
             let replies = replies.into_iter();
             moved.extend(replies.map(|reply| Response::Update(reply, Err(refused()))));
         }

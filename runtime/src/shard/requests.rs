@@ -69,7 +69,7 @@ impl Shard {
             return self.answer_request(request, moment);
         };
         if !self.owns(partition) {
-            return request.refuse_moved(partition);
+            return request.refuse_moved(partition, self.shared.owner_of(partition));
         }
         let before = self.effects.work_on(partition);
         self.answer_request(request, moment);

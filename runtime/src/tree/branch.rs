@@ -55,7 +55,12 @@ impl Branch {
     pub(super) fn may_restart(&mut self, now: Timestamp, config: &RuntimeConfig) -> bool {
         match self.role {
             Role::Timers(_) => return false,
-            Role::Reader(_) | Role::Watcher | Role::Shard(_) | Role::Pool(..) | Role::Actor(_) => {}
+            Role::Reader(_)
+            | Role::Watcher
+            | Role::Nodes(..)
+            | Role::Shard(_)
+            | Role::Pool(..)
+            | Role::Actor(_) => {}
         }
         self.recent.push_back(now);
         while self

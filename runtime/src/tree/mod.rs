@@ -7,6 +7,7 @@
 //! ├── reader n (thread)   restarted
 //! ├── viewer (thread)     restarted: the reader's lane for observers
 //! ├── watcher (thread)    restarted
+//! ├── nodes (thread)      restarted: there is one if the store is shared
 //! ├── shard 0 ..          restarted: claims its partitions anew, and gets its runs with them
 //! ├── pool <queue> ..     restarted: what runs goes on
 //! └── actor <name> ..     restarted: the user's own, see `actors`
@@ -27,6 +28,7 @@ use self::restarted_shard::RestartedShard;
 pub(crate) use self::role::Role;
 use crate::activity::Pool;
 use crate::actors::Seat;
+use crate::cluster::part::ClusterPart;
 use crate::ending::shutdown::LeftBehind;
 use crate::ending::stop::StopCell;
 use crate::looking::parts::{KillError, PartChange, PartEvent, PartStatus};
@@ -82,6 +84,7 @@ impl Tree {
             Role::Timers(bell) => (Placement::Actor, bell.clone()),
             Role::Reader(lane) => (Placement::Thread, shared.reader.bell(*lane).clone()),
             Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
+            Role::Nodes(bell, _) => (Placement::Thread, bell.clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
             Role::Pool(queue, _) => (Placement::Actor, queue.bell().clone()),
             Role::Actor(seat) => (Placement::Actor, seat.bell().clone()),
@@ -132,6 +135,11 @@ impl Tree {
                 };
                 Box::new(Watcher::new(Arc::clone(&shared.watch), look))
             }
+            Role::Nodes(_, cluster) => Box::new(ClusterPart::new(
+                Arc::clone(shared),
+                Arc::clone(cluster),
+                self.doors.clone(),
+            )),
             Role::Shard(index) => Box::new(RestartedShard::new(
                 Arc::clone(shared),
                 self.doors.clone(),
@@ -350,6 +358,7 @@ impl Tree {
                 | Role::Timers(_)
                 | Role::Reader(_)
                 | Role::Watcher
+                | Role::Nodes(..)
                 | Role::Pool(..)
                 | Role::Actor(_) => None,
             });

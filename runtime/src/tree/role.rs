@@ -6,6 +6,7 @@ use millrun_core::Bell;
 
 use crate::activity::{PoolState, TaskQueue};
 use crate::actors::Seat;
+use crate::cluster::shared::ClusterShared;
 use crate::reader::LaneId;
 
 /// What a part is, and what is needed to make it again.
@@ -15,6 +16,8 @@ pub(crate) enum Role {
     /// A lane of the reader.
     Reader(LaneId),
     Watcher,
+    /// What sees to the nodes of a shared store, and its bell.
+    Nodes(Bell, Arc<ClusterShared>),
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
     /// The keeper of an actor of the user's.
@@ -28,6 +31,7 @@ impl Role {
             Self::Reader(LaneId::Reader(index)) => format!("reader {index}"),
             Self::Reader(LaneId::Viewer) => "viewer".into(),
             Self::Watcher => "watcher".into(),
+            Self::Nodes(..) => "nodes".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),
             Self::Actor(seat) => seat.part_name(),

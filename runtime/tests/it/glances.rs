@@ -220,7 +220,7 @@ async fn a_start_that_waits_for_a_read_is_told_that_its_partition_has_moved() {
     runtime.partitions().release(&[partition]);
     let refused = starting.await.unwrap().unwrap_err();
     assert!(
-        matches!(refused, StartError::Moved { partition: of } if of == partition),
+        matches!(refused, StartError::Moved { partition: of, .. } if of == partition),
         "{refused:?}"
     );
     assert_eq!(

@@ -106,7 +106,8 @@ async fn a_caller_whose_partition_is_taken_is_told_so_and_the_run_goes_on_at_the
     assert_eq!(taker.partitions().take(&[partition]).await.unwrap(), [partition]);
     assert_eq!(taker.partitions().owned(), [partition]);
     let error = waiting.await.unwrap().unwrap_err();
-    let is_moved = |error: &RunError| matches!(error, RunError::Moved { partition: of } if *of == partition);
+    let is_moved =
+        |error: &RunError| matches!(error, RunError::Moved { partition: of, .. } if *of == partition);
     assert!(
         matches!(&error, ResultError::Run(error) if is_moved(error)),
         "{error:?}"

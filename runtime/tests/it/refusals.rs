@@ -94,7 +94,7 @@ async fn a_shard_that_another_owner_has_replaced_goes_on_without_and_takes_nothi
         let late = runtime.start(QUADRUPLE, "late", 1).await.unwrap_err();
         let of: InstanceId = "late".parse().unwrap();
         assert!(
-            matches!(&late, StartError::Moved { partition } if *partition == of.partition()),
+            matches!(&late, StartError::Moved { partition, .. } if *partition == of.partition()),
             "{late:?}"
         );
         if round == 0 {

@@ -496,7 +496,7 @@ fn a_beat_that_stands_still_for_a_lease_is_a_death_and_not_before() {
     // It moves on in the last moment.
     assert_eq!(alone.watch(LEASE, 2), []);
     let dead = ClusterAction::DeclareDead(Alone::other());
-    assert_eq!(alone.watch(LOOK_EVERY, 2), [dead.clone()]);
+    assert_eq!(alone.watch(LOOK_EVERY, 2), vec![dead.clone()]);
     assert_eq!(
         alone.watch(LOOK_EVERY, 2),
         [dead],

@@ -79,7 +79,10 @@ impl Shard {
                 continue;
             };
             let partition = run.partition();
-            let error = || RunError::Moved { partition };
+            let error = || RunError::Moved {
+                partition,
+                owner: None,
+            };
             let waiters = entry.take_waiters();
             moved.extend(waiters.map(|waiter| Response::Standing(waiter, Err(error()))));
             self.census.set_parking(&mut entry, Parking::Runs);

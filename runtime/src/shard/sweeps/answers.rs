@@ -88,9 +88,18 @@ impl Response {
 impl Response {
     /// In its place, that the partition has another owner.
     pub(in crate::shard) fn moved(self, partition: Partition) -> Self {
-        let error = || RunError::Moved { partition };
+        let error = || RunError::Moved {
+            partition,
+            owner: None,
+        };
         match self {
-            Self::Start(reply, _) => Self::Start(reply, Err(StartError::Moved { partition })),
+            Self::Start(reply, _) => Self::Start(
+                reply,
+                Err(StartError::Moved {
+                    partition,
+                    owner: None,
+                }),
+            ),
             Self::Tell(reply, _) => Self::Tell(reply, Err(error())),
             Self::Standing(reply, _) => Self::Standing(reply, Err(error())),
             Self::Watched(reply, _) => Self::Watched(reply, Err(error())),

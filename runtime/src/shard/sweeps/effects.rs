@@ -315,7 +315,7 @@ mod tests {
         for (partition, mut answer) in callers {
             match answer.try_recv().unwrap() {
                 Ok(()) => assert_eq!(partition, kept),
-                Err(RunError::Moved { partition: of }) => assert_eq!((partition, of), (lost, lost)),
+                Err(RunError::Moved { partition: of, .. }) => assert_eq!((partition, of), (lost, lost)),
                 Err(error) => panic!("{error:?}"),
             }
         }

@@ -1,0 +1,293 @@
+//! Runtimes that share one store: who owns what, and what becomes of the runs of a node that dies.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun::operating::ClusterStatus;
+use millrun::store::FailureKind;
+use millrun::{
+    Activity, ActivityContext, ActivityError, DurableTopic, InstanceId, OpenError, RunError, Runtime,
+    RuntimeBuilder, Signal, StartError, StopCause, Topic, Workflow, WorkflowContext, WorkflowError,
+};
+
+use millrun_postgres::{PostgresConfig, PostgresJournal};
+
+use crate::proxy::{Cut, Proxy};
+use crate::server::TestServer;
+
+const DOUBLE: Activity<u32, u32> = Activity::named("double");
+const ADD: Signal<u32> = Signal::named("add");
+const SUM: Workflow<u32, u32> = Workflow::named("sum");
+const PLACED: DurableTopic<u32> = Topic::named("placed").durable();
+
+async fn double(_: ActivityContext, number: u32) -> Result<u32, ActivityError> {
+    Ok(2 * number)
+}
+
+/// Receives a number of signals, and returns twice their sum.
+async fn sum(cx: WorkflowContext, signals: u32) -> Result<u32, WorkflowError> {
+    let mut sum = 0;
+    for _ in 0..signals {
+        sum += cx.receive(ADD).await?;
+    }
+    Ok(cx.call(DOUBLE, sum).await?)
+}
+
+fn builder(url: &str, node: &str) -> RuntimeBuilder {
+    Runtime::open(format!("{url}&node={node}"))
+        .register(DOUBLE, double)
+        .register(SUM, sum)
+        .configure(|config| config.lease = Duration::from_secs(1))
+}
+
+async fn joined(url: &str, node: &str) -> Runtime {
+    builder(url, node).start().await.unwrap()
+}
+
+/// Lets others have the thread for a moment.
+async fn moment() {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+/// Waits until a node sees that.
+async fn until(runtime: &Runtime, is_so: impl Fn(&ClusterStatus) -> bool) {
+    loop {
+        let status = runtime.cluster().unwrap();
+        assert!(runtime.stop_cause().is_none(), "{:?}", runtime.stop_cause());
+        if is_so(&status) {
+            return;
+        }
+        moment().await;
+    }
+}
+
+/// Whether so many nodes share the partitions evenly.
+fn is_even(status: &ClusterStatus, nodes: usize) -> bool {
+    let lens = status.nodes.iter().map(|node| node.partitions.len());
+    let spread = lens.clone().max().unwrap_or(0) - lens.min().unwrap_or(0);
+    status.nodes.len() == nodes && status.free_len == 0 && spread <= 1
+}
+
+fn owns(runtime: &Runtime, id: &str) -> bool {
+    let partition = InstanceId::new(id).unwrap().partition();
+    runtime.partitions().owned().contains(&partition)
+}
+
+fn ids(len: usize) -> Vec<String> {
+    (0..len).map(|number| format!("run-{number}")).collect()
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn runtimes_share_the_partitions_and_run_what_they_own() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let a = joined(&url, "a").await;
+    assert_eq!(
+        a.partitions().owned().len(),
+        1_024,
+        "it is alone, and begins with all"
+    );
+    let ids = ids(60);
+    for id in &ids {
+        a.start(SUM, id, 1).await.unwrap();
+    }
+    let b = joined(&url, "b").await;
+    until(&a, |status| is_even(status, 2)).await;
+    until(&b, |status| is_even(status, 2)).await;
+    let status = b.cluster().unwrap();
+    assert_eq!((&*status.name, status.nodes[1].is_here), ("b", true));
+    // The shards have taken in what was claimed.
+    while a.partitions().owned().len() + b.partitions().owned().len() < 1_024 {
+        moment().await;
+    }
+    let mut of_b = 0;
+    for (number, id) in (0..).zip(&ids) {
+        let (here, there, name) = match owns(&a, id) {
+            true => (&a, &b, "a"),
+            false => (&b, &a, "b"),
+        };
+        of_b += usize::from(name == "b");
+        let refused = there.attach(SUM, id).unwrap().signal(ADD, 1).await.unwrap_err();
+        assert!(
+            matches!(&refused, RunError::Moved { owner: Some(owner), .. } if &**owner == name),
+            "{refused:?}"
+        );
+        assert!(refused.to_string().contains(&format!("node {name}")), "{refused}");
+        let refused = there.start(SUM, format!("{id}-other").as_str(), 0).await;
+        if let Err(refused) = refused {
+            assert!(
+                matches!(refused, StartError::Moved { owner: Some(_), .. }),
+                "{refused:?}"
+            );
+        }
+        let run = here.attach(SUM, id).unwrap();
+        run.signal(ADD, number).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 2 * number);
+    }
+    assert!((10..50).contains(&of_b), "{of_b} of {} moved", ids.len());
+    // One that is shut down leaves all to the other at once.
+    b.shutdown().await.unwrap();
+    until(&a, |status| is_even(status, 1)).await;
+    assert_eq!(a.cluster().unwrap().nodes[0].partitions.len(), 1_024);
+    // The part that sees to nodes can be killed.
+    a.kill("nodes").unwrap();
+    let c = joined(&url, "c").await;
+    until(&c, |status| is_even(status, 2)).await;
+    a.shutdown().await.unwrap();
+    c.shutdown().await.unwrap();
+}
+
+/// What [`the_node_that_is_killed`] is told by.
+const URL: &str = "MILLRUN_POSTGRES_NODE";
+
+/// Not a test of its own: the process that the next one kills. It tells each run that it has started, and that waits.
+#[test]
+fn the_node_that_is_killed() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio.block_on(async {
+        let node = joined(&url, "victim").await;
+        until(&node, |status| is_even(status, 2)).await;
+        for number in 0_u64.. {
+            let id = format!("victim-{number}");
+            if node.start(SUM, id.as_str(), 2).await.is_ok() {
+                node.attach(SUM, &id).unwrap().signal(ADD, 1).await.unwrap();
+                println!("started {id}");
+            }
+        }
+    });
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_runs_of_a_node_that_is_killed_go_on_elsewhere() {
+    const ROUNDS: usize = 3;
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    for _ in 0..ROUNDS {
+        let url = server.url(&server.schema());
+        let heir = joined(&url, "heir").await;
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cluster::the_node_that_is_killed", "--nocapture"])
+            .env(URL, &url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = process.stdout.take().unwrap();
+        let started = tokio::task::spawn_blocking(move || {
+            let lines = BufReader::new(out).lines().map_while(Result::ok);
+            let started = lines.filter_map(|line| Some(line.split("started ").nth(1)?.to_owned()));
+            started.take(100).collect::<Vec<_>>()
+        });
+        let started = started.await.unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert_eq!(started.len(), 100);
+        until(&heir, |status| is_even(status, 1)).await;
+        while heir.partitions().owned().len() < 1_024 {
+            moment().await;
+        }
+        for (number, id) in (0..).zip(&started) {
+            let run = heir.attach(SUM, id).unwrap();
+            run.signal(ADD, number).await.unwrap();
+            assert_eq!(run.result().await.unwrap(), 2 * (1 + number), "{id}");
+        }
+        heir.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_was_cut_off_for_a_lease_stops_when_it_is_back() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let proxy = Proxy::to(server.port());
+    let a = joined(&server.url(&schema), "a").await;
+    // One that hears soon that its server is silent.
+    let url = format!("{}&node=b&connect_timeout=1", proxy.url(&schema));
+    let opened = tokio::task::spawn_blocking(move || {
+        let mut config = PostgresConfig::default();
+        config.answer_wait_max = Duration::from_millis(500);
+        PostgresJournal::open(&url, config).unwrap()
+    });
+    let b = Runtime::volatile()
+        .journal(Arc::new(opened.await.unwrap()))
+        .register(DOUBLE, double)
+        .register(SUM, sum)
+        .configure(|config| config.lease = Duration::from_secs(1));
+    let b = b.start().await.unwrap();
+    until(&b, |status| is_even(status, 2)).await;
+    let mine = ids(1_000).into_iter().find(|id| owns(&b, id)).unwrap();
+    let run = b.start(SUM, mine.as_str(), 1).await.unwrap();
+    proxy.set(Cut::Swallow);
+    until(&a, |status| is_even(status, 1)).await;
+    while !owns(&a, &mine) {
+        moment().await;
+    }
+    let there = a.attach(SUM, &mine).unwrap();
+    there.signal(ADD, 7).await.unwrap();
+    assert_eq!(there.result().await.unwrap(), 14);
+    proxy.set(Cut::Never);
+    let stopped = b.stopped().await;
+    assert!(
+        matches!(&stopped, StopCause::Journal(failure) if failure.kind() == FailureKind::Fenced),
+        "{stopped:?}"
+    );
+    assert!(run.result().await.is_err(), "it tells nothing that another owns");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_server_that_is_killed_makes_nobody_dead() {
+    let Some(mut server) = TestServer::own() else {
+        return;
+    };
+    let url = server.url("s");
+    let (a, b) = (joined(&url, "a").await, joined(&url, "b").await);
+    until(&a, |status| is_even(status, 2)).await;
+    let before = a.cluster().unwrap();
+    let id = ids(1_000).into_iter().find(|id| owns(&b, id)).unwrap();
+    let run = b.start(SUM, id.as_str(), 1).await.unwrap();
+    server.kill();
+    // Longer than the lease: this waits for the connections that are tried again, and not for a clock.
+    let (sender, is_over) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(2_500));
+        server.start();
+        sender.send(server).ok();
+    });
+    let _server = is_over.await.unwrap();
+    run.signal(ADD, 4).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 8);
+    until(&a, |status| is_even(status, 2)).await;
+    assert_eq!(a.cluster().unwrap(), before);
+    assert_eq!((a.stop_cause().is_none(), b.stop_cause().is_none()), (true, true));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_nodes_do_not_keep_yet_is_refused_at_the_start() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let refused = builder(&url, "a").durable_topic(PLACED).start().await;
+    assert!(
+        matches!(refused, Err(OpenError::TopicsNotKept { name: "placed" })),
+        "{refused:?}"
+    );
+    let refused = builder(&url, "a")
+        .configure(|config| config.lease = Duration::from_millis(999))
+        .start()
+        .await;
+    assert!(
+        matches!(refused, Err(OpenError::Config { field: "lease", .. })),
+        "{refused:?}"
+    );
+}

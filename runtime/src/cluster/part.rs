@@ -1,0 +1,160 @@
+//! The part that does what the machine decides: it beats, looks, declares dead, claims and gives back. It has a thread of its
+//! own, since a look may wait for the server.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{Next, Offset, Part, Partition, Timestamp};
+use millrun_persistence::{ClaimRefused, SharedStore};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::machine::{ClusterAction, ClusterMachine};
+use super::shared::ClusterShared;
+use crate::mail::ShardDoors;
+use crate::opening::recovery::Histories;
+use crate::ownership::claims::{How, Wanted};
+use crate::shared::ShardShared;
+
+/// The answers to a claim that are still to come, one of each shard.
+type Answers = Vec<oneshot::Receiver<Result<Vec<Partition>, ClaimRefused>>>;
+
+/// The shortest time between two turns.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
+pub(crate) struct ClusterPart {
+    shared: Arc<ShardShared>,
+    cluster: Arc<ClusterShared>,
+    doors: ShardDoors,
+    machine: ClusterMachine,
+    /// The flush that was asked for, and when.
+    beat: Option<(Offset, Duration)>,
+    answers: Answers,
+}
+
+impl ClusterPart {
+    /// Goes on from what the gate says was confirmed by a former life of this part, or by the opening.
+    pub(crate) fn new(shared: Arc<ShardShared>, cluster: Arc<ClusterShared>, doors: ShardDoors) -> Self {
+        let (lease, now) = (shared.config.lease, shared.host.elapsed());
+        let confirmed = shared
+            .gate
+            .holds_until()
+            .unwrap_or(now)
+            .saturating_sub(lease * 4 / 5);
+        // A program that says what is to be claimed decides about partitions itself.
+        let is_deciding = shared.config.claimed_at_open.is_none() && !shared.is_read_only;
+        let machine = ClusterMachine::new(cluster.node.clone(), lease, is_deciding, confirmed);
+        Self {
+            shared,
+            cluster,
+            doors,
+            machine,
+            beat: None,
+            answers: Vec::new(),
+        }
+    }
+
+    fn act(&mut self, store: &dyn SharedStore, action: ClusterAction) -> Vec<ClusterAction> {
+        let host = Arc::clone(&self.shared.host);
+        match action {
+            ClusterAction::Beat => {
+                let asked_at = host.elapsed();
+                self.beat = Some((self.shared.journal.confirm(Offset::ZERO), asked_at));
+            }
+            ClusterAction::Look => {
+                let began = host.elapsed();
+                match store.look() {
+                    Ok(seen) => {
+                        let actions = self.machine.looked((began, host.elapsed()), &seen);
+                        self.cluster.note(seen);
+                        return actions;
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the nodes of the store could not be looked at");
+                        self.machine.look_failed(host.elapsed());
+                    }
+                }
+            }
+            ClusterAction::DeclareDead(node) => {
+                tracing::warn!(%node, "a node has not written for a lease, and is declared dead");
+                match store.declare_dead(&node) {
+                    Ok(()) => self.machine.look_at(host.elapsed()),
+                    Err(error) => tracing::warn!(%node, %error, "a node could not be declared dead"),
+                }
+            }
+            ClusterAction::Claim(partitions) => self.claim(partitions),
+            ClusterAction::Release(partitions) => {
+                tracing::info!(
+                    partitions = partitions.len(),
+                    "partitions are given to other nodes"
+                );
+                let shared = &self.shared;
+                shared.claims.release(shared.journal.as_ref(), &partitions);
+            }
+        }
+        Vec::new()
+    }
+
+    fn claim(&mut self, partitions: Vec<Partition>) {
+        tracing::info!(partitions = partitions.len(), "partitions are claimed");
+        let mut by_shard: BTreeMap<usize, Vec<Partition>> = BTreeMap::new();
+        for partition in partitions {
+            let shard = self.doors.index_of(partition);
+            by_shard.entry(shard).or_default().push(partition);
+        }
+        for (shard, partitions) in by_shard {
+            let (reply, answer) = oneshot::channel();
+            let wanted = Wanted {
+                shard,
+                partitions,
+                how: How::IfFree,
+                reply,
+            };
+            let (shared, fold) = (&self.shared, Box::<Histories>::default());
+            shared.claims.claim(shared.journal.as_ref(), fold, wanted);
+            self.answers.push(answer);
+        }
+    }
+
+    /// Hears of what has landed and was answered since the last turn.
+    fn hear(&mut self) {
+        if let Some((offset, asked_at)) = self.beat
+            && self.shared.journal.high_watermark() >= offset
+        {
+            self.beat = None;
+            self.machine.landed(asked_at);
+        }
+        let had_answers = !self.answers.is_empty();
+        self.answers.retain_mut(|answer| match answer.try_recv() {
+            Err(TryRecvError::Empty) => true,
+            Ok(Err(error)) => {
+                // Another node was quicker; the next look shows what is left.
+                tracing::debug!(%error, "a claim of partitions was refused");
+                false
+            }
+            Ok(Ok(_)) | Err(TryRecvError::Closed) => false,
+        });
+        if had_answers && self.answers.is_empty() {
+            self.machine.claimed();
+        }
+    }
+}
+
+impl Part for ClusterPart {
+    fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
+        let journal = Arc::clone(&self.shared.journal);
+        let (Some(store), None) = (journal.nodes(), journal.failure()) else {
+            // The tree looks at the journal when a part has stopped.
+            return Next::Stop;
+        };
+        self.hear();
+        self.shared.gate.hold_until(self.machine.holds_until());
+        let mut actions = VecDeque::from(self.machine.turn(self.shared.host.elapsed()));
+        while let Some(action) = actions.pop_front() {
+            actions.extend(self.act(store, action));
+        }
+        let pause = self.machine.next().saturating_sub(self.shared.host.elapsed());
+        Next::At(now + pause.max(PAUSE_MIN))
+    }
+}

@@ -1,0 +1,136 @@
+//! What a runtime knows of the nodes of its store, for its other parts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use millrun_core::Partition;
+use millrun_persistence::{NodeKey, NodesSeen};
+
+use super::view::{ClusterStatus, NodeStatus};
+
+/// Until when attempts may begin, by the host's monotonic clock. A cheap clone.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseGate(Arc<AtomicU64>);
+
+/// No lease bounds it.
+const OPEN: u64 = u64::MAX;
+
+impl LeaseGate {
+    /// That of a store which this process has to itself.
+    pub(crate) fn open() -> Self {
+        Self(Arc::new(AtomicU64::new(OPEN)))
+    }
+
+    /// Attempts may begin until then.
+    pub(crate) fn hold_until(&self, until: Duration) {
+        let micros = u64::try_from(until.as_micros()).unwrap_or(OPEN - 1);
+        self.0.store(micros.min(OPEN - 1), Ordering::Release);
+    }
+
+    /// Until when attempts may begin; `None` if nothing bounds that. One load.
+    #[inline]
+    pub(crate) fn holds_until(&self) -> Option<Duration> {
+        match self.0.load(Ordering::Acquire) {
+            OPEN => None,
+            micros => Some(Duration::from_micros(micros)),
+        }
+    }
+}
+
+/// What is known of the nodes.
+#[derive(Debug)]
+pub(crate) struct ClusterShared {
+    pub(crate) node: NodeKey,
+    /// By the last look that has succeeded.
+    seen: Mutex<LastLook>,
+}
+
+#[derive(Debug, Default)]
+struct LastLook {
+    nodes: NodesSeen,
+    /// The index of the owner of each partition among them.
+    owners: Vec<Option<usize>>,
+}
+
+impl ClusterShared {
+    pub(crate) fn new(node: NodeKey) -> Self {
+        Self {
+            node,
+            seen: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn note(&self, nodes: NodesSeen) {
+        let mut owners = vec![None; usize::from(Partition::COUNT)];
+        for (index, node) in nodes.nodes.iter().enumerate() {
+            for partition in &node.partitions {
+                owners[usize::from(partition.index())] = Some(index);
+            }
+        }
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = LastLook { nodes, owners };
+    }
+
+    /// The name of the node that owned a partition when the nodes were looked at last, unless that is this one.
+    pub(crate) fn owner_of(&self, partition: Partition) -> Option<Arc<str>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = seen.owners.get(usize::from(partition.index())).copied()??;
+        let node = &seen.nodes.nodes.get(index)?.node;
+        (*node != self.node).then(|| node.name().into())
+    }
+
+    pub(crate) fn status(&self) -> ClusterStatus {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = seen.nodes.nodes.iter().map(|node| NodeStatus {
+            name: node.node.name().to_owned(),
+            number: node.node.number(),
+            is_here: node.node == self.node,
+            partitions: node.partitions.clone(),
+        });
+        ClusterStatus {
+            name: self.node.name().to_owned(),
+            number: self.node.number(),
+            nodes: nodes.collect(),
+            free_len: seen.nodes.free.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_persistence::NodeSeen;
+
+    use super::*;
+
+    #[test]
+    fn a_gate_holds_until_the_time_that_it_was_given_and_an_open_one_for_ever() {
+        let gate = LeaseGate::open();
+        assert_eq!(gate.holds_until(), None);
+        gate.hold_until(Duration::from_millis(1_500));
+        assert_eq!(gate.clone().holds_until(), Some(Duration::from_millis(1_500)));
+        // The longest time is not none.
+        gate.hold_until(Duration::MAX);
+        assert!(gate.holds_until().is_some());
+    }
+
+    #[test]
+    fn the_owner_of_a_partition_is_named_unless_it_is_this_node_or_none() {
+        let [mine, theirs, free] = [1, 2, 3].map(|index| Partition::from_index(index).unwrap());
+        let me = NodeKey::new("a", 1);
+        let cluster = ClusterShared::new(me.clone());
+        assert_eq!(cluster.owner_of(theirs), None, "nobody has looked yet");
+        let mut seen = NodesSeen::default();
+        // Another opening under the same name is another node.
+        seen.nodes = vec![
+            NodeSeen::new(me, 5, vec![mine]),
+            NodeSeen::new(NodeKey::new("a", 2), 5, vec![theirs]),
+        ];
+        seen.free = vec![free];
+        cluster.note(seen);
+        assert_eq!(cluster.owner_of(theirs).as_deref(), Some("a"));
+        assert_eq!((cluster.owner_of(mine), cluster.owner_of(free)), (None, None));
+        let status = cluster.status();
+        assert_eq!((status.nodes.len(), status.free_len), (2, 1));
+        assert!(status.nodes[0].is_here && !status.nodes[1].is_here);
+    }
+}

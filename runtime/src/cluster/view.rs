@@ -1,0 +1,32 @@
+//! What an operator is shown of the nodes of a store.
+
+use millrun_core::Partition;
+
+/// The nodes that have a store open, as one of them sees them; given by [`Runtime::cluster`](crate::Runtime::cluster).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterStatus {
+    /// The name under which this runtime has joined.
+    pub name: String,
+    /// The number of its opening, which no other has.
+    pub number: u64,
+    /// All nodes that have joined, and have neither left nor been declared dead, in the order of their names. Empty until the
+    /// store was looked at for the first time.
+    pub nodes: Vec<NodeStatus>,
+    /// The number of partitions that none of them owned at that moment: runs there stand still until one of them does.
+    pub free_len: usize,
+}
+
+/// A node of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// The number of its opening.
+    pub number: u64,
+    /// Whether it is the runtime that was asked.
+    pub is_here: bool,
+    /// The partitions that it owns, in order.
+    pub partitions: Vec<Partition>,
+}
