@@ -118,8 +118,8 @@ pub mod workflow {
         EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId, ParentClose,
         Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
         RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep,
-        RecordSubscription, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind,
-        Unanswered, Until, UntypedChild,
+        RecordSubscription, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep, StartRefused, State,
+        TimeoutKind, Unanswered, Until, UntypedChild,
     };
 }
 

@@ -56,6 +56,7 @@ mod kind;
 mod ledger;
 mod machine;
 mod micros;
+mod names;
 mod operations;
 mod outstanding;
 mod payload;
@@ -80,7 +81,7 @@ pub use definition::{
 pub use durable_topic::{DurableTopic, PublishTarget, TopicTerms};
 pub use entity::{
     ENTITY_COMMAND, ENTITY_SNAPSHOT_EVERY, EntityAnswer, EntityCode, EntityContext, EntityOrder, EntityState,
-    EntityStep, EntityStepError,
+    EntityStep, EntityStepError, StartRefused,
 };
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,

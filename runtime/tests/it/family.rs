@@ -402,5 +402,7 @@ async fn a_child_that_is_known_by_its_name_is_called_as_any_other() {
     }
     let nameless = call("c", "").await.result().await.unwrap();
     assert!(nameless.contains("1 to 255 bytes"), "{nameless}");
+    let reserved = call("d", "millrun.bulk").await.result().await.unwrap();
+    assert!(reserved.contains("started by millrun alone"), "{reserved}");
     runtime.shutdown().await.unwrap();
 }

@@ -17,6 +17,7 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{ChildFailure, ChildScheduled, Event, Name, ParentClose, RunFailure};
+use crate::names::{is_reserved_name, reserved_name};
 use crate::{ChildError, NAME_BYTES_MAX, OperationId, Payload, PayloadError, TypedError, Workflow};
 
 /// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child).
@@ -38,6 +39,8 @@ struct ChildRequest {
     id: String,
     input: Result<Payload, PayloadError>,
     on_close: ParentClose,
+    /// Whether the program has learned the workflow's name while it runs.
+    is_untyped: bool,
 }
 
 impl<O, E> Child<O, E> {
@@ -54,6 +57,7 @@ impl<O, E> Child<O, E> {
             id,
             input: Payload::encode(input),
             on_close: ParentClose::default(),
+            is_untyped: false,
         };
         Self {
             operation: Operation::new(shared, scope, location),
@@ -78,6 +82,10 @@ impl ChildRequest {
         let bytes = self.workflow.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
             let message = format!("a workflow's name has 1 to {NAME_BYTES_MAX} bytes, and this one {bytes}");
+            return Err(ChildError::NotStarted { message });
+        }
+        if self.is_untyped && is_reserved_name(&self.workflow) {
+            let message = reserved_name(&self.workflow);
             return Err(ChildError::NotStarted { message });
         }
         let input = self.input.map_err(ChildError::Payload)?;
@@ -169,6 +177,7 @@ impl UntypedChild {
             id,
             input: Ok(input),
             on_close: ParentClose::default(),
+            is_untyped: true,
         };
         Self {
             operation: Operation::new(shared, scope, location),

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::Wishes;
 use super::definition::key_of;
-use super::{EntityAct, EntityContext, EntitySnapshot, EntityState};
+use super::{EntityAct, EntityContext, EntitySnapshot, EntityState, StartRefused};
 use crate::context::Cell;
 use crate::event::CommandPerformed;
 use crate::expected::decoded;
@@ -31,6 +31,10 @@ type SnapshotFn = fn(&mut AnyState, Vec<(u32, String)>) -> Result<Payload, Handl
 pub(crate) struct Situation<'a> {
     pub(crate) id: &'a InstanceId,
     pub(crate) now: Timestamp,
+    /// The host's clock, which may have been set back.
+    pub(crate) host_now: Timestamp,
+    /// How many operations may still begin.
+    pub(crate) operations_left: usize,
     pub(crate) seed: u64,
     pub(crate) payload_bytes_max: usize,
 }
@@ -68,6 +72,7 @@ struct EntityCell<S: EntityState> {
 /// What performs the commands of an entity.
 pub(crate) struct EntityHandlers {
     commands: BTreeMap<&'static str, Arc<DecideFn>>,
+    on_start_refused: Option<&'static str>,
     snapshot_every: u32,
     begin: fn(&str) -> Cell,
     fold: FoldFn,
@@ -84,6 +89,11 @@ impl EntityHandlers {
     /// After how many commands a snapshot is made, if one is.
     pub(crate) fn snapshot_every(&self) -> Option<u32> {
         (self.snapshot_every > 0).then_some(self.snapshot_every)
+    }
+
+    /// The command that is performed for a start that was refused.
+    pub(crate) fn on_start_refused(&self) -> Option<&'static str> {
+        self.on_start_refused
     }
 
     /// Whether there is a command of this name.
@@ -138,6 +148,7 @@ pub struct EntityCode<S> {
     entity: Entity<S>,
     commands: BTreeMap<&'static str, Arc<DecideFn>>,
     handlers: Handlers,
+    on_start_refused: Option<&'static str>,
     snapshot_every: u32,
     state: PhantomData<fn() -> S>,
 }
@@ -148,6 +159,7 @@ impl<S> Clone for EntityCode<S> {
             entity: self.entity,
             commands: self.commands.clone(),
             handlers: self.handlers.clone(),
+            on_start_refused: self.on_start_refused,
             snapshot_every: self.snapshot_every,
             state: PhantomData,
         }
@@ -169,6 +181,7 @@ impl<S: EntityState> EntityCode<S> {
             entity,
             commands: BTreeMap::new(),
             handlers: Handlers::default(),
+            on_start_refused: None,
             snapshot_every: ENTITY_SNAPSHOT_EVERY,
             state: PhantomData,
         }
@@ -181,6 +194,15 @@ impl<S: EntityState> EntityCode<S> {
     #[must_use]
     pub const fn snapshot_every(mut self, commands: u32) -> Self {
         self.snapshot_every = commands;
+        self
+    }
+
+    /// Performs this command for each [start](EntityContext::start) that is refused: its id belongs to a live instance,
+    /// or there are as many live instances as may be. Otherwise nobody is told of it. The entity is not told how a run
+    /// ends that it has started.
+    #[must_use]
+    pub const fn on_start_refused<A, E>(mut self, command: EntityCommand<S, StartRefused, A, E>) -> Self {
+        self.on_start_refused = Some(command.name());
         self
     }
 
@@ -248,6 +270,7 @@ impl<S: EntityState> EntityCode<S> {
         let workflow = Workflow::<(), ()>::named(self.entity.name());
         let entity = EntityHandlers {
             commands: self.commands,
+            on_start_refused: self.on_start_refused,
             snapshot_every: self.snapshot_every,
             begin: |key| Cell::new(begun::<S>(key)),
             fold: fold::<S>,

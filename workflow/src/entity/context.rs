@@ -10,6 +10,7 @@ use super::code::Situation;
 use super::desk::TimerAt;
 use super::{EntityAct, EntityState};
 use crate::event::Name;
+use crate::names::{is_reserved_name, reserved_name};
 use crate::retry::mix;
 use crate::{Entity, EntityCommand, NAME_BYTES_MAX, Payload, PublishTarget, Signal, Workflow};
 
@@ -85,6 +86,22 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         self.situation.now
     }
 
+    /// The host's clock. Unlike [`now`](Self::now) it goes back when that clock is set back; [timers](Self::set_timer)
+    /// fire by it.
+    #[must_use]
+    pub const fn host_now(&self) -> Timestamp {
+        self.situation.host_now
+    }
+
+    /// How many operations (starts, signals, publishes, timers) this command may still begin, by
+    /// [`pending_len_max`](crate::Limits::pending_len_max) and by those that are outstanding. A command that asks for
+    /// more is not performed.
+    #[must_use]
+    pub fn operations_left(&self) -> usize {
+        let begun_len = self.acts.iter().filter(|act| act.begins()).count();
+        self.situation.operations_left.saturating_sub(begun_len)
+    }
+
     /// 64 random bits, others each time. Not for cryptography. What is made of them stands in the events.
     #[must_use]
     pub fn random(&mut self) -> u64 {
@@ -119,7 +136,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
     }
 
     /// As [`start`](Self::start), with the workflow's name and its input as encoded: for entities that learn them while they
-    /// run.
+    /// run. A name that begins with `millrun.` is refused, as a value that is too large is.
     pub fn start_untyped(&mut self, workflow: impl Into<String>, id: impl Into<String>, input: Payload) {
         let workflow = Name::Owned(workflow.into());
         let bytes = workflow.len();
@@ -127,6 +144,10 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
             self.fault.get_or_insert_with(|| {
                 format!("a workflow's name has 1 to {NAME_BYTES_MAX} bytes, and this one {bytes}")
             });
+            return;
+        }
+        if is_reserved_name(&workflow) {
+            self.fault.get_or_insert_with(|| reserved_name(&workflow));
             return;
         }
         if let (Some(input), Some(id)) = (self.bounded(input), self.id(&id.into())) {
@@ -160,7 +181,9 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
     }
 
     /// Has this entity perform a command at a time or soon after, never before, in place of the time that was set for
-    /// the command until now. Its answer is dropped; if it is rejected, nothing happens.
+    /// the command until now. Its answer is dropped; if it is rejected, nothing happens. If it cannot be performed (a
+    /// value of it is too large, or the entity has as many operations outstanding as it may), the entity is parked with
+    /// the reason, and performs it when it is resumed.
     pub fn set_timer<A, E>(&mut self, command: EntityCommand<S, (), A, E>, at: Timestamp) {
         self.acts.push(EntityAct::SetTimer {
             command: command.name().into(),

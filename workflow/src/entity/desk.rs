@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::{InstanceId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::event::{ChildScheduled, Event, Name, ParentClose, PublishScheduled, SignalScheduled};
 use crate::{OperationId, Payload};
@@ -37,6 +38,18 @@ pub(crate) enum EntityAct {
     },
 }
 
+/// A start that an entity has asked for, and that did not come about: the input of the command that
+/// [`EntityCode::on_start_refused`](crate::EntityCode::on_start_refused) names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartRefused {
+    /// The name of the workflow.
+    pub workflow: String,
+    /// The id that the instance was to have.
+    pub id: String,
+    /// Why it was not started.
+    pub message: String,
+}
+
 /// When a timer fires.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimerAt {
@@ -55,6 +68,8 @@ pub(crate) struct EntityDesk {
     acts: Vec<EntityAct>,
     /// The answer to the last command that was performed.
     answer: Option<Payload>,
+    /// Starts that were refused, which the entity is about to be told.
+    refused: Vec<(OperationId, StartRefused)>,
     /// How many commands stand behind the last checkpoint.
     pub(crate) performed_len: u32,
 }
@@ -107,6 +122,23 @@ impl EntityDesk {
 
     pub(crate) fn forget_timer(&mut self, timer: OperationId) {
         self.timers.retain(|(operation, _)| *operation != timer);
+    }
+
+    /// A start is about to be recorded as refused.
+    pub(crate) fn refuse(&mut self, operation: OperationId, refused: StartRefused) {
+        self.refused.push((operation, refused));
+    }
+
+    /// The start that was refused.
+    pub(crate) fn refused(&self, operation: OperationId) -> Option<&StartRefused> {
+        let mut refused = self.refused.iter();
+        refused
+            .find(|(of, _)| *of == operation)
+            .map(|(_, refused)| refused)
+    }
+
+    pub(crate) fn forget_refused(&mut self, operation: OperationId) {
+        self.refused.retain(|(of, _)| *of != operation);
     }
 
     /// A command was recorded that has set timers for these commands, whose operations follow.

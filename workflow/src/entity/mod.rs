@@ -25,6 +25,7 @@ pub use calling::{ENTITY_COMMAND, EntityAnswer, EntityOrder, EntityStep, EntityS
 pub use code::{ENTITY_SNAPSHOT_EVERY, EntityCode};
 pub use context::EntityContext;
 pub use definition::EntityState;
+pub use desk::StartRefused;
 
 pub(crate) use code::{EntityHandlers, Situation};
 pub(crate) use definition::key_of;

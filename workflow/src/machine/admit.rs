@@ -264,6 +264,7 @@ impl Instance {
         self.check_history();
         self.record_parking(moment, turn);
         self.settle(&event, turn);
+        self.note_refused(&event);
         if let Some(Pending::Activity(ended)) = self.ledger.take_in(&event, moment.now) {
             keep_request(ended.scheduled);
         }

@@ -15,8 +15,8 @@ use millrun_core::Timestamp;
 use super::admit::check_name;
 use super::{InputRefused, Instance, Moment, Turn};
 use crate::context::Decision;
-use crate::entity::{EntityHandlers, Situation};
-use crate::event::{Checkpoint, CommandPerformed, Event, Name, ParkReason};
+use crate::entity::{EntityHandlers, Situation, StartRefused};
+use crate::event::{Checkpoint, ChildFailure, CommandPerformed, Event, Name, ParkReason};
 use crate::handlers::HandlerError;
 use crate::ledger::{Pending, UpdateStanding};
 use crate::retry::mix;
@@ -118,6 +118,11 @@ impl Instance {
         let situation = Situation {
             id: id.as_ref().expect("code that has begun has an id"),
             now: table.time.shown().max(moment.now),
+            host_now: moment.now,
+            operations_left: self
+                .limits
+                .pending_len_max
+                .saturating_sub(self.ledger.pending_len()),
             seed: self.seed(),
             payload_bytes_max: self.limits.payload_bytes_max,
         };
@@ -278,7 +283,30 @@ impl Instance {
         Ok(())
     }
 
-    /// What a timer or a signal makes of an entity: a command, decided. `None` also if that is rejected.
+    /// Keeps what a start was that is about to be recorded as refused: the ledger forgets it with that.
+    pub(super) fn note_refused(&self, event: &Event) {
+        if let Event::ChildEnded {
+            operation,
+            end: Err(ChildFailure::NotStarted { message }),
+        } = event
+            && self.is_entity()
+            && let Some(Pending::Child { scheduled, .. }) = self.ledger.pending_operation(*operation)
+        {
+            let refused = StartRefused {
+                workflow: scheduled.workflow.to_string(),
+                id: scheduled.id.as_str().to_owned(),
+                message: message.clone(),
+            };
+            self.shared.lock().desk().refuse(*operation, refused);
+        }
+    }
+
+    /// A start that was refused has been told.
+    pub(super) fn forget_refused(&self, operation: OperationId) {
+        self.shared.lock().desk().forget_refused(operation);
+    }
+
+    /// What a timer, a signal or a refused start makes of an entity: a command, decided. `None` also if that is rejected.
     fn decide_caused(&self, event: &Event, moment: Moment) -> Result<Option<Event>, ParkReason> {
         let nothing = || Payload::encode(&()).expect("nothing encodes");
         let (name, input) = match event {
@@ -292,8 +320,21 @@ impl Instance {
             Event::SignalReceived { name, value, .. } | Event::RunSignalReceived { name, value, .. } => {
                 (name.clone(), value.clone())
             }
+            Event::ChildEnded { operation, .. } => {
+                let name = self.entity().and_then(EntityHandlers::on_start_refused);
+                let refused = self.shared.lock().desk().refused(*operation).cloned();
+                match (name, refused) {
+                    (Some(name), Some(refused)) => {
+                        let input = Payload::encode(&refused).expect("texts encode");
+                        (Name::Borrowed(name), input)
+                    }
+                    _ => return Ok(None),
+                }
+            }
             _ => return Ok(None),
         };
+        // A signal comes from outside, and may be anything. Nobody sends a timer again.
+        let is_own = matches!(event, Event::TimerFired { .. } | Event::ChildEnded { .. });
         if self.ledger.is_cancel_requested() {
             return Ok(None);
         }
@@ -302,6 +343,10 @@ impl Instance {
             Err(HandlerError::Panicked(message)) => Err(ParkReason::Panicked {
                 message: self.limits.cut(message),
                 count: 1,
+            }),
+            Err(HandlerError::Rejected { .. }) => Ok(None),
+            Err(error) if is_own => Err(ParkReason::Stuck {
+                message: self.limits.cut(unperformed(&error)),
             }),
             Err(_) => Ok(None),
         }
@@ -418,4 +463,15 @@ impl Instance {
     pub(super) fn forget_entity_timer(&self, operation: OperationId) {
         self.shared.lock().desk().forget_timer(operation);
     }
+}
+
+/// Why a command was not performed that the entity itself has asked for.
+fn unperformed(error: &HandlerError) -> String {
+    let why = match error {
+        HandlerError::Undoable(message) => message.clone(),
+        HandlerError::WrongType(error) => error.to_string(),
+        HandlerError::Payload(error) => error.to_string(),
+        _ => "its code has no such command".to_owned(),
+    };
+    format!("a command of a timer or of a refused start could not be performed: {why}")
 }

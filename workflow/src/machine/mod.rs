@@ -213,6 +213,11 @@ impl Instance {
                 {
                     self.forget_entity_timer(*operation);
                 }
+                if let Event::ChildEnded { operation, .. } = event
+                    && self.is_entity()
+                {
+                    self.forget_refused(*operation);
+                }
                 wakers
             }
         };

@@ -248,6 +248,7 @@ impl Instance {
     fn replay_event(&mut self, event: Event, time: Timestamp, check: &mut Check) {
         let sequence = self.ledger.sequence().get() + 1;
         check.expect_settled(sequence, event.label());
+        self.note_refused(&event);
         self.ledger.apply(&event, time);
         if let Event::CommandPerformed(performed) = &event {
             self.expect_timers(performed);

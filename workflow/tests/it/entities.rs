@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use millrun_core::{Cause, InstanceId, Timestamp};
 use millrun_workflow::{
-    Command, Entity, EntityCommand, EntityContext, EntityState, Implementation, Input, InputRefused, Limits,
-    Moment, Outcome, ParkReason, Payload, PayloadError, Query, Signal, Started, Topic, Workflow,
-    WorkflowContext, WorkflowError,
+    ChildFailure, Command, Entity, EntityCommand, EntityContext, EntityState, Implementation, Input,
+    InputRefused, Limits, Moment, Outcome, ParkReason, Payload, PayloadError, Query, Signal, StartRefused,
+    Started, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -454,6 +454,128 @@ fn a_value_that_is_too_large_keeps_the_command_from_being_performed() {
     let refused = world.apply(command(None, DEPOSIT, &1));
     assert!(matches!(refused, Err(InputRefused::Act(_))), "{refused:?}");
     assert_eq!(labels(&world), ["Started"]);
+}
+
+/// A command of a timer that could not be performed was dropped, and its timer with it: the entity never woke again.
+#[test]
+fn a_timer_whose_command_cannot_be_performed_parks_the_entity_and_performs_it_later() {
+    thread_local! {
+        static BYTES: Cell<usize> = const { Cell::new(100) };
+    }
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 64;
+    let remind = |_: &Account, seconds: u64, cx: &mut AccountContext<'_>| {
+        cx.set_timer_in(CHARGE_FEE, Duration::from_secs(seconds));
+        Ok(())
+    };
+    let charge = |account: &Account, (): (), cx: &mut AccountContext<'_>| {
+        cx.publish(NEWS, "x".repeat(BYTES.get()));
+        cx.emit(AccountEvent::Deposited(5));
+        Ok(account.balance)
+    };
+    let code = ACCOUNT.command(REMIND, remind).command(CHARGE_FEE, charge);
+    let code = code
+        .query(BALANCE, |account, ()| account.balance)
+        .implementation();
+    let mut world = began(code, limits).fickle();
+    call(&mut world, REMIND, 60);
+    assert!(world.fire_next());
+    assert_eq!(labels(&world)[3..], ["Parked", "TimerFired"]);
+    let parked = world.parked().unwrap().to_string();
+    assert!(parked.contains("a value has 10"), "{parked}");
+    world.reopen();
+    world.apply(Input::Resume).unwrap();
+    assert!(world.parked().is_some(), "it is too large still");
+    BYTES.set(10);
+    world.reopen();
+    world.apply(Input::Resume).unwrap();
+    assert!(world.parked().is_none());
+    assert_eq!(balance(&world), 5);
+}
+
+#[test]
+fn an_entity_is_told_of_a_start_that_was_refused_also_behind_a_snapshot_and_a_crash() {
+    const NOTE: EntityCommand<Account, StartRefused, ()> = EntityCommand::named("note");
+    for is_parked in [false, true] {
+        let announce = |_: &Account, _: String, cx: &mut AccountContext<'_>| {
+            cx.start(AUDIT, format!("audit-{}", cx.key()), 7);
+            Ok(())
+        };
+        let deposit = |_: &Account, cents: u64, cx: &mut AccountContext<'_>| {
+            cx.emit(AccountEvent::Deposited(cents));
+            Ok(cents)
+        };
+        let note = |_: &Account, refused: StartRefused, cx: &mut AccountContext<'_>| {
+            assert_eq!((&*refused.workflow, &*refused.id), ("audit", "audit-ada"));
+            cx.emit(AccountEvent::Deposited(refused.message.len() as u64));
+            Ok(())
+        };
+        let code = ACCOUNT.command(ANNOUNCE, announce).command(DEPOSIT, deposit);
+        let code = code
+            .command(NOTE, note)
+            .on_start_refused(NOTE)
+            .query(BALANCE, |account, ()| account.balance)
+            .snapshot_every(3)
+            .implementation();
+        let mut world = began(code, Limits::default());
+        call(&mut world, ANNOUNCE, String::new());
+        for _ in 0..3 {
+            call(&mut world, DEPOSIT, 1);
+        }
+        world.reopen();
+        if is_parked {
+            let reason = "a look".to_owned();
+            world.apply(Input::Pause { reason }).unwrap();
+        }
+        let operation = World::operation(1);
+        let end = Err(ChildFailure::NotStarted {
+            message: "full".into(),
+        });
+        world.apply(Input::ChildEnded { operation, end }).unwrap();
+        if is_parked {
+            assert_eq!(*labels(&world).last().unwrap(), "ChildEnded");
+            world.reopen();
+            world.apply(Input::Resume).unwrap();
+        }
+        assert_eq!(balance(&world), 7);
+        assert_eq!(*labels(&world).last().unwrap(), "CommandPerformed");
+        world.reopen();
+        assert_eq!(balance(&world), 7);
+        assert_eq!(world.instance.ledger().pending_len(), 0);
+    }
+}
+
+#[test]
+fn an_entity_starts_no_workflow_of_millruns_own_by_its_name() {
+    let announce = |_: &Account, workflow: String, cx: &mut AccountContext<'_>| {
+        cx.start_untyped(workflow, "x", Payload::encode(&())?);
+        Ok::<(), WorkflowError>(())
+    };
+    let code = ACCOUNT.command(ANNOUNCE, announce).implementation();
+    let mut world = began(code, Limits::default());
+    let refused = world.apply(command(None, ANNOUNCE, &"millrun.bulk".to_owned()));
+    assert!(
+        matches!(&refused, Err(InputRefused::Act(why)) if why.contains("millrun alone")),
+        "{refused:?}"
+    );
+    call(&mut world, ANNOUNCE, "bulk".into());
+}
+
+#[test]
+fn a_command_knows_how_many_operations_it_may_begin() {
+    let mut limits = Limits::default();
+    limits.pending_len_max = 3;
+    let announce = |_: &Account, _: String, cx: &mut AccountContext<'_>| {
+        while cx.operations_left() > 0 {
+            cx.publish(NEWS, String::new());
+        }
+        Ok(())
+    };
+    let mut world = began(ACCOUNT.command(ANNOUNCE, announce).implementation(), limits);
+    for _ in 0..2 {
+        call(&mut world, ANNOUNCE, String::new());
+        assert_eq!(world.instance.ledger().pending_len(), 3);
+    }
 }
 
 /// The second version: what was a number of cents has a currency.
