@@ -104,6 +104,7 @@ impl ShardShared {
                 .all()
                 .iter()
                 .map(|queue| queue.name.to_string())
+                .filter(|name| !is_reserved(name))
                 .collect(),
             topics,
             durable_topics: self.durable.iter().map(|(name, _)| name.to_owned()).collect(),

@@ -6,23 +6,31 @@
 //!                            └─ take ─┬─ nothing is waited for, or allow ──► start
 //!                                     └─ else the policy: skip, buffer, or have the other stopped and wait
 //!   ENDED ───────► the next that waits ──► start
+//!   REFUSED ─────► a start did not come about: as ended
+//!   CHECK ───────► is the run that others wait for still followed? (following.rs)
 //! ```
 //!
 //! Each decision is an event, made once. So zone data is read here alone, what was computed by it stands in the history, and
 //! a replay folds it with any other data at hand. A start is in the commit of the turn that decides it.
 
+use std::time::Duration;
+
 use millrun_core::Timestamp;
-use millrun_workflow::{Entity, EntityCode, EntityCommand, EntityContext, Payload, Query};
+use millrun_workflow::{Entity, EntityCode, EntityCommand, EntityContext, Payload, Query, StartRefused};
 use serde::{Deserialize, Serialize};
 
 use super::error::ScheduleRejection;
-use super::following::{CANCEL_OTHER, FOLLOW, FollowOrder, StopOrder, TERMINATE_OTHER};
+use super::following::{
+    CANCEL_OTHER, CHECK_OTHER, CheckOrder, FOLLOW, FollowOrder, MESSAGE_BYTES_MAX, StopOrder, TERMINATE_OTHER,
+};
 use super::state::{
     BackfillOrder, NextAction, Occasion, ScheduleAction, ScheduleEvent, ScheduleProgress, ScheduleState,
 };
 use super::times::{DueTimes, StoredSchedule, jitter_of};
 use super::{ActionEnd, BACKFILL_LEN_MAX, BACKFILLS_LEN_MAX, OverlapPolicy, zone};
-use crate::builtin::id_of;
+use crate::builtin::{id_of, name_of};
+use crate::code::workflows::is_reserved;
+use crate::looking::changes::cut_to;
 
 pub(super) const SCHEDULE: Entity<ScheduleState> = Entity::named("millrun.schedule");
 
@@ -40,6 +48,9 @@ pub(super) const BACKFILL: EntityCommand<ScheduleState, BackfillAsked, (), Sched
     EntityCommand::named("backfill");
 pub(super) const ENDED: EntityCommand<ScheduleState, EndedOrder, (), ScheduleRejection> =
     EntityCommand::named("ended");
+const REFUSED: EntityCommand<ScheduleState, StartRefused, (), ScheduleRejection> =
+    EntityCommand::named("refused");
+const CHECK: EntityCommand<ScheduleState, (), (), ScheduleRejection> = EntityCommand::named("check");
 const FIRE: EntityCommand<ScheduleState, (), (), ScheduleRejection> = EntityCommand::named("fire");
 const GO_ON: EntityCommand<ScheduleState, (), (), ScheduleRejection> = EntityCommand::named("go-on");
 
@@ -50,6 +61,18 @@ const ACTIONS_PER_TURN_MAX: usize = 16;
 
 /// Behind how many bytes of inputs a turn takes no further action.
 const INPUT_BYTES_PER_TURN: usize = 256 * 1_024;
+
+/// How many operations a turn leaves free of those that may be outstanding: what an action may begin (a run, the stop of
+/// another, a check), and the timers.
+const SPARE_OPERATIONS: usize = 8;
+
+/// How long a schedule rests that has as many operations outstanding as it may.
+const REST: Duration = Duration::from_secs(1);
+
+/// After how long it is looked at, the first time, whether the run that something waits for is still followed; each
+/// time later twice as long, up to the longest.
+const CHECK_AFTER: Duration = Duration::from_secs(60);
+const CHECK_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 /// How many missed due times one turn counts; what lies behind them is passed over uncounted.
 pub(super) const MISSED_COUNTED_MAX: u64 = 1_000;
@@ -105,6 +128,9 @@ pub(super) fn code() -> EntityCode<ScheduleState> {
         .command(TRIGGER, trigger)
         .command(BACKFILL, backfill)
         .command(ENDED, ended)
+        .command(REFUSED, refused)
+        .on_start_refused(REFUSED)
+        .command(CHECK, check)
         .command(FIRE, |state, (), cx: &mut ScheduleContext<'_>| {
             let mut schedule = Deciding::of(state, cx)?;
             schedule.catch_up();
@@ -238,11 +264,57 @@ fn ended(state: &ScheduleState, order: EndedOrder, cx: &mut ScheduleContext<'_>)
     if schedule.progress.running != Some(action) {
         return Ok(());
     }
-    schedule.emit(ScheduleEvent::Ended { action, end });
-    if let Some(action) = schedule.progress.waiting.front().copied() {
-        schedule.start(action, true);
+    schedule.end(action, end);
+    Ok(())
+}
+
+/// A start was refused.
+fn refused(state: &ScheduleState, refused: StartRefused, cx: &mut ScheduleContext<'_>) -> Decided {
+    let mut schedule = Deciding::of(state, cx)?;
+    let message = cut_to(refused.message, MESSAGE_BYTES_MAX);
+    let end = ActionEnd::NotStarted { message };
+    if let Some(id) = name_of(FOLLOW.name(), &refused.id) {
+        let running = schedule.progress.running;
+        if let Some(action) = running.filter(|action| action.run_id(schedule.cx.key()) == id) {
+            schedule.end(action, end);
+        }
+        return Ok(());
     }
-    schedule.fill_back();
+    // A run is stopped already, or looked at, or the next due time asks for that again.
+    if is_reserved(&refused.workflow) {
+        return Ok(());
+    }
+    let key = schedule.cx.key();
+    let mut recent = schedule.progress.recent.iter().rev();
+    let recent = recent.find(|recent| recent.end.is_none() && recent.action.run_id(key) == refused.id);
+    let event = match recent.map(|recent| recent.action) {
+        Some(action) => ScheduleEvent::Ended { action, end },
+        None => ScheduleEvent::NotStarted,
+    };
+    schedule.emit(event);
+    Ok(())
+}
+
+/// Has it looked at whether the run that something waits for is still followed.
+fn check(state: &ScheduleState, (): (), cx: &mut ScheduleContext<'_>) -> Decided {
+    let mut schedule = Deciding::of(state, cx)?;
+    schedule.emit(ScheduleEvent::Checked);
+    let Some(action) = schedule.progress.running else {
+        return Ok(());
+    };
+    let id = action.run_id(schedule.cx.key());
+    let order = CheckOrder {
+        schedule: schedule.cx.key().to_owned(),
+        action,
+        workflow: schedule.schedule.workflow.clone(),
+        id: id.clone(),
+    };
+    schedule
+        .cx
+        .start(CHECK_OTHER, id_of(CHECK_OTHER.name(), &id), order);
+    if !schedule.progress.waiting.is_empty() || !schedule.progress.backfills.is_empty() {
+        schedule.plan_check();
+    }
     Ok(())
 }
 
@@ -337,14 +409,53 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
     /// Has the run woken at the next due time; at once, if that has come.
     fn set_timer(&mut self) {
         match &self.progress.next {
-            Some(next) => self.cx.set_timer(FIRE, Timestamp::from_micros(next.at_us)),
+            Some(next) => {
+                let at = Timestamp::from_micros(next.at_us);
+                let pause = self.pause();
+                self.cx.set_timer(FIRE, at.max(self.cx.host_now() + pause));
+            }
             None => self.cx.clear_timer(FIRE),
+        }
+    }
+
+    /// How long the next turn waits that acts on what has come.
+    fn pause(&self) -> Duration {
+        if self.cx.operations_left() > SPARE_OPERATIONS {
+            Duration::ZERO
+        } else {
+            REST
         }
     }
 
     /// Whether this turn may take another action.
     fn has_room(&self) -> bool {
-        self.actions_len < ACTIONS_PER_TURN_MAX && self.input_bytes < INPUT_BYTES_PER_TURN
+        self.actions_len < ACTIONS_PER_TURN_MAX
+            && self.input_bytes < INPUT_BYTES_PER_TURN
+            && self.cx.operations_left() > SPARE_OPERATIONS
+    }
+
+    /// The run of an action has ended: what waits for that goes on.
+    fn end(&mut self, action: ScheduleAction, end: ActionEnd) {
+        if self.progress.check_at_us.is_some() {
+            self.cx.clear_timer(CHECK);
+        }
+        self.emit(ScheduleEvent::Ended { action, end });
+        if let Some(action) = self.progress.waiting.front().copied() {
+            self.start(action, true);
+        }
+        self.fill_back();
+    }
+
+    /// Something waits for the end of the run that goes on, or was passed over for it: later it is looked at whether
+    /// that is still followed, since what follows it may have been terminated.
+    fn plan_check(&mut self) {
+        if self.progress.check_at_us.is_none() {
+            let after = CHECK_AFTER.saturating_mul(1 << self.progress.checks_len.min(16));
+            let at = self.cx.host_now() + after.min(CHECK_AFTER_MAX);
+            self.cx.set_timer(CHECK, at);
+            let at_us = at.as_micros();
+            self.emit(ScheduleEvent::CheckPlanned { at_us });
+        }
     }
 
     /// Acts on the due times that have come.
@@ -394,13 +505,17 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         match (overlap, self.progress.running) {
             (OverlapPolicy::Allow, _) => self.start(action, false),
             (_, None) => self.start(action, true),
-            (OverlapPolicy::Skip, Some(_)) => self.emit(ScheduleEvent::Skipped(action)),
+            (OverlapPolicy::Skip, Some(_)) => {
+                self.emit(ScheduleEvent::Skipped(action));
+                self.plan_check();
+            }
             (OverlapPolicy::BufferOne | OverlapPolicy::BufferAll, Some(_)) => {
                 if waiting_len < self.buffer_len(overlap) {
                     self.emit(ScheduleEvent::Buffered(action));
                 } else {
                     self.emit(ScheduleEvent::Skipped(action));
                 }
+                self.plan_check();
             }
             (OverlapPolicy::CancelOther | OverlapPolicy::TerminateOther, Some(other)) => {
                 if waiting_len > 0 {
@@ -409,6 +524,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
                 }
                 self.emit(ScheduleEvent::Buffered(action));
                 self.stop(other, overlap);
+                self.plan_check();
             }
         }
     }
@@ -463,7 +579,8 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
     fn fill_back(&mut self) {
         while let Some(order) = self.progress.backfills.front().cloned() {
             if !self.has_room() {
-                self.cx.set_timer(GO_ON, self.cx.now());
+                let pause = self.pause();
+                self.cx.set_timer_in(GO_ON, pause);
                 return;
             }
             let overlap = order.overlap.unwrap_or(self.schedule.overlap);
@@ -473,6 +590,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
                 && self.progress.waiting.len() >= self.buffer_len(overlap)
             {
                 // It goes on with the end of the run that is waited for.
+                self.plan_check();
                 return;
             }
             match self.due_times.next_behind(order.after_us) {

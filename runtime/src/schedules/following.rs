@@ -5,10 +5,12 @@
 //!      ▲                    │ its end
 //!      └────── ended ◄──────┘
 //!   schedule ──► millrun.schedule.cancel, .terminate ──► the user's run
+//!   schedule ──► millrun.schedule.check ──► is there the .action? else: the user's run ──► ended
 //! ```
 //!
-//! A schedule is an entity, and an entity is not told how what it starts ends. Nothing here polls: the end of a child is
-//! told to its parent.
+//! A schedule is an entity, and an entity is not told how what it starts ends: the end of a child is told to its parent.
+//! An action that was terminated tells nothing, so that a schedule whose due times wait for it has it looked for, seldom.
+//! The activities have a task queue of millrun's own: the user's may be full of what takes hours.
 
 use std::time::Duration;
 
@@ -21,33 +23,44 @@ use serde::{Deserialize, Serialize};
 use super::ActionEnd;
 use super::deciding::{ENDED, EndedOrder, SCHEDULE};
 use super::state::ScheduleAction;
+use crate::builtin::id_of;
 use crate::looking::changes::cut_to;
+use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::opening::registry::{Definition, Registration};
-use crate::{ActivityContext, CommandError, RunError, Runtime};
+use crate::{ActivityContext, CommandError, ResultError, RunError, Runtime, UntypedHandle};
 
 pub(super) const FOLLOW: Workflow<FollowOrder, ()> = Workflow::named("millrun.schedule.action");
 pub(super) const CANCEL_OTHER: Workflow<StopOrder, ()> = Workflow::named("millrun.schedule.cancel");
 pub(super) const TERMINATE_OTHER: Workflow<StopOrder, ()> = Workflow::named("millrun.schedule.terminate");
 
-const TELL_ENDED: Activity<TellEnded, ()> = Activity::named("millrun.schedule.tell");
-const CANCEL: Activity<StopOrder, ()> = Activity::named("millrun.schedule.cancel-run");
-const TERMINATE: Activity<StopOrder, ()> = Activity::named("millrun.schedule.terminate-run");
+pub(super) const CHECK_OTHER: Workflow<CheckOrder, ()> = Workflow::named("millrun.schedule.check");
+
+/// The task queue of what follows and stops runs.
+const QUEUE: &str = "millrun.schedules";
+
+const TELL_ENDED: Activity<TellEnded, ()> = Activity::named("millrun.schedule.tell").on_queue(QUEUE);
+const CANCEL: Activity<StopOrder, ()> = Activity::named("millrun.schedule.cancel-run").on_queue(QUEUE);
+const TERMINATE: Activity<StopOrder, ()> = Activity::named("millrun.schedule.terminate-run").on_queue(QUEUE);
+const LOOK: Activity<CheckOrder, Option<ActionEnd>> =
+    Activity::named("millrun.schedule.look").on_queue(QUEUE);
 
 /// How long one attempt to tell or to stop may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many bytes are kept of why a run was not started.
-const MESSAGE_BYTES_MAX: usize = 512;
+pub(super) const MESSAGE_BYTES_MAX: usize = 512;
 
 /// How often a run that is to be stopped is looked for: its start may be still to come, behind a crash.
 const STOP_ATTEMPTS_MAX: u32 = 10;
 
 /// The code around the runs of schedules.
-pub(super) fn registrations() -> [Registration; 6] {
+pub(super) fn registrations() -> [Registration; 8] {
     [
         Definition::bind(FOLLOW, follow),
         Definition::bind(CANCEL_OTHER, cancel_other),
         Definition::bind(TERMINATE_OTHER, terminate_other),
+        Definition::bind(CHECK_OTHER, check_other),
+        Definition::bind(LOOK, look),
         Definition::bind(TELL_ENDED, tell_ended),
         Definition::bind(CANCEL, cancel),
         Definition::bind(TERMINATE, terminate),
@@ -70,6 +83,15 @@ pub(super) struct FollowOrder {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StopOrder {
     pub(super) schedule: String,
+    pub(super) id: String,
+}
+
+/// A run of which it is to be looked at whether it is followed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct CheckOrder {
+    pub(super) schedule: String,
+    pub(super) action: ScheduleAction,
+    pub(super) workflow: String,
     pub(super) id: String,
 }
 
@@ -100,7 +122,10 @@ async fn follow(cx: WorkflowContext, order: FollowOrder) -> Result<(), WorkflowE
         Err(ChildError::NotStarted { message }) => not_started(message),
         Err(error) => not_started(error.to_string()),
     };
-    let ended = EndedOrder { action, end };
+    tell(&cx, schedule, EndedOrder { action, end }).await
+}
+
+async fn tell(cx: &WorkflowContext, schedule: String, ended: EndedOrder) -> Result<(), WorkflowError> {
     let tell = cx.call(TELL_ENDED, TellEnded { schedule, ended });
     tell.start_to_close(ATTEMPT_TIMEOUT)
         .retry(Retry::exponential().attempts(u32::MAX))
@@ -111,6 +136,16 @@ async fn follow(cx: WorkflowContext, order: FollowOrder) -> Result<(), WorkflowE
 fn not_started(message: String) -> ActionEnd {
     let message = cut_to(message, MESSAGE_BYTES_MAX);
     ActionEnd::NotStarted { message }
+}
+
+async fn check_other(cx: WorkflowContext, order: CheckOrder) -> Result<(), WorkflowError> {
+    let look = cx.call(LOOK, order.clone()).start_to_close(ATTEMPT_TIMEOUT);
+    let end = look.retry(Retry::exponential().attempts(u32::MAX)).await?;
+    let CheckOrder { schedule, action, .. } = order;
+    match end {
+        Some(end) => tell(&cx, schedule, EndedOrder { action, end }).await,
+        None => Ok(()),
+    }
 }
 
 async fn cancel_other(cx: WorkflowContext, order: StopOrder) -> Result<(), WorkflowError> {
@@ -137,6 +172,43 @@ async fn tell_ended(cx: ActivityContext, tell: TellEnded) -> Result<(), Activity
     match schedule.call(ENDED, tell.ended).await {
         // Rejected: the schedule was deleted meanwhile.
         Ok(()) | Err(CommandError::Rejected(_)) => Ok(()),
+        Err(error) => Err(ActivityError::retryable(error.to_string())),
+    }
+}
+
+/// How the run of an action has ended; `None` if it is followed, or goes on.
+async fn look(cx: ActivityContext, order: CheckOrder) -> Result<Option<ActionEnd>, ActivityError> {
+    let runtime = runtime_of(&cx)?;
+    let is_live = |found: &InstanceDescription| found.status != InstanceStatus::Finished;
+    let follower = runtime.attach_untyped(&id_of(FOLLOW.name(), &order.id))?;
+    if known(&follower).await?.as_ref().is_some_and(is_live) {
+        return Ok(None);
+    }
+    let run = runtime.attach_untyped(&order.id)?;
+    match known(&run).await? {
+        Some(found) if found.workflow != order.workflow => Ok(Some(lost())),
+        None => Ok(Some(lost())),
+        Some(found) if is_live(&found) => Ok(None),
+        Some(_) => match run.result().await {
+            Ok(_) => Ok(Some(ActionEnd::Completed)),
+            Err(ResultError::Failed(_) | ResultError::Payload(_)) => Ok(Some(ActionEnd::Failed)),
+            Err(ResultError::Cancelled(_)) => Ok(Some(ActionEnd::Cancelled)),
+            Err(ResultError::Terminated { .. }) => Ok(Some(ActionEnd::Terminated)),
+            Err(ResultError::Run(RunError::NotFound | RunError::Expired)) => Ok(Some(lost())),
+            Err(error) => Err(ActivityError::retryable(error.to_string())),
+        },
+    }
+}
+
+fn lost() -> ActionEnd {
+    not_started("what follows the run was terminated or lost, and there is no such run".into())
+}
+
+/// The instance, whether it has ended or not; `None` if nothing is known of it.
+async fn known(instance: &UntypedHandle) -> Result<Option<InstanceDescription>, ActivityError> {
+    match instance.describe().await {
+        Ok(described) => Ok(Some(described)),
+        Err(RunError::NotFound | RunError::Expired) => Ok(None),
         Err(error) => Err(ActivityError::retryable(error.to_string())),
     }
 }

@@ -86,6 +86,12 @@ pub(super) struct ScheduleProgress {
     pub(super) next: Option<NextAction>,
     /// The action whose run is waited for.
     pub(super) running: Option<ScheduleAction>,
+    /// When it is looked at whether that run is still followed, if something waits for its end.
+    #[serde(default)]
+    pub(super) check_at_us: Option<u64>,
+    /// How often that was looked at.
+    #[serde(default)]
+    pub(super) checks_len: u32,
     /// Actions that wait for its end.
     pub(super) waiting: VecDeque<ScheduleAction>,
     pub(super) backfills: VecDeque<BackfillOrder>,
@@ -143,6 +149,14 @@ pub(super) enum ScheduleEvent {
         action: ScheduleAction,
         end: ActionEnd,
     },
+    /// A run was not started that is none of the latest actions.
+    NotStarted,
+    /// Something waits for the end of the run that goes on: whether that is still followed is looked at then.
+    CheckPlanned {
+        at_us: u64,
+    },
+    /// It is looked at now.
+    Checked,
     BackfillAsked(BackfillOrder),
     BackfillReached {
         after_us: u64,
@@ -198,6 +212,12 @@ impl ScheduleProgress {
                 is_followed,
             } => self.start(*action, *at_us, *is_followed),
             ScheduleEvent::Ended { action, end } => self.end(*action, end),
+            ScheduleEvent::NotStarted => self.counts.not_started_len += 1,
+            ScheduleEvent::CheckPlanned { at_us } => self.check_at_us = Some(*at_us),
+            ScheduleEvent::Checked => {
+                self.check_at_us = None;
+                self.checks_len = self.checks_len.saturating_add(1);
+            }
             ScheduleEvent::BackfillAsked(order) => {
                 self.backfills_len = order.number;
                 self.backfills.push_back(order.clone());
@@ -244,6 +264,7 @@ impl ScheduleProgress {
     fn end(&mut self, action: ScheduleAction, end: &ActionEnd) {
         if self.running == Some(action) {
             self.running = None;
+            (self.check_at_us, self.checks_len) = (None, 0);
         }
         match end {
             ActionEnd::Completed => self.counts.completed_len += 1,

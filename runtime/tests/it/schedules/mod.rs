@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod crashes;
+mod lost;
 mod mistakes;
 mod overlaps;
 mod year;
@@ -61,10 +62,20 @@ fn world_at(time: Timestamp, seed: u64) -> SimHost {
 
 /// Lives through a script with a runtime in memory, in a world that begins at this time.
 fn live<F: Future<Output = ()>>(time: &str, script: impl FnOnce(Runtime, World) -> F) {
+    live_as(time, |builder| builder, script);
+}
+
+/// As [`live`], of a runtime that is built otherwise.
+fn live_as<F: Future<Output = ()>>(
+    time: &str,
+    change: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    script: impl FnOnce(Runtime, World) -> F,
+) {
     let sim = world_at(at(time), 7);
     let host = sim.host();
     let life = async {
-        let runtime = coded(Runtime::volatile().host(sim.host())).start().await.unwrap();
+        let builder = change(coded(Runtime::volatile().host(sim.host())));
+        let runtime = builder.start().await.unwrap();
         script(runtime.clone(), World(host)).await;
         runtime.shutdown().await.unwrap();
     };
