@@ -2,7 +2,7 @@
 //! ended.
 //!
 //! ```text
-//!   timer FIRE ──► catch_up ─┬─ behind the window ──► missed
+//!   timer FIRE ──► catch_up ─┬─ behind the window, or too many ──► missed
 //!                            └─ take ─┬─ nothing is waited for, or allow ──► start
 //!                                     └─ else the policy: skip, buffer, or have the other stopped and wait
 //!   ENDED ───────► the next that waits ──► start
@@ -13,6 +13,7 @@
 //! Each decision is an event, made once. So zone data is read here alone, what was computed by it stands in the history, and
 //! a replay folds it with any other data at hand. A start is in the commit of the turn that decides it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use millrun_core::Timestamp;
@@ -74,8 +75,16 @@ const REST: Duration = Duration::from_secs(1);
 const CHECK_AFTER: Duration = Duration::from_secs(60);
 const CHECK_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
-/// How many missed due times one turn counts; what lies behind them is passed over uncounted.
-pub(super) const MISSED_COUNTED_MAX: u64 = 1_000;
+/// How many due times that have come are looked through one by one; between them and the latest ones, others are passed
+/// over uncounted.
+const WALK_LEN_MAX: u64 = 10_000;
+
+/// How far ahead of the clock the last due time may lie that was acted on, so that none is acted on twice when the clock
+/// is set back. If it lies farther ahead, the clock was wrong then, and due times count from what it says now.
+const SET_BACK_MAX_US: u64 = 86_400 * 1_000_000;
+
+/// How long a schedule rests whose zone or lines this program cannot read.
+const UNREADABLE_REST: Duration = Duration::from_secs(3_600);
 
 /// How many of the next due times a schedule tells.
 pub(super) const UPCOMING_LEN: usize = 10;
@@ -113,6 +122,8 @@ pub(super) struct ScheduleView {
     pub(super) described: Option<StoredSchedule>,
     pub(super) progress: ScheduleProgress,
     pub(super) upcoming_us: Vec<u64>,
+    /// Why it is not due, if this program cannot read when it is.
+    pub(super) resting: Option<String>,
 }
 
 type ScheduleContext<'a> = EntityContext<'a, ScheduleState>;
@@ -168,11 +179,17 @@ fn describe(
     paused: Option<String>,
     cx: &mut ScheduleContext<'_>,
 ) -> Decided {
-    let now_us = cx.now().as_micros();
-    let mut deciding = Deciding::with(&schedule, state.progress.clone(), cx);
-    if deciding.due_times.next_behind(now_us).is_none() {
+    let now_us = cx.host_now().as_micros();
+    let due_times = schedule.due_times();
+    if due_times.next_behind(now_us).is_none() {
         return Err(ScheduleRejection::NeverDue);
     }
+    let former = state.described.as_ref().unwrap_or(&schedule);
+    let mut deciding = Deciding::with(former, state.progress.clone(), cx);
+    // What has come is acted on, though its description is another from now on.
+    let (come, _) = deciding.come(true);
+    deciding.put_off(come);
+    (deciding.schedule, deciding.due_times) = (&schedule, due_times);
     deciding.emit(ScheduleEvent::Described {
         schedule: Box::new(schedule.clone()),
         at_us: now_us,
@@ -180,15 +197,16 @@ fn describe(
     if let Some(note) = paused {
         deciding.emit(ScheduleEvent::Paused { note });
     }
-    // A due time that has come and was not acted on yet is not lost.
-    let due_us = deciding.progress.next.as_ref().map(|next| next.due_us);
-    deciding.plan(due_us.map_or(now_us, |due_us| now_us.min(due_us - 1)));
-    deciding.set_timer();
+    deciding.plan_from_now();
+    deciding.act();
     Ok(())
 }
 
 fn pause(state: &ScheduleState, note: String, cx: &mut ScheduleContext<'_>) -> Decided {
     let mut schedule = Deciding::of(state, cx)?;
+    // What has come is acted on when it is resumed.
+    let (come, _) = schedule.come(true);
+    schedule.put_off(come);
     schedule.emit(ScheduleEvent::Paused { note });
     schedule.emit(ScheduleEvent::Planned(None));
     schedule.set_timer();
@@ -201,9 +219,8 @@ fn resume(state: &ScheduleState, note: String, cx: &mut ScheduleContext<'_>) -> 
         return Ok(());
     }
     schedule.emit(ScheduleEvent::Resumed { note });
-    let now_us = schedule.now_us();
-    schedule.plan(now_us);
-    schedule.set_timer();
+    schedule.plan_from_now();
+    schedule.act();
     Ok(())
 }
 
@@ -237,7 +254,7 @@ fn backfill(state: &ScheduleState, asked: BackfillAsked, cx: &mut ScheduleContex
     let through_us = through_us.min(schedule.now_us());
     let after_us = from_us.saturating_sub(1);
     let mut due_us = after_us;
-    for len in 0.. {
+    for len in 0..=BACKFILL_LEN_MAX {
         match schedule.due_times.next_behind(due_us) {
             Some(next_us) if next_us <= through_us => due_us = next_us,
             _ => break,
@@ -252,6 +269,7 @@ fn backfill(state: &ScheduleState, asked: BackfillAsked, cx: &mut ScheduleContex
         after_us,
         through_us,
         overlap,
+        left: BACKFILL_LEN_MAX,
     }));
     schedule.fill_back();
     Ok(())
@@ -329,6 +347,8 @@ fn view(state: &ScheduleState) -> ScheduleView {
             upcoming_us.push(due_us);
         }
     }
+    let unreadable = |described: &StoredSchedule| described.due_times().unreadable().map(str::to_owned);
+    let resting = state.described.as_ref().and_then(unreadable);
     let described = state.described.clone().map(|described| StoredSchedule {
         input: Vec::new(),
         ..described
@@ -337,6 +357,7 @@ fn view(state: &ScheduleState) -> ScheduleView {
         described,
         progress: state.progress.clone(),
         upcoming_us,
+        resting,
     }
 }
 
@@ -372,7 +393,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
     }
 
     fn now_us(&self) -> u64 {
-        self.cx.now().as_micros()
+        self.cx.host_now().as_micros()
     }
 
     fn emit(&mut self, event: ScheduleEvent) {
@@ -380,13 +401,27 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         self.cx.emit(event);
     }
 
+    /// Computes the next due time from now on. None is acted on twice, unless the clock was wrong when it was.
+    fn plan_from_now(&mut self) {
+        let (now_us, reached_us) = (self.now_us(), self.progress.reached_us);
+        let was_set_back = reached_us > now_us.saturating_add(SET_BACK_MAX_US);
+        self.plan(if was_set_back {
+            now_us
+        } else {
+            now_us.max(reached_us)
+        });
+    }
+
     /// Computes the next due time behind this one.
     fn plan(&mut self, after_us: u64) {
+        if self.due_times.unreadable().is_some() {
+            return;
+        }
         let may_act = self.progress.paused.is_none() && self.progress.actions_left != Some(0);
         let due_us = may_act.then(|| self.due_times.next_behind(after_us)).flatten();
         let next = due_us.map(|due_us| NextAction {
             due_us,
-            at_us: due_us + self.jitter(due_us),
+            at_us: due_us.saturating_add(self.jitter(due_us)),
             zone_data: zone::zone_data_version().to_owned(),
         });
         if next.is_some() || self.progress.next.is_some() {
@@ -408,7 +443,16 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
 
     /// Has the run woken at the next due time; at once, if that has come.
     fn set_timer(&mut self) {
+        let is_paused = self.progress.paused.is_some();
+        let is_behind = !is_paused && !self.progress.backlog.is_empty();
         match &self.progress.next {
+            _ if !is_paused && self.due_times.unreadable().is_some() => {
+                self.cx.set_timer_in(FIRE, UNREADABLE_REST);
+            }
+            _ if is_behind => {
+                let pause = self.pause();
+                self.cx.set_timer_in(FIRE, pause);
+            }
             Some(next) => {
                 let at = Timestamp::from_micros(next.at_us);
                 let pause = self.pause();
@@ -458,43 +502,141 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         }
     }
 
+    /// Acts on what was put off, then on the due times that have come, then on backfills.
+    fn act(&mut self) {
+        self.catch_up();
+        self.fill_back();
+    }
+
     /// Acts on the due times that have come.
     fn catch_up(&mut self) {
-        let now_us = self.now_us();
-        while self.has_room()
-            && let Some(next) = self.progress.next.clone()
-            && next.at_us <= now_us
-        {
-            if now_us - next.at_us > self.schedule.catch_up_us {
-                self.miss(next.due_us, now_us - self.schedule.catch_up_us);
-                continue;
+        if self.progress.paused.is_some() || self.due_times.unreadable().is_some() {
+            self.set_timer();
+            return;
+        }
+        if self.progress.next.is_none() && self.progress.actions_left != Some(0) {
+            // It rested, perhaps.
+            self.plan_from_now();
+        }
+        let (come, after_us) = self.come(false);
+        if self.progress.backlog.is_empty() && come.len() <= ACTIONS_PER_TURN_MAX && self.has_room() {
+            come.into_iter().for_each(|due_us| self.take_due(due_us));
+        } else {
+            self.put_off(come);
+            while self.has_room()
+                && let Some(due_us) = self.progress.backlog.front().copied()
+            {
+                self.take_due(due_us);
             }
-            let action = ScheduleAction {
-                occasion: Occasion::Due,
-                due_us: next.due_us,
-            };
-            self.take(action, None);
-            self.plan(next.due_us);
+        }
+        if self.progress.actions_left == Some(0) {
+            self.put_off(VecDeque::new());
+        }
+        if let Some(after_us) = after_us {
+            self.plan(after_us);
         }
         self.set_timer();
     }
 
-    /// Passes over the due times from this one on that lie before the catch-up window.
-    fn miss(&mut self, due_us: u64, window_us: u64) {
-        let (mut len, mut last_us) = (1, due_us);
-        while len < MISSED_COUNTED_MAX
-            && let Some(next_us) = self.due_times.next_behind(last_us)
-            && next_us < window_us
-        {
-            (len, last_us) = (len + 1, next_us);
+    /// Acts on a due time that has come.
+    fn take_due(&mut self, due_us: u64) {
+        if self.progress.actions_left == Some(0) {
+            if !self.progress.backlog.is_empty() {
+                self.emit(ScheduleEvent::BacklogDropped { len: 1 });
+            }
+            return;
         }
-        self.actions_len += 1;
-        self.emit(ScheduleEvent::Missed { len });
-        self.plan(if len < MISSED_COUNTED_MAX {
-            last_us
-        } else {
-            last_us.max(window_us.saturating_sub(1))
-        });
+        if self.now_us().saturating_sub(due_us) > self.schedule.catch_up_us {
+            if !self.progress.backlog.is_empty() {
+                self.emit(ScheduleEvent::BacklogDropped { len: 1 });
+            }
+            let (len, through_us) = (1, due_us);
+            self.emit(ScheduleEvent::Missed { len, through_us });
+            return;
+        }
+        let occasion = Occasion::Due;
+        self.take(ScheduleAction { occasion, due_us }, None);
+    }
+
+    /// The due times that have come, in order, and the last that was looked at; whether their jitter has passed or not,
+    /// `if_jittered`. Those before the catch-up window are missed, and of more than may be caught up with the oldest.
+    fn come(&mut self, if_jittered: bool) -> (VecDeque<u64>, Option<u64>) {
+        let now_us = self.now_us();
+        let mut come = VecDeque::new();
+        let Some(next) = &self.progress.next else {
+            return (come, None);
+        };
+        if next.due_us > now_us || !if_jittered && next.at_us > now_us {
+            return (come, None);
+        }
+        let first_us = next.due_us;
+        let len_max = usize::try_from(self.schedule.catch_up_len_max).unwrap_or(usize::MAX);
+        let window_us = now_us.saturating_sub(self.schedule.catch_up_us);
+        let (mut missed_len, mut through_us) = (0, 0);
+        let (mut due_us, mut walked_len) = (first_us, 0);
+        loop {
+            if due_us < window_us {
+                (missed_len, through_us) = (missed_len + 1, due_us);
+            } else {
+                come.push_back(due_us);
+            }
+            if come.len() > len_max {
+                through_us = come.pop_front().unwrap_or(due_us);
+                missed_len += 1;
+            }
+            walked_len += 1;
+            let after_us = match walked_len {
+                WALK_LEN_MAX => self.last_of_many(first_us, due_us, now_us),
+                _ => due_us,
+            };
+            match self.due_times.next_behind(after_us) {
+                Some(next_us) if walked_len >= 2 * WALK_LEN_MAX || next_us > now_us => break,
+                Some(next_us) => {
+                    let jitter_us = if if_jittered { 0 } else { self.jitter(next_us) };
+                    if next_us.saturating_add(jitter_us) > now_us {
+                        break;
+                    }
+                    due_us = next_us;
+                }
+                None => break,
+            }
+        }
+        if missed_len > 0 {
+            let len = missed_len;
+            self.emit(ScheduleEvent::Missed { len, through_us });
+        }
+        (come, Some(due_us))
+    }
+
+    /// From where the latest due times are looked through, of many that have come: as far back as they took so far, for
+    /// half as many.
+    fn last_of_many(&self, first_us: u64, due_us: u64, now_us: u64) -> u64 {
+        let each_us = (due_us - first_us) / WALK_LEN_MAX;
+        let back_us = each_us.saturating_mul(WALK_LEN_MAX / 2);
+        due_us.max(now_us.saturating_sub(back_us))
+    }
+
+    /// Leaves due times that have come to later turns. Of more than may be caught up with, the oldest are missed.
+    fn put_off(&mut self, come: VecDeque<u64>) {
+        if self.progress.actions_left == Some(0) {
+            let len = self.progress.backlog.len();
+            if len > 0 {
+                self.emit(ScheduleEvent::BacklogDropped { len });
+            }
+            return;
+        }
+        if come.is_empty() {
+            return;
+        }
+        self.emit(ScheduleEvent::Backlogged(come.into()));
+        let len_max = usize::try_from(self.schedule.catch_up_len_max).unwrap_or(usize::MAX);
+        let backlog = &self.progress.backlog;
+        if let Some(len) = backlog.len().checked_sub(len_max).filter(|len| *len > 0) {
+            let through_us = backlog[len - 1];
+            self.emit(ScheduleEvent::BacklogDropped { len });
+            let len = len as u64;
+            self.emit(ScheduleEvent::Missed { len, through_us });
+        }
     }
 
     /// Takes an action, if another that runs allows it.
@@ -577,7 +719,9 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
 
     /// Acts on the due times of backfills.
     fn fill_back(&mut self) {
-        while let Some(order) = self.progress.backfills.front().cloned() {
+        while self.due_times.unreadable().is_none()
+            && let Some(order) = self.progress.backfills.front().cloned()
+        {
             if !self.has_room() {
                 let pause = self.pause();
                 self.cx.set_timer_in(GO_ON, pause);
@@ -585,16 +729,14 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
             }
             let overlap = order.overlap.unwrap_or(self.schedule.overlap);
             let is_buffering = matches!(overlap, OverlapPolicy::BufferOne | OverlapPolicy::BufferAll);
-            if is_buffering
-                && self.progress.running.is_some()
-                && self.progress.waiting.len() >= self.buffer_len(overlap)
-            {
+            // It waits here, and leaves the buffer to due times that come.
+            if is_buffering && self.progress.running.is_some() {
                 // It goes on with the end of the run that is waited for.
                 self.plan_check();
                 return;
             }
             match self.due_times.next_behind(order.after_us) {
-                Some(due_us) if due_us <= order.through_us => {
+                Some(due_us) if due_us <= order.through_us && order.left > 0 => {
                     let action = ScheduleAction {
                         occasion: Occasion::Backfilled(order.number),
                         due_us,

@@ -58,6 +58,8 @@ pub struct ScheduleDescription {
     pub buffer_len_max: u32,
     /// How late a due time is still acted on.
     pub catch_up_window: Duration,
+    /// How many due times it catches up with that have come while no process ran.
+    pub catch_up_len_max: u32,
     /// Below which time it acts later than it is due.
     pub jitter: Duration,
     /// Before which time it is not due.
@@ -68,6 +70,11 @@ pub struct ScheduleDescription {
     pub actions_left: Option<u64>,
     /// The note of its pause, if it is paused.
     pub paused: Option<String>,
+    /// Why it is not due, if this program cannot read when it is: it does not know the zone or a line, which another
+    /// version knew. It looks again each hour; an update mends it at once.
+    pub resting: Option<String>,
+    /// How many due times have come that it acts on next, or when it is resumed.
+    pub backlog_len: usize,
     /// The note with which it was resumed last.
     pub resumed: Option<String>,
     /// The next due times, up to ten. The first was computed when it became the next one, and stands; the others by the
@@ -99,6 +106,7 @@ impl ScheduleDescription {
             described,
             progress,
             upcoming_us,
+            resting,
         } = view;
         let described = described?;
         let run_id = |action: &ScheduleAction| action.run_id(id);
@@ -111,11 +119,14 @@ impl ScheduleDescription {
             overlap: described.overlap,
             buffer_len_max: described.buffer_len_max,
             catch_up_window: Duration::from_micros(described.catch_up_us),
+            catch_up_len_max: described.catch_up_len_max,
             jitter: Duration::from_micros(described.jitter_us),
             starting_at: (described.from_us > 0).then(|| Timestamp::from_micros(described.from_us)),
             ending_at: described.until_us.map(Timestamp::from_micros),
             actions_left: progress.actions_left,
             paused: progress.paused,
+            resting,
+            backlog_len: progress.backlog.len(),
             resumed: progress.resumed,
             upcoming: upcoming_us.into_iter().map(Timestamp::from_micros).collect(),
             acts_at: next.as_ref().map(|next| Timestamp::from_micros(next.at_us)),

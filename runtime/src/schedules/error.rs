@@ -85,7 +85,7 @@ pub enum ScheduleError {
     #[error("the backfill covers more than {len_max} due times: ask for several, one after the other")]
     BackfillTooLong {
         /// The bound, [`BACKFILL_LEN_MAX`](crate::schedules::BACKFILL_LEN_MAX).
-        len_max: usize,
+        len_max: u32,
     },
     /// As many backfills are under way as may be.
     #[error("{len_max} backfills of the schedule are under way: wait until one is done")]

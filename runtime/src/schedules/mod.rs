@@ -39,7 +39,7 @@ use crate::opening::registry::{Registered, Registration};
 use crate::{EntityHandle, RunError, Runtime, StartError};
 use deciding::{BACKFILL, BackfillAsked, MAKE, MakeOrder, PAUSE, RESUME, SCHEDULE, TRIGGER, UPDATE, VIEW};
 use state::ScheduleState;
-use times::{StoredSchedule, StoredTimes, micros};
+use times::{CATCH_UP_LEN_DEFAULT, StoredSchedule, StoredTimes, micros};
 
 pub use calendar::{ScheduleCalendar, Weekday};
 pub use cron::{CRON_BYTES_MAX, CronError};
@@ -47,13 +47,15 @@ pub use describe::{RunningAction, ScheduleDescription, ScheduleTimes};
 pub use error::ScheduleError;
 pub use listing::{ScheduleSummary, SchedulesPage};
 pub use state::RECENT_ACTIONS_LEN_MAX;
-pub use times::{SCHEDULE_BUFFER_LEN_MAX, SCHEDULE_INTERVAL_MIN, SCHEDULE_TIMES_LEN_MAX};
+pub use times::{
+    SCHEDULE_BUFFER_LEN_MAX, SCHEDULE_CATCH_UP_LEN_MAX, SCHEDULE_INTERVAL_MIN, SCHEDULE_TIMES_LEN_MAX,
+};
 
 /// How many bytes the id of a schedule may have.
 pub const SCHEDULE_ID_BYTES_MAX: usize = 160;
 
 /// How many due times one backfill may cover.
-pub const BACKFILL_LEN_MAX: usize = 1_000;
+pub const BACKFILL_LEN_MAX: u32 = 1_000;
 
 /// How many backfills of one schedule may be under way.
 pub const BACKFILLS_LEN_MAX: usize = 10;
@@ -163,8 +165,8 @@ pub struct ScheduleCounts {
     pub started_len: u64,
     /// How many due times were passed over because a run went on.
     pub skipped_len: u64,
-    /// How many due times were passed over because they lay before the catch-up window. Of one gap in which nothing ran at
-    /// most 1,000 are counted.
+    /// How many due times were passed over because they lay before the catch-up window, or because more had come than
+    /// the schedule catches up with. Of one gap in which nothing ran, about 20,000 are counted.
     pub missed_len: u64,
     /// How many runs have completed, of those whose end was waited for.
     pub completed_len: u64,
@@ -289,6 +291,7 @@ impl<'a> Schedule<'a> {
                 overlap: OverlapPolicy::default(),
                 buffer_len_max: BUFFER_LEN_DEFAULT,
                 catch_up_us: micros(CATCH_UP_DEFAULT),
+                catch_up_len_max: CATCH_UP_LEN_DEFAULT,
                 jitter_us: 0,
                 from_us: 0,
                 until_us: None,
@@ -352,6 +355,13 @@ impl<'a> Schedule<'a> {
     /// not called. What is later is missed, and counted.
     pub fn catch_up_window(mut self, window: Duration) -> Self {
         self.schedule.catch_up_us = micros(window);
+        self
+    }
+
+    /// How many due times are acted on that came while no process ran, or behind a backlog of turns: 1,000 if this is not
+    /// called, 1 to [1,000](SCHEDULE_CATCH_UP_LEN_MAX). Of more, the oldest are missed, and counted.
+    pub const fn catch_up_len_max(mut self, len_max: u32) -> Self {
+        self.schedule.catch_up_len_max = len_max;
         self
     }
 
@@ -424,6 +434,10 @@ impl<'a> Schedule<'a> {
             check_note(note)?;
         }
         schedule.check()?;
+        let now_us = runtime.inner().shared.host.now().as_micros();
+        if !schedule.due_times().are_all_due_behind(now_us) {
+            return Err(ScheduleError::NeverDue);
+        }
         let bytes = Payload::encode(&schedule)?.len() + SPARE_BYTES;
         let bytes_max = runtime.inner().shared.config.limits.payload_bytes_max;
         if bytes > bytes_max {
@@ -486,7 +500,8 @@ impl ScheduleHandle {
         &self.id
     }
 
-    /// Stops it from being due until it is [resumed](Self::resume), with a note of at most
+    /// Stops it from being due until it is [resumed](Self::resume); due times that have come by then and were not acted on
+    /// are acted on when it is resumed. With a note of at most
     /// [1,024](SCHEDULE_NOTE_BYTES_MAX) bytes that is shown. Runs that it has started go on, and due times that wait for
     /// them follow. Paused again, the note is the new one.
     ///
@@ -498,7 +513,8 @@ impl ScheduleHandle {
         Ok(self.run.call(PAUSE, note.to_owned()).await?)
     }
 
-    /// Lets it be due again, from now on: what would have been due in between is not made up for, unless it is
+    /// Lets it be due again, from now on. Due times that had come before the pause and were not acted on are acted on now,
+    /// within the catch-up window; what would have been due in between is not made up for, unless it is
     /// [backfilled](Self::backfill). One that is not paused is left as it is.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use millrun_workflow::EntityState;
 use serde::{Deserialize, Serialize};
 
 use super::times::StoredSchedule;
-use super::{ActionEnd, OverlapPolicy, ScheduleCounts};
+use super::{ActionEnd, BACKFILL_LEN_MAX, OverlapPolicy, ScheduleCounts};
 
 /// How many of the latest actions a schedule tells.
 pub const RECENT_ACTIONS_LEN_MAX: usize = 10;
@@ -74,6 +74,13 @@ pub(super) struct BackfillOrder {
     /// The last time that is meant.
     pub(super) through_us: u64,
     pub(super) overlap: Option<OverlapPolicy>,
+    /// How many due times it still acts on.
+    #[serde(default = "backfill_left")]
+    pub(super) left: u32,
+}
+
+fn backfill_left() -> u32 {
+    BACKFILL_LEN_MAX
 }
 
 /// How far a schedule has come.
@@ -95,6 +102,12 @@ pub(super) struct ScheduleProgress {
     /// Actions that wait for its end.
     pub(super) waiting: VecDeque<ScheduleAction>,
     pub(super) backfills: VecDeque<BackfillOrder>,
+    /// Due times that have come and are still to be acted on, in order.
+    #[serde(default)]
+    pub(super) backlog: VecDeque<u64>,
+    /// The latest due time that was acted on or passed over.
+    #[serde(default)]
+    pub(super) reached_us: u64,
     pub(super) actions_left: Option<u64>,
     pub(super) triggers_len: u64,
     pub(super) backfills_len: u64,
@@ -128,9 +141,17 @@ pub(super) enum ScheduleEvent {
     },
     /// The next due time was computed.
     Planned(Option<NextAction>),
-    /// Due times were passed over that lay before the catch-up window.
+    /// Due times were passed over: they lay before the catch-up window, or too many had come.
     Missed {
         len: u64,
+        /// The last of them.
+        through_us: u64,
+    },
+    /// These due times have come, and are acted on in later turns.
+    Backlogged(Vec<u64>),
+    /// As many of them are dropped, the oldest.
+    BacklogDropped {
+        len: usize,
     },
     /// An action was passed over for another that runs or waits.
     Skipped(ScheduleAction),
@@ -196,8 +217,16 @@ impl ScheduleProgress {
                 self.resumed = Some(note.clone());
             }
             ScheduleEvent::Planned(next) => self.next.clone_from(next),
-            ScheduleEvent::Missed { len } => self.counts.missed_len += len,
-            ScheduleEvent::Skipped(_) => self.counts.skipped_len += 1,
+            ScheduleEvent::Missed { len, through_us } => {
+                self.counts.missed_len += len;
+                self.reached_us = *through_us;
+            }
+            ScheduleEvent::Backlogged(due_us) => self.backlog.extend(due_us),
+            ScheduleEvent::BacklogDropped { len } => drop(self.backlog.drain(..*len)),
+            ScheduleEvent::Skipped(action) => {
+                self.counts.skipped_len += 1;
+                self.reach(*action);
+            }
             ScheduleEvent::Replaced { len } => {
                 self.waiting.clear();
                 self.counts.skipped_len += len;
@@ -225,14 +254,26 @@ impl ScheduleProgress {
             ScheduleEvent::BackfillReached { after_us } => {
                 if let Some(order) = self.backfills.front_mut() {
                     order.after_us = *after_us;
+                    order.left = order.left.saturating_sub(1);
                 }
             }
             ScheduleEvent::BackfillDone => drop(self.backfills.pop_front()),
         }
     }
 
+    /// A due time is acted on or passed over.
+    fn reach(&mut self, action: ScheduleAction) {
+        if action.occasion == Occasion::Due {
+            self.reached_us = action.due_us;
+            if self.backlog.front() == Some(&action.due_us) {
+                self.backlog.pop_front();
+            }
+        }
+    }
+
     /// An action is taken: at once, or when another has ended.
     fn count(&mut self, action: ScheduleAction) {
+        self.reach(action);
         match action.occasion {
             Occasion::Due => self.actions_left = self.actions_left.map(|left| left.saturating_sub(1)),
             Occasion::Triggered(number) => self.triggers_len = number,

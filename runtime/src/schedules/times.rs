@@ -1,5 +1,6 @@
 //! What a schedule is made of, as it is stored: when it is due, what it starts, and how.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -17,6 +18,12 @@ pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// The longest catch-up window, interval and jitter: a year.
 const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// How many due times a schedule may catch up with that have come while no process ran.
+pub const SCHEDULE_CATCH_UP_LEN_MAX: u32 = 1_000;
+
+/// The same, of a schedule that does not say.
+pub(super) const CATCH_UP_LEN_DEFAULT: u32 = 1_000;
 
 /// How many due times may wait under [`OverlapPolicy::BufferAll`].
 pub const SCHEDULE_BUFFER_LEN_MAX: u32 = 1_000;
@@ -43,6 +50,8 @@ pub(super) struct StoredSchedule {
     pub(super) overlap: OverlapPolicy,
     pub(super) buffer_len_max: u32,
     pub(super) catch_up_us: u64,
+    #[serde(default = "catch_up_len")]
+    pub(super) catch_up_len_max: u32,
     pub(super) jitter_us: u64,
     /// Not due before.
     pub(super) from_us: u64,
@@ -51,13 +60,45 @@ pub(super) struct StoredSchedule {
     pub(super) actions_len_max: Option<u64>,
 }
 
+fn catch_up_len() -> u32 {
+    CATCH_UP_LEN_DEFAULT
+}
+
 /// The times of a schedule, with what they need of zone data at hand.
 pub(super) struct DueTimes {
-    calendars: Vec<ScheduleCalendar>,
+    calendars: Vec<CalendarTimes>,
     intervals: Vec<(u64, u64)>,
+    /// Why this program cannot read them.
+    unreadable: Option<String>,
     zone: TimeZone,
     from_us: u64,
     until_us: u64,
+}
+
+/// A calendar, and what it was asked last: the second, and the first due time behind it.
+struct CalendarTimes {
+    calendar: ScheduleCalendar,
+    last: Cell<Option<(i64, Option<i64>)>>,
+}
+
+impl CalendarTimes {
+    fn of(calendar: ScheduleCalendar) -> Self {
+        let last = Cell::new(None);
+        Self { calendar, last }
+    }
+
+    /// The first due time behind this second. It is looked for again only if the last answer lies before it.
+    fn next_behind(&self, zone: &TimeZone, after: i64) -> Option<i64> {
+        if let Some((asked, due)) = self.last.get()
+            && asked <= after
+            && due.is_none_or(|due| due > after)
+        {
+            return due;
+        }
+        let due = zone::next_due(&self.calendar, zone, after);
+        self.last.set(Some((after, due)));
+        due
+    }
 }
 
 impl StoredSchedule {
@@ -120,6 +161,13 @@ impl StoredSchedule {
             );
             return Err(setting("buffer", why));
         }
+        if !(1..=SCHEDULE_CATCH_UP_LEN_MAX).contains(&self.catch_up_len_max) {
+            let why = format!(
+                "{} due times: give 1 to {SCHEDULE_CATCH_UP_LEN_MAX}",
+                self.catch_up_len_max
+            );
+            return Err(setting("limit of due times to catch up with", why));
+        }
         let longest = micros(WINDOW_MAX);
         if self.catch_up_us < SECOND_US || self.catch_up_us > longest {
             let why = "give one second to 366 days: a shorter one would pass over what is due".into();
@@ -131,21 +179,38 @@ impl StoredSchedule {
         Ok(())
     }
 
-    /// The times, to be looked up. What was checked once is read again; a line that a later version does not read any more
-    /// is due never.
+    /// The times, to be looked up. What was checked once is read again, by a later version perhaps, which may not know a
+    /// line or the zone any more: then none of them is due.
     pub(super) fn due_times(&self) -> DueTimes {
         let (mut calendars, mut intervals) = (Vec::new(), Vec::new());
+        let mut unreadable = None;
         for times in &self.times {
             match times {
-                StoredTimes::Cron(line) => calendars.extend(cron::parse(line).ok()),
+                StoredTimes::Cron(line) => match cron::parse(line) {
+                    Ok(calendar) => calendars.push(CalendarTimes::of(calendar)),
+                    Err(error) => {
+                        unreadable = Some(format!("the cron line {line:?} cannot be read any more: {error}"));
+                    }
+                },
                 StoredTimes::Interval { every_s, phase_s } => intervals.push((*every_s, *phase_s)),
-                StoredTimes::Calendar(calendar) => calendars.push(calendar.clone()),
+                StoredTimes::Calendar(calendar) => {
+                    calendars.push(CalendarTimes::of(calendar.clone()));
+                }
             }
         }
+        let zone = zone::zone_of(&self.zone).unwrap_or_else(|| {
+            let zone_data = zone::zone_data_version();
+            unreadable = Some(format!(
+                "there is no time zone {:?} in the zone data ({zone_data})",
+                self.zone
+            ));
+            TimeZone::UTC
+        });
         DueTimes {
             calendars,
             intervals,
-            zone: zone::zone_of(&self.zone).unwrap_or(TimeZone::UTC),
+            unreadable,
+            zone,
             from_us: self.from_us,
             until_us: self.until_us.unwrap_or(u64::MAX),
         }
@@ -153,13 +218,31 @@ impl StoredSchedule {
 }
 
 impl DueTimes {
+    /// Why this program cannot read the times, if it cannot.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_deref()
+    }
+
+    /// Whether each calendar is due behind this time at all, in microseconds since 1970.
+    pub(super) fn are_all_due_behind(&self, after_us: u64) -> bool {
+        let after_us = after_us.max(self.from_us.saturating_sub(1));
+        let Ok(after) = i64::try_from(after_us / SECOND_US) else {
+            return false;
+        };
+        let mut calendars = self.calendars.iter();
+        calendars.all(|calendar| calendar.next_behind(&self.zone, after).is_some())
+    }
+
     /// The first due time behind this one, both in microseconds since 1970; `None` if there is none within the bounds.
     pub(super) fn next_behind(&self, after_us: u64) -> Option<u64> {
+        if self.unreadable.is_some() {
+            return None;
+        }
         let after_us = after_us.max(self.from_us.saturating_sub(1));
         let after = after_us / SECOND_US;
         let signed = i64::try_from(after).ok()?;
         let by_calendar = self.calendars.iter().filter_map(|calendar| {
-            let due = zone::next_due(calendar, &self.zone, signed)?;
+            let due = calendar.next_behind(&self.zone, signed)?;
             u64::try_from(due).ok()
         });
         let by_interval = self.intervals.iter().filter_map(|(every, phase)| {
@@ -208,6 +291,7 @@ mod tests {
         let due_times = |every, phase| DueTimes {
             calendars: Vec::new(),
             intervals: vec![(every, phase)],
+            unreadable: None,
             zone: TimeZone::UTC,
             from_us: 0,
             until_us: u64::MAX,

@@ -33,6 +33,8 @@ fn what_is_no_schedule_is_refused_with_what_to_do_and_nothing_changes() {
                 (base().cron("61 * * * *"), "give 0 to 59"),
                 (base().cron("0 0 * *"), "and this one has 4"),
                 (base().cron("0 0 31 2 *"), "never due from now on"),
+                (hourly().cron("0 0 31 2 *"), "never due from now on"),
+                (hourly().catch_up_len_max(0), "give 1 to 1000"),
                 (hourly().zone("Europe/Berlim"), "as Europe/Berlin"),
                 (base().every(Duration::from_millis(900)), "give 1 to"),
                 (base().calendar(calendar), "24 is no hour: give 0 to 23"),

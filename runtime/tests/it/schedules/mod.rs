@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod crashes;
+mod late;
 mod lost;
 mod mistakes;
 mod overlaps;
