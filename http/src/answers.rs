@@ -272,7 +272,10 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         | Action::ScheduleResume
         | Action::ScheduleTrigger
         | Action::ScheduleBackfill
-        | Action::ScheduleDelete => Box::pin(on_schedule(runtime, action, value, body)).await?,
+        | Action::ScheduleDelete => {
+            let key = key_of(&head.headers)?;
+            Box::pin(on_schedule(runtime, action, value, key, body)).await?
+        }
         Action::Store | Action::StoreCompact => upkeep(runtime, action, body).await?,
         Action::StoreVerify | Action::StoreBackup | Action::StoreExport => {
             UpkeepMark::set_in(&head.extensions);

@@ -11,11 +11,12 @@ use crate::operations::Action;
 use crate::problem::Problem;
 use crate::view::{Json, object, schedule_told};
 
-/// Performs an operation on the schedule of this id.
+/// Performs an operation on the schedule of this id; under a key, what starts runs does so once.
 pub(crate) async fn on_schedule(
     runtime: &Runtime,
     action: Action,
     id: &str,
+    key: Option<&str>,
     body: &[u8],
 ) -> Result<Json, Problem> {
     let schedule = runtime.attach_schedule(id);
@@ -40,11 +41,14 @@ pub(crate) async fn on_schedule(
         }
         Action::ScheduleTrigger => {
             let TriggerBody { overlap } = parse(body)?;
-            let run = match policy(overlap)? {
-                Some(overlap) => schedule.trigger_with(overlap).await?,
-                None => schedule.trigger().await?,
-            };
-            object([("id", run.into())])
+            let mut trigger = schedule.trigger();
+            if let Some(overlap) = policy(overlap)? {
+                trigger = trigger.overlap(overlap);
+            }
+            if let Some(key) = key {
+                trigger = trigger.request(key);
+            }
+            object([("id", trigger.await?.into())])
         }
         Action::ScheduleBackfill => {
             let BackfillBody {
@@ -56,7 +60,14 @@ pub(crate) async fn on_schedule(
                 Timestamp::from_micros(from_us),
                 Timestamp::from_micros(through_us),
             );
-            schedule.backfill(from, through, policy(overlap)?).await?;
+            let mut backfill = schedule.backfill(from, through);
+            if let Some(overlap) = policy(overlap)? {
+                backfill = backfill.overlap(overlap);
+            }
+            if let Some(key) = key {
+                backfill = backfill.request(key);
+            }
+            backfill.await?;
             done("recorded")
         }
         Action::ScheduleDelete => {

@@ -52,7 +52,10 @@ async fn operate(nightly: &ScheduleHandle) -> Result<String, ScheduleError> {
     nightly.resume("it is back").await?;
     // Two nights of the past, one after the other.
     let (from, through) = (night(25), night(27));
-    nightly.backfill(from, through, OverlapPolicy::BufferAll).await?;
+    nightly
+        .backfill(from, through)
+        .overlap(OverlapPolicy::BufferAll)
+        .await?;
     nightly.trigger().await
 }
 // ANCHOR_END: operate

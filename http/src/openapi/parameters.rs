@@ -108,6 +108,8 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
         | Action::Publish
         | Action::Signal
         | Action::Update
+        | Action::ScheduleTrigger
+        | Action::ScheduleBackfill
         | Action::BulkStart => {
             let about = "sent again with the same key, the request has no second effect";
             all.push(header("Idempotency-Key", pattern("^[!#-~]{1,255}$"), about));

@@ -194,3 +194,21 @@ async fn what_is_no_schedule_is_a_problem_that_says_what_to_do() {
     assert_eq!(long.code(), "invalid-id");
     assert_eq!(get(&app, "/v1/schedules").await.json()["schedules"], json!([]));
 }
+
+#[tokio::test]
+async fn a_trigger_with_a_key_starts_one_run_however_often_it_is_sent() {
+    let (runtime, app) = served().await;
+    let daily = json!({"workflow": "report", "input": 1, "cron": ["@daily"], "overlap": "allow"});
+    post(&app, "/v1/schedules/s", daily).await.json();
+    let trigger = async |key: &str| {
+        let request = Request::post("/v1/schedules/s/trigger")
+            .header("content-type", "application/json")
+            .header("idempotency-key", key);
+        send(&app, request.body(Body::from("{}")).unwrap()).await.json()["id"].clone()
+    };
+    let first = trigger("k-1").await;
+    assert_eq!(trigger("k-1").await, first);
+    assert_ne!(trigger("k-2").await, first);
+    let described = runtime.attach_schedule("s").describe().await.unwrap();
+    assert_eq!(described.counts.started_len, 2);
+}

@@ -17,6 +17,7 @@ mod deciding;
 mod describe;
 mod error;
 mod following;
+mod handle;
 mod listing;
 mod state;
 mod times;
@@ -34,17 +35,16 @@ use millrun_core::Timestamp;
 use millrun_workflow::{Payload, PayloadError, Workflow};
 use serde::{Deserialize, Serialize};
 
-use crate::builtin::id_of;
 use crate::opening::registry::{Registered, Registration};
-use crate::{EntityHandle, RunError, Runtime, StartError};
-use deciding::{BACKFILL, BackfillAsked, MAKE, MakeOrder, PAUSE, RESUME, SCHEDULE, TRIGGER, UPDATE, VIEW};
-use state::ScheduleState;
+use crate::{Runtime, StartError};
+use deciding::{MAKE, MakeOrder, UPDATE};
 use times::{CATCH_UP_LEN_DEFAULT, StoredSchedule, StoredTimes, micros};
 
 pub use calendar::{ScheduleCalendar, Weekday};
 pub use cron::{CRON_BYTES_MAX, CronError};
 pub use describe::{RunningAction, ScheduleDescription, ScheduleTimes};
 pub use error::ScheduleError;
+pub use handle::{BackfillCall, ScheduleHandle, TriggerCall};
 pub use listing::{ScheduleSummary, SchedulesPage};
 pub use state::RECENT_ACTIONS_LEN_MAX;
 pub use times::{
@@ -261,11 +261,7 @@ impl Runtime {
     /// A handle to the schedule of this id, without asking whether there is one.
     #[must_use]
     pub fn attach_schedule(&self, id: &str) -> ScheduleHandle {
-        ScheduleHandle {
-            id: id.to_owned(),
-            run: self.entity(SCHEDULE, id),
-            runtime: self.clone(),
-        }
+        ScheduleHandle::new(self, id)
     }
 }
 
@@ -318,6 +314,12 @@ impl<'a> Schedule<'a> {
     /// As [`every`](Self::every), each time later by `phase`: an interval of an hour with a phase of ten minutes is due ten
     /// minutes past each full hour of UTC.
     pub fn every_with_phase(mut self, interval: Duration, phase: Duration) -> Self {
+        if interval.subsec_nanos() != 0 || phase.subsec_nanos() != 0 {
+            self.refused.get_or_insert_with(|| ScheduleError::Setting {
+                setting: "interval",
+                problem: format!("{interval:?} and {phase:?} are not whole seconds: give whole ones"),
+            });
+        }
         self.schedule.times.push(StoredTimes::Interval {
             every_s: interval.as_secs(),
             phase_s: phase.as_secs(),
@@ -408,13 +410,13 @@ impl<'a> Schedule<'a> {
     /// Dropping the future may or may not leave it changed.
     pub async fn update(self) -> Result<ScheduleHandle, ScheduleError> {
         let (handle, schedule, _) = self.checked()?;
-        handle.run.call(UPDATE, schedule).await?;
+        handle.run().call(UPDATE, schedule).await?;
         Ok(handle)
     }
 
     async fn make(self) -> Result<ScheduleHandle, ScheduleError> {
         let (handle, schedule, paused) = self.checked()?;
-        handle.run.call(MAKE, MakeOrder { schedule, paused }).await?;
+        handle.run().call(MAKE, MakeOrder { schedule, paused }).await?;
         Ok(handle)
     }
 
@@ -472,131 +474,4 @@ fn check_note(note: &str) -> Result<(), ScheduleError> {
         return Err(ScheduleError::Setting { setting, problem });
     }
     Ok(())
-}
-
-/// A schedule. A cheap clone; it keeps the runtime alive.
-///
-/// # Cancel safety
-/// Dropping a future of its methods may or may not leave done what it asks for; what only reads changes nothing.
-#[derive(Clone)]
-pub struct ScheduleHandle {
-    id: String,
-    run: EntityHandle<ScheduleState>,
-    runtime: Runtime,
-}
-
-impl fmt::Debug for ScheduleHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScheduleHandle")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ScheduleHandle {
-    /// The id of the schedule.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Stops it from being due until it is [resumed](Self::resume); due times that have come by then and were not acted on
-    /// are acted on when it is resumed. With a note of at most
-    /// [1,024](SCHEDULE_NOTE_BYTES_MAX) bytes that is shown. Runs that it has started go on, and due times that wait for
-    /// them follow. Paused again, the note is the new one.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub async fn pause(&self, note: &str) -> Result<(), ScheduleError> {
-        check_id(&self.id)?;
-        check_note(note)?;
-        Ok(self.run.call(PAUSE, note.to_owned()).await?)
-    }
-
-    /// Lets it be due again, from now on. Due times that had come before the pause and were not acted on are acted on now,
-    /// within the catch-up window; what would have been due in between is not made up for, unless it is
-    /// [backfilled](Self::backfill). One that is not paused is left as it is.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub async fn resume(&self, note: &str) -> Result<(), ScheduleError> {
-        check_id(&self.id)?;
-        check_note(note)?;
-        Ok(self.run.call(RESUME, note.to_owned()).await?)
-    }
-
-    /// Starts a run now, beside the due times, also if it is paused, under the policy of the schedule. Gives the id of the run,
-    /// `ID/trigger-NUMBER/TIME`, whether it starts now, waits, or is passed over.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub async fn trigger(&self) -> Result<String, ScheduleError> {
-        check_id(&self.id)?;
-        Ok(self.run.call(TRIGGER, None).await?)
-    }
-
-    /// As [`trigger`](Self::trigger), under this policy.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub async fn trigger_with(&self, overlap: OverlapPolicy) -> Result<String, ScheduleError> {
-        check_id(&self.id)?;
-        Ok(self.run.call(TRIGGER, Some(overlap)).await?)
-    }
-
-    /// Acts on the due times from the first of these times through the second as if they came now, one after the other, also if
-    /// it is paused: 1,000 at most, and none that is still to come. The runs have the ids `ID/backfill-NUMBER/DUE-TIME`, with the number of the backfill.
-    /// With a policy that buffers, the backfill goes on as room comes; with [`OverlapPolicy::Skip`] all that come while a
-    /// run goes on are passed over. Each backfill under the policy of the schedule if none is given.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub async fn backfill(
-        &self,
-        from: Timestamp,
-        through: Timestamp,
-        overlap: impl Into<Option<OverlapPolicy>>,
-    ) -> Result<(), ScheduleError> {
-        check_id(&self.id)?;
-        let asked = BackfillAsked {
-            from_us: from.as_micros(),
-            through_us: through.as_micros(),
-            overlap: overlap.into(),
-        };
-        Ok(self.run.call(BACKFILL, asked).await?)
-    }
-
-    /// What it is, when it is due, and what it has done. What it says is durable.
-    ///
-    /// # Errors
-    /// [`ScheduleError::NotFound`] if there is none. See [`ScheduleError`].
-    pub async fn describe(&self) -> Result<ScheduleDescription, ScheduleError> {
-        check_id(&self.id)?;
-        let view = self.run.read(VIEW, ()).await?;
-        ScheduleDescription::of(&self.id, view).ok_or(ScheduleError::NotFound)
-    }
-
-    /// Deletes it. Gives whether there was one. Runs that it has started go on; due times that wait for them are dropped.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
-    pub async fn delete(&self) -> Result<bool, ScheduleError> {
-        check_id(&self.id)?;
-        Ok(self.run.delete().await?)
-    }
-
-    /// The schedule as it stands in the [list](Runtime::schedules). It is not woken.
-    ///
-    /// # Errors
-    /// [`ScheduleError::NotFound`] if there is none. See [`ScheduleError`].
-    pub async fn summary(&self) -> Result<ScheduleSummary, ScheduleError> {
-        check_id(&self.id)?;
-        let id = id_of(SCHEDULE.name(), &self.id);
-        let described = self.runtime.attach_untyped(&id)?.describe().await;
-        match described {
-            Ok(described) => ScheduleSummary::of(&self.id, &described).ok_or(ScheduleError::NotFound),
-            Err(RunError::NotFound | RunError::Expired) => Err(ScheduleError::NotFound),
-            Err(error) => Err(error.into()),
-        }
-    }
 }

@@ -185,4 +185,12 @@ proptest! {
             prop_assert_eq!(next_due(&calendar, &zone, between), Some(due));
         }
     }
+
+    #[test]
+    fn any_text_is_a_cron_line_or_an_error_that_says_why(text in "[0-9*,/ A-Za-z?@-]{0,40}|.{0,40}") {
+        match parse(&text) {
+            Ok(calendar) => drop(next_due(&calendar, &zone_of("Europe/Berlin").unwrap(), 0)),
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
 }

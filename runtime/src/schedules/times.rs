@@ -127,7 +127,7 @@ impl StoredSchedule {
                 }
                 StoredTimes::Interval { every_s, .. } => {
                     let longest = WINDOW_MAX.as_secs();
-                    if *every_s == 0 || *every_s > longest {
+                    if *every_s < SCHEDULE_INTERVAL_MIN.as_secs() || *every_s > longest {
                         return Err(setting(
                             "interval",
                             format!("it has {every_s} whole seconds: give 1 to {longest}"),

@@ -173,15 +173,16 @@ fn triggered_and_backfilled_runs_have_ids_of_their_own() {
         let first = schedule.trigger().await.unwrap();
         assert_eq!(first, "s/trigger-1/2026-06-05T12:00:00.5Z");
         world.pass(SECOND).await;
-        let second = schedule.trigger_with(OverlapPolicy::Allow).await.unwrap();
+        let second = schedule.trigger().overlap(OverlapPolicy::Allow).await.unwrap();
         assert_eq!(second, "s/trigger-2/2026-06-05T12:00:01.5Z");
         let (from, through) = (at("2026-06-05T08:00:00Z"), at("2026-06-05T10:00:00Z"));
         schedule
-            .backfill(from, through, OverlapPolicy::BufferOne)
+            .backfill(from, through)
+            .overlap(OverlapPolicy::BufferOne)
             .await
             .unwrap();
         world.pass(SECOND).await;
-        schedule.backfill(from, from, None).await.unwrap();
+        schedule.backfill(from, from).await.unwrap();
         world.pass(SECOND).await;
         let mut expected = vec![first, second];
         for (number, hour) in [(1, 8), (1, 9), (1, 10), (2, 8)] {
@@ -191,7 +192,7 @@ fn triggered_and_backfilled_runs_have_ids_of_their_own() {
         assert_eq!(ids_of(&runtime, "report").await, expected);
         let described = schedule.describe().await.unwrap();
         assert_eq!((described.backfills_len, described.counts.started_len), (0, 6));
-        let backfill = async |from, through| schedule.backfill(at(from), at(through), None).await;
+        let backfill = async |from, through| schedule.backfill(at(from), at(through)).await;
         let empty = backfill("2026-06-05T10:00:00Z", "2026-06-05T09:00:00Z").await;
         assert!(matches!(empty, Err(ScheduleError::EmptyBackfill)));
         let long = backfill("2025-06-05T10:00:00Z", "2026-06-05T09:00:00Z").await;
@@ -213,11 +214,13 @@ fn a_backfill_of_many_due_times_goes_on_as_room_comes() {
             .unwrap();
         let (from, through) = (at("2026-05-01T00:00:00Z"), at("2026-06-01T00:00:00Z"));
         schedule
-            .backfill(from, through, OverlapPolicy::BufferAll)
+            .backfill(from, through)
+            .overlap(OverlapPolicy::BufferAll)
             .await
             .unwrap();
         schedule
-            .backfill(from, through, OverlapPolicy::Allow)
+            .backfill(from, through)
+            .overlap(OverlapPolicy::Allow)
             .await
             .unwrap();
         world.pass(MINUTE).await;
@@ -349,5 +352,26 @@ fn a_schedule_costs_no_turn_while_it_is_not_due() {
         let described = schedule.describe().await.unwrap();
         assert_eq!(described.upcoming[0], at("2027-01-01T00:00:00Z"));
         assert_eq!(runtime.stats().started, 1, "the schedule itself");
+    });
+}
+
+#[test]
+fn a_trigger_and_a_backfill_that_are_asked_for_again_start_nothing_more() {
+    live("2026-06-05T12:00:00Z", async |runtime, world| {
+        let schedule = runtime
+            .schedule("s", REPORT, 1)
+            .cron("0 * * * *")
+            .overlap(OverlapPolicy::Allow);
+        let schedule = schedule.await.unwrap();
+        let first = schedule.trigger().request("r-1").await.unwrap();
+        world.pass(SECOND).await;
+        assert_eq!(schedule.trigger().request("r-1").await.unwrap(), first);
+        let (from, through) = (at("2026-06-05T08:00:00Z"), at("2026-06-05T09:00:00Z"));
+        for _ in 0..2 {
+            schedule.backfill(from, through).request("r-2").await.unwrap();
+            world.pass(SECOND).await;
+        }
+        assert_eq!(ids_of(&runtime, "report").await.len(), 3);
+        assert_ne!(schedule.trigger().request("r-3").await.unwrap(), first);
     });
 }

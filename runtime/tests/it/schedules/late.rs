@@ -195,7 +195,8 @@ fn a_clock_that_was_years_ahead_for_a_while_keeps_no_updated_schedule_asleep() {
         // What goes on in several turns does so at once.
         let (from, through) = (at("2026-06-05T00:00:00Z"), at("2026-06-05T01:00:00Z"));
         schedule
-            .backfill(from, through, OverlapPolicy::Allow)
+            .backfill(from, through)
+            .overlap(OverlapPolicy::Allow)
             .await
             .unwrap();
         world.pass(SECOND).await;
@@ -238,7 +239,7 @@ fn a_backfill_that_waits_lets_due_times_go_first() {
             .overlap(OverlapPolicy::BufferAll);
         let schedule = schedule.await.unwrap();
         let (from, through) = (at("2026-06-04T00:00:00Z"), at("2026-06-04T10:00:00Z"));
-        schedule.backfill(from, through, None).await.unwrap();
+        schedule.backfill(from, through).await.unwrap();
         world.pass(HOUR * 2).await;
         let described = schedule.describe().await.unwrap();
         assert_eq!(described.counts.skipped_len, 0);
@@ -266,7 +267,7 @@ fn a_backfill_acts_on_no_more_than_it_may_also_when_an_update_makes_more_of_it()
             .overlap(OverlapPolicy::BufferOne);
         let schedule = schedule.await.unwrap();
         let (from, through) = (at("2026-06-04T00:00:00Z"), at("2026-06-04T10:00:00Z"));
-        schedule.backfill(from, through, None).await.unwrap();
+        schedule.backfill(from, through).await.unwrap();
         world.pass(SECOND).await;
         let running = schedule.describe().await.unwrap().running.unwrap();
         let often = runtime

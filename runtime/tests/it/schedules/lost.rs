@@ -112,7 +112,8 @@ fn a_backfill_of_a_schedule_that_was_made_again_is_not_held_up_by_runs_of_the_fo
         for _ in 0..2 {
             let schedule = runtime.schedule("s", WORK, ()).every(HOUR).await.unwrap();
             schedule
-                .backfill(from, through, OverlapPolicy::BufferAll)
+                .backfill(from, through)
+                .overlap(OverlapPolicy::BufferAll)
                 .await
                 .unwrap();
             world.pass(SECOND).await;

@@ -36,7 +36,8 @@ fn what_is_no_schedule_is_refused_with_what_to_do_and_nothing_changes() {
                 (hourly().cron("0 0 31 2 *"), "never due from now on"),
                 (hourly().catch_up_len_max(0), "give 1 to 1000"),
                 (hourly().zone("Europe/Berlim"), "as Europe/Berlin"),
-                (base().every(Duration::from_millis(900)), "give 1 to"),
+                (base().every(Duration::from_millis(1_500)), "give whole ones"),
+                (base().every(Duration::ZERO), "give 1 to"),
                 (base().calendar(calendar), "24 is no hour: give 0 to 23"),
                 (
                     base().calendar(ScheduleCalendar::new().months([])),
@@ -146,7 +147,8 @@ fn backfills_of_one_schedule_are_bounded() {
         let backfill = async || {
             let (from, through) = (at("2026-06-05T00:00:00Z"), at("2026-06-05T10:00:00Z"));
             schedule
-                .backfill(from, through, millrun::schedules::OverlapPolicy::BufferAll)
+                .backfill(from, through)
+                .overlap(millrun::schedules::OverlapPolicy::BufferAll)
                 .await
         };
         for _ in 0..10 {

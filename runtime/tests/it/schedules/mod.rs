@@ -1,6 +1,7 @@
 //! Schedules in a seeded world, whose time moves because the test moves it.
 
 mod behaviour;
+mod catching_up;
 mod crashes;
 mod late;
 mod lost;
