@@ -225,7 +225,8 @@ pub enum FailureKind {
     /// The journal was closed by its owner.
     Closed,
     /// Another process has opened the store that this one had open: nothing of this one is taken any more. See that only one
-    /// has it open.
+    /// has it open. Of a store that several share: the others have declared this one dead, since it wrote nothing for too
+    /// long; start it again.
     Fenced,
     /// The store is not where this process has left it: what was acknowledged last is missing, as when a database has
     /// failed over to a replica that was behind. Bring back the server that has it, or accept the loss by opening the store

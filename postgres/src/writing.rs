@@ -282,7 +282,7 @@ impl FlushWriter {
         }
         while let Some(step) = self.fate.mending() {
             if let Step::Stop(halt) = step {
-                return Err(halted(halt));
+                return Err(self.halted(halt));
             }
             match self.perform(step, MarkerMove::Rows(&FlushRows::default())) {
                 Ok(heard) => self.fate.hear(heard),
@@ -423,7 +423,7 @@ impl FlushWriter {
         loop {
             let heard = match self.fate.step() {
                 Step::Rest => break,
-                Step::Stop(halt) => return Err(halted(halt)),
+                Step::Stop(halt) => return Err(self.halted(halt)),
                 step => self.perform(step, sent),
             };
             match heard {
@@ -453,6 +453,20 @@ impl FlushWriter {
         self.counts.finished_bytes = self.retained.bytes();
         self.counts.last_commit = began.elapsed();
         Ok(())
+    }
+
+    fn halted(&self, halt: Halt) -> JournalFailure {
+        let kind = match halt {
+            Halt::Fenced if self.retained.is_shared() => {
+                let message =
+                    "other nodes have declared this one dead, or its name was taken: start it again";
+                return JournalFailure::new(FailureKind::Fenced, message);
+            }
+            Halt::Fenced => FailureKind::Fenced,
+            Halt::RolledBack { .. } => FailureKind::RolledBack,
+            Halt::Duplicate => FailureKind::Corrupted,
+        };
+        JournalFailure::new(kind, halt.to_string())
     }
 
     /// Does one step towards a flush, and tells what was heard.
@@ -489,15 +503,6 @@ impl FlushWriter {
             }
         }
     }
-}
-
-fn halted(halt: Halt) -> JournalFailure {
-    let kind = match halt {
-        Halt::Fenced => FailureKind::Fenced,
-        Halt::RolledBack { .. } => FailureKind::RolledBack,
-        Halt::Duplicate => FailureKind::Corrupted,
-    };
-    JournalFailure::new(kind, halt.to_string())
 }
 
 fn failed(error: &ServerTrouble) -> JournalFailure {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use millrun::operating::ClusterStatus;
@@ -13,6 +14,8 @@ use millrun::{
 };
 
 use millrun_postgres::{PostgresConfig, PostgresJournal};
+
+use tokio::sync::Semaphore;
 
 use crate::proxy::{Cut, Proxy};
 use crate::server::TestServer;
@@ -144,7 +147,7 @@ async fn runtimes_share_the_partitions_and_run_what_they_own() {
 /// What [`the_node_that_is_killed`] is told by.
 const URL: &str = "MILLRUN_POSTGRES_NODE";
 
-/// Not a test of its own: the process that the next one kills. It tells each run that it has started, and that waits.
+/// Not a test of its own: the process that the next ones kill or stop. It tells each run that it has started, and that waits.
 #[test]
 fn the_node_that_is_killed() {
     let Ok(url) = std::env::var(URL) else { return };
@@ -156,13 +159,115 @@ fn the_node_that_is_killed() {
         let node = joined(&url, "victim").await;
         until(&node, |status| is_even(status, 2)).await;
         for number in 0_u64.. {
+            if let Some(cause) = node.stop_cause() {
+                println!("stopped {cause:?}");
+                return;
+            }
             let id = format!("victim-{number}");
-            if node.start(SUM, id.as_str(), 2).await.is_ok() {
-                node.attach(SUM, &id).unwrap().signal(ADD, 1).await.unwrap();
+            let is_started = node.start(SUM, id.as_str(), 2).await.is_ok();
+            if is_started && node.attach(SUM, &id).unwrap().signal(ADD, 1).await.is_ok() {
                 println!("started {id}");
             }
         }
     });
+}
+
+/// A process of [`the_node_that_is_killed`], and what it tells.
+struct Victim {
+    process: std::process::Child,
+    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
+}
+
+impl Victim {
+    fn start(url: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cluster::the_node_that_is_killed", "--nocapture"])
+            .env(URL, url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = tokio::sync::mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                sender.send(line).ok();
+            }
+        });
+        Self { process, lines }
+    }
+
+    /// The next line behind these words.
+    async fn told(&mut self, words: &str) -> String {
+        loop {
+            let line = self.lines.recv().await.expect("it still runs");
+            if let Some((_, rest)) = line.split_once(words) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    async fn started(&mut self, len: usize) -> Vec<String> {
+        let mut started = Vec::new();
+        while started.len() < len {
+            started.push(self.told("started ").await);
+        }
+        started
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill").args([name, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// All of these runs, which had one signal, end here with another.
+async fn end_all(heir: &Runtime, started: &[String]) {
+    until(heir, |status| is_even(status, 1)).await;
+    while heir.partitions().owned().len() < 1_024 {
+        moment().await;
+    }
+    for (number, id) in (0..).zip(started) {
+        let run = heir.attach(SUM, id).unwrap();
+        run.signal(ADD, number).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 2 * (1 + number), "{id}");
+    }
+}
+
+/// It is stopped as it writes, for longer than the lease, and goes on when another has its partitions.
+#[tokio::test(flavor = "current_thread")]
+async fn a_process_that_stood_still_for_a_lease_writes_nothing_when_it_goes_on() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let heir = joined(&url, "heir").await;
+    let mut victim = Victim::start(&url);
+    let mut started = victim.started(100).await;
+    victim.signal("-STOP");
+    until(&heir, |status| is_even(status, 1)).await;
+    while let Ok(line) = victim.lines.try_recv() {
+        started.extend(line.split_once("started ").map(|(_, id)| id.to_owned()));
+    }
+    end_all(&heir, &started).await;
+    let finished = heir.stats().journal.finished_runs;
+    victim.signal("-CONT");
+    let cause = victim.told("stopped ").await;
+    assert!(cause.contains("Fenced"), "{cause}");
+    victim.process.wait().unwrap();
+    // What it told last was acknowledged before it stood still.
+    let mut late = Vec::new();
+    while let Ok(line) = victim.lines.try_recv() {
+        late.extend(line.split_once("started ").map(|(_, id)| id.to_owned()));
+    }
+    assert!(late.is_empty(), "{late:?}");
+    assert_eq!(heir.stats().journal.finished_runs, finished);
+    heir.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -174,33 +279,75 @@ async fn the_runs_of_a_node_that_is_killed_go_on_elsewhere() {
     for _ in 0..ROUNDS {
         let url = server.url(&server.schema());
         let heir = joined(&url, "heir").await;
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "cluster::the_node_that_is_killed", "--nocapture"])
-            .env(URL, &url)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = process.stdout.take().unwrap();
-        let started = tokio::task::spawn_blocking(move || {
-            let lines = BufReader::new(out).lines().map_while(Result::ok);
-            let started = lines.filter_map(|line| Some(line.split("started ").nth(1)?.to_owned()));
-            started.take(100).collect::<Vec<_>>()
-        });
-        let started = started.await.unwrap();
-        process.kill().unwrap();
-        process.wait().unwrap();
-        assert_eq!(started.len(), 100);
-        until(&heir, |status| is_even(status, 1)).await;
-        while heir.partitions().owned().len() < 1_024 {
-            moment().await;
-        }
-        for (number, id) in (0..).zip(&started) {
-            let run = heir.attach(SUM, id).unwrap();
-            run.signal(ADD, number).await.unwrap();
-            assert_eq!(run.result().await.unwrap(), 2 * (1 + number), "{id}");
-        }
+        let mut victim = Victim::start(&url);
+        let started = victim.started(100).await;
+        victim.kill();
+        end_all(&heir, &started).await;
         heir.shutdown().await.unwrap();
     }
+}
+
+/// A node `b`, over a way that can be cut, which hears soon that its server is silent.
+async fn behind(proxy: &Proxy, schema: &str) -> RuntimeBuilder {
+    let url = format!("{}&node=b&connect_timeout=1", proxy.url(schema));
+    let opened = tokio::task::spawn_blocking(move || {
+        let mut config = PostgresConfig::default();
+        config.answer_wait_max = Duration::from_millis(500);
+        PostgresJournal::open(&url, config).unwrap()
+    });
+    Runtime::volatile()
+        .journal(Arc::new(opened.await.unwrap()))
+        .register(SUM, sum)
+        .configure(|config| config.lease = Duration::from_secs(1))
+}
+
+/// An attempt waits in the pool of a node that is cut off. It is begun by the node that has its run by then, and not by this one,
+/// though there is room for it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_cannot_write_begins_no_attempts() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let proxy = Proxy::to(server.port());
+    let a = joined(&server.url(&schema), "a").await;
+    let (begun, may_end) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, end) = (Arc::clone(&begun), Arc::clone(&may_end));
+    let held = move |_: ActivityContext, number: u32| {
+        let (count, end) = (Arc::clone(&count), Arc::clone(&end));
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            drop(end.acquire().await);
+            Ok::<_, ActivityError>(2 * number)
+        }
+    };
+    let b = behind(&proxy, &schema).await.register(DOUBLE, held);
+    let b = b.configure(|config| config.activities_running_max = 1);
+    let b = b.start().await.unwrap();
+    until(&b, |status| is_even(status, 2)).await;
+    let mine: Vec<_> = ids(1_000).into_iter().filter(|id| owns(&b, id)).take(3).collect();
+    for id in &mine {
+        b.start(SUM, id.as_str(), 0).await.unwrap();
+    }
+    while begun.load(Ordering::SeqCst) == 0 {
+        moment().await;
+    }
+    proxy.set(Cut::Swallow);
+    // A lease later the other one has ended them.
+    until(&a, |status| is_even(status, 1)).await;
+    for id in &mine {
+        while !owns(&a, id) {
+            moment().await;
+        }
+        assert_eq!(a.attach(SUM, id).unwrap().result().await.unwrap(), 0);
+    }
+    may_end.add_permits(10);
+    while b.stats().attempts_running > 0 {
+        moment().await;
+    }
+    proxy.set(Cut::Never);
+    b.stopped().await;
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -211,18 +358,7 @@ async fn a_node_that_was_cut_off_for_a_lease_stops_when_it_is_back() {
     let schema = server.schema();
     let proxy = Proxy::to(server.port());
     let a = joined(&server.url(&schema), "a").await;
-    // One that hears soon that its server is silent.
-    let url = format!("{}&node=b&connect_timeout=1", proxy.url(&schema));
-    let opened = tokio::task::spawn_blocking(move || {
-        let mut config = PostgresConfig::default();
-        config.answer_wait_max = Duration::from_millis(500);
-        PostgresJournal::open(&url, config).unwrap()
-    });
-    let b = Runtime::volatile()
-        .journal(Arc::new(opened.await.unwrap()))
-        .register(DOUBLE, double)
-        .register(SUM, sum)
-        .configure(|config| config.lease = Duration::from_secs(1));
+    let b = behind(&proxy, &schema).await.register(DOUBLE, double);
     let b = b.start().await.unwrap();
     until(&b, |status| is_even(status, 2)).await;
     let mine = ids(1_000).into_iter().find(|id| owns(&b, id)).unwrap();
