@@ -481,7 +481,14 @@ impl FlushWriter {
         };
         match step {
             Step::Raise => session.raise_term().map(Heard::Raised),
-            Step::Look => session.marker().map(Heard::Marker),
+            Step::Look => match session.marker()? {
+                // The marker of a node goes with its row: who has neither was declared dead, and is not rolled back.
+                None if self.retained.is_shared() => {
+                    let term = session.raise_term()?;
+                    Ok(term.map_or(Heard::Raised(None), |_| Heard::Marker(None)))
+                }
+                at => Ok(Heard::Marker(at)),
+            },
             Step::Send(moved) => {
                 if self.is_last {
                     session.sync()?;
