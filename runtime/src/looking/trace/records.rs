@@ -17,6 +17,9 @@ use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::standing::{RecordAtSubscription, StandingOfRecord};
 use crate::topics::durable::stored::StoredHeader;
 
+/// How many links to one run a page has at most.
+const LINKS_OF_ONE_RUN_MAX: usize = 100;
+
 /// Something that runs have in their histories as a cause.
 pub(super) trait SoughtInRuns {
     /// Runs that ended before do not have it.
@@ -24,6 +27,11 @@ pub(super) trait SoughtInRuns {
 
     /// Whether this cause of a run is it.
     fn is_sought(&self, cause: &TraceLink) -> bool;
+
+    /// Whether the run has this cause from the one that it continues, of which it is told.
+    fn is_inherited(&self, _cause: &TraceLink, _began: &TraceBeginning) -> bool {
+        false
+    }
 
     /// Whether this run is not looked at.
     fn skips(&self, _run: RunId) -> bool {
@@ -204,11 +212,19 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
+        let mut told = 0;
         for link in causes {
             let is_unread = matches!(link.outcome, TraceOutcome::Unknown(_)) && link.to.is_none();
-            if !is_unread && !sought.is_sought(&link) {
+            if !is_unread && (!sought.is_sought(&link) || sought.is_inherited(&link, &began)) {
                 continue;
             }
+            if told == LINKS_OF_ONE_RUN_MAX {
+                let mut more = TraceLink::of(link.relation).to(run);
+                more.outcome = TraceOutcome::Unknown("there are more of this run".to_owned());
+                page.effects.push(more);
+                break;
+            }
+            told += 1;
             let mut link = sought.effect(link, &began);
             link.to = Some(TraceOf::Run(run));
             link.instance = Some(began.id.clone());

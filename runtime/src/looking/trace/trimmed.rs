@@ -27,9 +27,13 @@ use crate::topics::durable::stored::StoredHeader;
 /// How much later than the run's own time a record of its trimmed part may be dated, by what the clocks of shards differ.
 const LATER_MAX: Duration = Duration::from_secs(60);
 
+/// Of a topic: no record is behind it.
+const BEHIND_ALL: Sequence = Sequence::new(u64::MAX);
+
 /// The operations of a run that its history does not tell of any more: all of them, or one.
 pub(super) struct TrimmedPart {
     run: RunId,
+    /// How many there were; the first is number 1.
     operations_len: u32,
     /// Those that had not ended at the checkpoint: the history tells of them.
     pending: BTreeSet<OperationId>,
@@ -62,7 +66,7 @@ impl TrimmedPart {
 
     fn has(&self, cause: Cause) -> bool {
         cause.run == self.run
-            && cause.operation < self.operations_len
+            && cause.operation <= self.operations_len
             && self.only.is_none_or(|only| only == cause.operation)
             && !self.pending.contains(&OperationId::new(cause.operation))
     }
@@ -77,6 +81,13 @@ impl SoughtInRuns for TrimmedPart {
         matches!(cause.to, Some(TraceOf::Operation(operation)) if self.has(operation))
     }
 
+    fn is_inherited(&self, cause: &TraceLink, began: &TraceBeginning) -> bool {
+        // A run in which another goes on has the parent of that one, which called the first.
+        let is_of_beginning = matches!(cause.relation, TraceRelation::Child | TraceRelation::CausedBy);
+        let origin = began.started.origin.as_deref();
+        is_of_beginning && origin.is_some_and(|origin| origin.continued.is_some())
+    }
+
     fn skips(&self, run: RunId) -> bool {
         run == self.run
     }
@@ -85,7 +96,10 @@ impl SoughtInRuns for TrimmedPart {
         if cause.relation == TraceRelation::Child {
             cause.outcome = match began.ended {
                 None => TraceOutcome::Open,
-                Some((OutcomeKind::Completed | OutcomeKind::Continued, _)) => TraceOutcome::Done,
+                Some((OutcomeKind::Completed, _)) => TraceOutcome::Done,
+                Some((OutcomeKind::Continued, _)) => {
+                    TraceOutcome::Unknown("it goes on in another run, which its own trace tells".to_owned())
+                }
                 Some((OutcomeKind::Cancelled, _)) => TraceOutcome::Cancelled,
                 Some((OutcomeKind::Failed, _)) => TraceOutcome::Failed("the child failed".to_owned()),
                 Some((OutcomeKind::Terminated, _)) => {
@@ -144,7 +158,10 @@ impl Runtime {
         };
         let mut topics = streams.list();
         topics.retain(|topic| {
-            let is_behind = after.is_none_or(|(at, _)| topic.number >= at);
+            let is_behind = after.is_none_or(|(at, sequence)| match sequence == BEHIND_ALL {
+                true => topic.number > at,
+                false => topic.number >= at,
+            });
             is_behind && !topic.name.starts_with("millrun.")
         });
         topics.sort_unstable_by_key(|topic| topic.number);
@@ -166,6 +183,7 @@ impl Runtime {
                         Err(ReadError::UnknownTopic { .. }) => continue,
                         Err(error) => {
                             page.effects.push(unreadable(&topic.name, &error));
+                            *after = Some((number, BEHIND_ALL));
                             continue;
                         }
                     }
@@ -179,6 +197,7 @@ impl Runtime {
                     Err(ReadError::UnknownTopic { .. }) => break,
                     Err(error) => {
                         page.effects.push(unreadable(&topic.name, &error));
+                        *after = Some((number, BEHIND_ALL));
                         break;
                     }
                 };

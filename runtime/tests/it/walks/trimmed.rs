@@ -1,6 +1,7 @@
 //! What a run has published, started and signalled in a part of its history that is trimmed leads to the run, and further up;
 //! and the run leads to it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use millrun::operating::{TraceBounds, TraceDirection, TraceOf, TraceOutcome, TracePage, TraceRelation};
@@ -238,11 +239,27 @@ async fn what_an_entity_published_long_ago_is_not_said_to_come_of_its_last_comma
         "{of:?}"
     );
     let last = page(&runtime, record(COUNTED, 90)).await;
-    let operation = find(&last.causes, TraceRelation::CausedBy).to.clone().unwrap();
-    let of = page(&runtime, operation).await;
+    let of_last = find(&last.causes, TraceRelation::CausedBy).to.clone().unwrap();
+    let of = page(&runtime, of_last.clone()).await;
     assert_eq!(
         find(&of.causes, TraceRelation::Command).name.as_deref(),
         Some("add")
     );
+    // Downwards each of its records is found, those before a snapshot and the one in hand.
+    let TraceOf::Operation(Cause { run, .. }) = of_last else {
+        panic!("{of_last:?}");
+    };
+    let (mut published, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = runtime.trace(run, after, &TraceBounds::default()).await.unwrap();
+        let links = page
+            .effects
+            .iter()
+            .filter(|link| link.relation == TraceRelation::Published);
+        published.extend(links.filter_map(|link| link.to.clone()));
+        let Some(next) = page.next else { break };
+        after = Some(next);
+    }
+    assert_eq!(published, (1..=90).map(|nth| record(COUNTED, nth)).collect());
     runtime.shutdown().await.unwrap();
 }
