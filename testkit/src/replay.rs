@@ -18,7 +18,7 @@ use millrun_workflow::{ExportedHistory, ExportedHistoryError, Fit, Implementatio
 
 /// How the names of files end that are replayed.
 const EXTENSION: &str = "jsonl";
-/// The largest file that is read: as large as a history that a runtime reads at once, by default.
+/// The largest file that is read.
 pub const HISTORY_FILE_BYTES_MAX: u64 = 1 << 30;
 /// How many files of a folder are replayed at most.
 pub const HISTORY_FILES_LEN_MAX: usize = 100_000;
@@ -43,9 +43,9 @@ pub struct ReplayedFile {
     pub fit: Result<Fit, ExportedHistoryError>,
 }
 
-/// Why histories were not all replayed to their ends. Its text tells, for each difference, how many histories have it, and
-/// both columns.
-#[derive(Debug, thiserror::Error)]
+/// Why histories were not all replayed to their ends. Its text, which a test that fails prints, tells for each difference how many
+/// histories have it, and both columns.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayRefused {
     /// There is no history at this place: a test that replays nothing would pass for ever.
@@ -79,7 +79,14 @@ pub enum ReplayRefused {
     Unfit(ReplayReport),
 }
 
-/// Replays an exported history, or all files `*.jsonl` of a folder, with this code: that of a program's runtime is
+/// As its text: `unwrap`, and a `main` or a test that gives it, print that.
+impl fmt::Debug for ReplayRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Replays an exported history, or all files `*.jsonl` of a folder (not of folders in it), with this code: that of a program's runtime is
 /// `RuntimeBuilder::implementations`.
 ///
 /// A history is one of `RunHandle::export_history`, or of `millrun history ID --export`. In the test below it stands in for the
@@ -114,7 +121,8 @@ pub enum ReplayRefused {
 /// ```
 ///
 /// Values that the code encodes otherwise than they are recorded are no difference, as in a runtime: see
-/// [`Fit::Fits`], and [`replay_with`] for limits that are [strict](Limits::strict).
+/// [`Fit::Fits`]. A program that changes `limits` of its configuration gives them to [`replay_with`], and so does a test that is to
+/// be [strict](Limits::strict).
 ///
 /// # Errors
 /// See [`ReplayRefused`].
@@ -170,7 +178,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, ReplayRefused> {
     let mut files = Vec::new();
     for entry in path.read_dir().map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();
-        if file.extension().is_none_or(|extension| extension != EXTENSION) {
+        if file.extension().is_none_or(|extension| extension != EXTENSION) || file.is_dir() {
             continue;
         }
         if files.len() == HISTORY_FILES_LEN_MAX {
@@ -192,13 +200,18 @@ fn read(path: &Path) -> Result<String, ReplayRefused> {
         path: path.to_owned(),
         cause,
     };
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
-    let len = file.take(HISTORY_FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    let len = file.take(HISTORY_FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     if len.map_err(unreadable)? as u64 > HISTORY_FILE_BYTES_MAX {
         let path = path.to_owned();
         return Err(ReplayRefused::TooLarge { path });
     }
+    // What was cut off within a letter is told as cut off.
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
     Ok(text)
 }
 
@@ -218,6 +231,10 @@ impl ReplayedFile {
                     "the code of {workflow} decides otherwise:\n{}",
                     difference.columns()
                 ))
+            }
+            Ok(Fit::Fails(difference)) => {
+                let workflow = &self.workflow;
+                Some(format!("the code of {workflow} fails:\n{}", difference.columns()))
             }
             Ok(Fit::NoCode { workflow }) => Some(format!("there is no code for {workflow}\n")),
             Ok(_) => None,

@@ -18,7 +18,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use millrun_core::{RunId, Sequence, Timestamp};
+use millrun_core::{RunId, Sequence, Timestamp, base64};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -26,7 +26,7 @@ pub use self::error::ExportedHistoryError;
 pub use self::replay::Fit;
 use crate::event::{Event, EventError};
 use crate::ledger::KeptBeginning;
-use crate::payload::{BYTES, REDACTED, Redaction, VALUE};
+use crate::payload::{Payload, REDACTED, Redaction};
 use crate::wire::{self, KeptParts};
 
 /// How the first line names the format.
@@ -148,9 +148,10 @@ impl ExportedHistory {
         events.map(|recorded| (recorded.sequence, &recorded.event, recorded.at))
     }
 
-    /// Its lines, each with its line feed, without the fields of payloads that are hidden. One that [keeps kinds](Redaction::keeping_kinds) can still be
-    /// replayed, as long as the code does not decide by what is hidden. Texts of errors and reasons, names, keys and ids are no
-    /// payloads, and stay.
+    /// Its lines, each with its line feed, without the fields of payloads that are hidden. A payload that JSON has no form for (a
+    /// number that is none, a map whose keys are no texts) is left out as a whole. One that [keeps
+    /// kinds](Redaction::keeping_kinds) can mostly still be replayed: if the code does not decide by what is hidden, and
+    /// `(redacted)` and 0 are values of its types. Texts of errors and reasons, names, keys and ids are no payloads, and stay.
     pub fn into_redacted_lines(self, redaction: Redaction) -> impl Iterator<Item = String> + Send {
         (0..self.lines_len()).map(move |number| self.redacted_line(number, &redaction))
     }
@@ -202,20 +203,21 @@ impl ExportedHistory {
         if self.beginning().is_none() {
             return no_history("it does not begin with how the run began".to_owned());
         }
-        let mut expected = match &self.kept {
-            None => Sequence::new(1),
+        let before = match &self.kept {
+            None => 0,
             Some(kept) => {
                 // Whether these are parts that a run can be brought back from is found out by bringing it back.
                 self.kept_beginning(kept)?;
-                Sequence::new(kept.sequence).next()
+                kept.sequence
             }
         };
-        for recorded in &self.events {
-            if recorded.sequence != expected {
+        for (at, recorded) in (1..).zip(&self.events) {
+            let expected = before.checked_add(at);
+            if expected != Some(recorded.sequence.get()) {
                 let sequence = recorded.sequence;
+                let expected = expected.map_or_else(|| "none".to_owned(), |number| number.to_string());
                 return no_history(format!("event {sequence} stands where {expected} belongs"));
             }
-            expected = expected.next();
         }
         Ok(())
     }
@@ -302,34 +304,70 @@ fn read_line<'a, T: Deserialize<'a>>(line: &'a str, number: usize) -> Result<T, 
     })
 }
 
+/// How an object begins that has one key with a dollar.
+const MARK: &str = "{\"$";
+/// How a payload begins that is written by its value.
+const VALUE_MARK: &str = "{\"$value\":";
+/// How a payload begins that is written as its bytes.
+const BYTES_MARK: &str = "{\"$payload\":";
+
 /// Writes a text of JSON without what is hidden of the payloads in it.
 fn hide_payloads(json: &str, redaction: &Redaction, shown: &mut String) {
+    if redaction.hides_nothing() {
+        shown.push_str(json);
+        return;
+    }
     let mut rest = json;
-    // No text in a history but a payload's has these keys, since a quotation mark within a text has a backslash before it.
-    let keys = [VALUE, BYTES].map(|key| format!("{{\"{key}\":"));
-    while let Some((at, key)) = next_of(rest, &keys) {
-        let (before, behind) = rest.split_at(at + keys[key].len());
+    // No object in a history but a payload's begins with such a key, and within a text a quotation mark has a backslash before it.
+    while let Some(at) = rest.find(MARK) {
+        let is_value = rest[at..].starts_with(VALUE_MARK);
+        let mark = if is_value { VALUE_MARK } else { BYTES_MARK };
+        if !rest[at..].starts_with(mark) {
+            let (before, behind) = rest.split_at(at + MARK.len());
+            shown.push_str(before);
+            rest = behind;
+            continue;
+        }
+        let (before, behind) = rest.split_at(at);
         shown.push_str(before);
+        let behind = &behind[mark.len()..];
         let mut values = serde_json::Deserializer::from_str(behind).into_iter::<&RawValue>();
         let Some(Ok(value)) = values.next() else {
             // What cannot be read is not shown.
+            shown.push_str(mark);
             shown.push_str(REDACTED);
             return;
         };
-        match key {
-            0 => shown.push_str(&redaction.applied(value.get())),
-            // Fields cannot be looked for in it.
-            _ if redaction.hides_nothing() => shown.push_str(value.get()),
-            _ => shown.push_str("\"\""),
+        match is_value {
+            true => {
+                shown.push_str(mark);
+                shown.push_str(&redaction.applied(value.get()));
+            }
+            false => hide_in_bytes(value.get(), redaction, shown),
         }
         rest = &behind[values.byte_offset()..];
     }
     shown.push_str(rest);
 }
 
-/// Where the first of these texts is, and which it is.
-fn next_of(text: &str, keys: &[String]) -> Option<(usize, usize)> {
-    let found = keys.iter().enumerate();
-    let found = found.filter_map(|(number, key)| text.find(key.as_str()).map(|at| (at, number)));
-    found.min()
+/// Writes what stands in a payload that is written as its bytes: those, if nothing of it is hidden; else what is left of its value.
+fn hide_in_bytes(json: &str, redaction: &Redaction, shown: &mut String) {
+    let text: Option<String> = serde_json::from_str(json).ok();
+    let bytes = text.and_then(|text| base64::decode(&text));
+    let value = bytes.and_then(|bytes| Payload::from_bytes(bytes.into()).to_json().ok());
+    match value.as_deref().map(|value| (value, redaction.applied(value))) {
+        Some((value, hidden)) if hidden == value => {
+            shown.push_str(BYTES_MARK);
+            shown.push_str(json);
+        }
+        Some((_, hidden)) => {
+            shown.push_str(VALUE_MARK);
+            shown.push_str(&hidden);
+        }
+        // Fields cannot be looked for in it.
+        None => {
+            shown.push_str(BYTES_MARK);
+            shown.push_str("\"\"");
+        }
+    }
 }

@@ -12,7 +12,6 @@ use serde::{Deserializer as _, Serialize};
 
 pub(crate) use self::redaction::REDACTED;
 pub use self::redaction::{Redaction, RedactionError};
-pub(crate) use self::serialized::{BYTES, VALUE};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///

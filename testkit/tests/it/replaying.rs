@@ -117,7 +117,14 @@ fn a_place_without_a_history_is_an_error_and_not_a_test_that_passes() {
     ));
     let missing = replay(folder.path().join("none.jsonl"), code());
     assert!(matches!(missing, Err(ReplayRefused::Unreadable { .. })));
+    fs::create_dir(folder.path().join("inner.jsonl")).unwrap();
+    let refused = replay(folder.path(), code()).unwrap_err();
+    assert!(matches!(refused, ReplayRefused::Nothing { .. }), "{refused}");
+    // As `unwrap` prints it.
+    assert_eq!(format!("{refused:?}"), refused.to_string());
     fs::write(folder.path().join("odd.jsonl"), [0xff, 0xfe]).unwrap();
-    let odd = replay(folder.path(), code());
-    assert!(matches!(odd, Err(ReplayRefused::Unreadable { .. })));
+    let Err(ReplayRefused::Unfit(report)) = replay(folder.path(), code()) else {
+        panic!("it is no history");
+    };
+    assert!(report.files[0].fit.is_err(), "{report}");
 }

@@ -4,20 +4,25 @@ use millrun_core::{RunId, Timestamp};
 
 use super::{ExportedHistory, ExportedHistoryError};
 use crate::event::{Event, Nondeterminism};
+use crate::machine::Unfit;
 use crate::{Implementation, Instance, KeptBeginning, Limits, ReplayError};
 
-/// Whether code fits a history: whether it decides again what is recorded.
+/// Whether code fits a history: whether it decides again what is recorded behind the last checkpoint, from where a runtime brings a
+/// run back, or else from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fit {
-    /// It does.
+    /// The code fits. Of a run that is parked it does so up to there: what it was told since is shown to no code.
     Fits {
         /// How many values it encodes otherwise than they are recorded: an input that has got another field, say. It is zero
         /// with [strict](Limits::strict) limits, for which that is a difference.
         changed_values: u64,
     },
-    /// It does not, from this event on. Code that panics is told so in the second column.
+    /// It decides otherwise, from this event on.
     Differs(Box<Nondeterminism>),
+    /// It panics, or awaits what the history knows nothing of, at this event: [`replayed`](Nondeterminism::replayed)
+    /// says what.
+    Fails(Box<Nondeterminism>),
     /// There is no code for it.
     NoCode {
         /// The name of its workflow.
@@ -48,14 +53,15 @@ impl Fit {
             return Ok(Self::NoCode { workflow });
         }
         Ok(match difference {
-            Some(difference) => Self::Differs(Box::new(difference)),
+            Some(Unfit::Differs(difference)) => Self::Differs(Box::new(difference)),
+            Some(Unfit::Fails(difference)) => Self::Fails(Box::new(difference)),
             None => Self::Fits {
                 changed_values: instance.changed_values(),
             },
         })
     }
 
-    /// Whether it does.
+    /// Whether the code fits.
     #[must_use]
     pub fn is_fit(&self) -> bool {
         matches!(self, Self::Fits { .. })

@@ -107,7 +107,7 @@ impl KeptBeginning {
         self.ledger.sequence
     }
 
-    /// The number of operations that the run had begun at the checkpoint, which is that of the next one.
+    /// The number of operations that the run had begun at the checkpoint: they are numbered from 1 up to it.
     #[must_use]
     pub fn operations_len(&self) -> u32 {
         self.checkpoint.operations_len

@@ -47,6 +47,7 @@ use crate::{OperationId, TimeoutKind};
 
 pub use limits::Limits;
 pub use replay::ReplayError;
+pub(crate) use replay::Unfit;
 pub use turn::{Command, Input, InputRefused, Moment, Turn};
 
 use code::{Polled, RunningCode};

@@ -37,7 +37,16 @@ pub enum ReplayError {
 }
 
 /// A run that was brought back, and where its code and its history part, if they do.
-type Tried = (Instance, Option<Nondeterminism>);
+type BroughtBack = (Instance, Option<Unfit>);
+
+/// How code does not fit a history.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    /// It decides otherwise.
+    Differs(Nondeterminism),
+    /// It panics, or awaits something of its own, where the history goes on.
+    Fails(Nondeterminism),
+}
 
 impl Instance {
     /// Rebuilds a run from its history: events in order, each with the time of its turn.
@@ -62,7 +71,7 @@ impl Instance {
         run: RunId,
         history: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
-    ) -> Result<Tried, ReplayError> {
+    ) -> Result<BroughtBack, ReplayError> {
         let (mut history, behind) = split(history);
         if let Some((Event::Checkpointed(checkpoint), time)) = history.pop() {
             let mut instance = Self::fold(run, history, limits)?;
@@ -106,7 +115,7 @@ impl Instance {
         kept: KeptBeginning,
         behind: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
-    ) -> Result<Tried, ReplayError> {
+    ) -> Result<BroughtBack, ReplayError> {
         let KeptBeginning {
             ledger,
             checkpoint,
@@ -165,7 +174,7 @@ impl Instance {
         time: Timestamp,
         behind: Vec<(Event, Timestamp)>,
         implementation: Option<&Implementation>,
-    ) -> Result<Option<Nondeterminism>, ReplayError> {
+    ) -> Result<Option<Unfit>, ReplayError> {
         let instance = self;
         let mut history = behind.into_iter().peekable();
         instance.attach(implementation);
@@ -233,7 +242,10 @@ impl Instance {
         instance
             .ledger
             .forget_senders(usize::from(instance.limits.senders_len_max));
-        Ok(check.difference)
+        Ok(check.difference.map(|difference| match check.is_failure {
+            true => Unfit::Fails(difference),
+            false => Unfit::Differs(difference),
+        }))
     }
 
     /// Gives the code back what it recorded in the turn that is about to be replayed.
@@ -295,6 +307,7 @@ impl Instance {
             }
             Err(reason) => {
                 let sequence = self.ledger.sequence().get() + 1;
+                check.is_failure = check.difference.is_none();
                 check.differ(
                     sequence,
                     "no failure of the code".into(),
@@ -354,6 +367,8 @@ fn take_decisions(
 struct Check {
     produced: VecDeque<Decision>,
     difference: Option<Nondeterminism>,
+    /// Whether the difference is that the code fails.
+    is_failure: bool,
     changed_values: u64,
     is_strict: bool,
 }

@@ -3,8 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use bytes::Bytes;
+use millrun_core::base64;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use super::Payload;
 
 /// How many paths a redaction may have.
 const PATHS_LEN_MAX: usize = 256;
@@ -18,7 +22,8 @@ pub(crate) const REDACTED: &str = "\"(redacted)\"";
 ///
 /// A path names fields from the outside in, with dots between them: `card.number`. Lists are passed through, so that
 /// the path `items.price` is for each item. `*` is any field, `**` any number of fields: `**.password` is a field of
-/// that name wherever it is. The values of maps count as fields.
+/// that name wherever it is. The values of maps count as fields. Paths begin anew in what millrun wraps: in the state of an
+/// entity, the input of one of its commands, the end of a local step.
 ///
 /// ```
 /// use millrun_workflow::Redaction;
@@ -92,8 +97,8 @@ impl Redaction {
     }
 
     /// The same fields, of which each keeps the kind of its value, so that programs go on reading it: texts are `(redacted)`,
-    /// numbers 0, flags `false`, bytes none; of lists and objects all that is in them is hidden so. Without it `(redacted)` stands in the
-    /// place of the whole.
+    /// numbers 0, flags `false`, bytes none; of lists and objects all that is in them is hidden so. The names of fields stay, and
+    /// so do the keys of maps. Without it `(redacted)` stands in the place of the whole.
     #[must_use]
     pub fn keeping_kinds(mut self) -> Self {
         self.keeps_kinds = true;
@@ -116,32 +121,126 @@ impl Redaction {
     pub fn applied_at<'a>(&self, at: &[&str], json: &'a str) -> Cow<'a, str> {
         if self.is_everything {
             let mut shown = String::new();
-            hide(json.trim(), self.keeps_kinds, 0, &mut shown);
+            self.hide(json.trim(), 0, &mut shown);
             return Cow::Owned(shown);
         }
         if self.paths.is_empty() {
             return Cow::Borrowed(json);
         }
         let mut shown = String::with_capacity(json.len());
-        let places: Vec<_> = self.paths.iter().map(Vec::as_slice).collect();
-        self.descend(json, at, &places, &mut shown);
+        self.descend(json, at, &mut shown);
         Cow::Owned(shown)
     }
 
     /// Goes on to the payload, below these fields.
-    fn descend(&self, json: &str, at: &[&str], places: &[&[Step]], shown: &mut String) {
+    fn descend(&self, json: &str, at: &[&str], shown: &mut String) {
         match at {
-            [] => write(json, places, (self.keeps_kinds, 0), shown),
+            [] => self.write_payload(json.trim(), 0, shown),
             [first, rest @ ..] => write_fields(json, shown, |name, value, shown| {
                 if name == *first {
-                    self.descend(value, rest, places, shown);
+                    self.descend(value, rest, shown);
                 } else {
                     shown.push_str(value);
                 }
             }),
         }
     }
+
+    /// Writes a payload, in which all paths begin.
+    fn write_payload(&self, json: &str, depth: usize, shown: &mut String) {
+        let places: Vec<_> = self.paths.iter().map(Vec::as_slice).collect();
+        if !WRAPPERS.iter().any(|wrapper| json.starts_with(wrapper)) {
+            return self.write(json, &places, depth, shown);
+        }
+        write_fields(json, shown, |name, value, shown| {
+            let inside = places.iter().filter_map(|place| below(place, name));
+            let inside: Vec<_> = inside.chain(places.iter().copied()).collect();
+            self.write(value, &inside, depth + 1, shown);
+        });
+    }
+
+    /// Writes a value without what these paths lead to from it.
+    fn write(&self, json: &str, places: &[&[Step]], depth: usize, shown: &mut String) {
+        let json = json.trim();
+        // A step for any number of fields may be for none.
+        let mut here = places.to_vec();
+        let mut number = 0;
+        while let Some(place) = here.get(number) {
+            if let [Step::AnyFields, rest @ ..] = place {
+                here.push(rest);
+            }
+            number += 1;
+        }
+        let is_deep = depth >= DEPTH_MAX && json.starts_with(['{', '[']);
+        if here.iter().any(|place| place.is_empty()) || (is_deep && !here.is_empty()) {
+            return self.hide(json, depth, shown);
+        }
+        if is_deep {
+            return shown.push_str(json);
+        }
+        match json.as_bytes().first() {
+            Some(b'[') => write_items(json, shown, |item, shown| {
+                self.write(item, places, depth + 1, shown)
+            }),
+            Some(b'{') if is_bytes(json) => self.write_bytes(json, !here.is_empty(), depth, shown),
+            Some(b'{') => write_fields(json, shown, |name, value, shown| {
+                let inside: Vec<_> = here.iter().filter_map(|place| below(place, name)).collect();
+                // Bytes may hold a payload, in which all paths begin anew.
+                if inside.is_empty() && !value.contains(BYTES_KEY) {
+                    shown.push_str(value);
+                } else {
+                    self.write(value, &inside, depth + 1, shown);
+                }
+            }),
+            _ => shown.push_str(json),
+        }
+    }
+
+    /// Writes bytes: if they are a payload (the state of an entity, the input of one of its commands), without what is hidden of
+    /// that; others as they are, or none of them if a path leads on from here.
+    fn write_bytes(&self, json: &str, leads_on: bool, depth: usize, shown: &mut String) {
+        let within = bytes_of(json).map(Payload::from_bytes);
+        let text = within.as_ref().and_then(|payload| payload.to_json().ok());
+        let Some(text) = text else {
+            return shown.push_str(if leads_on { NO_BYTES } else { json });
+        };
+        let mut hidden = String::with_capacity(text.len());
+        self.write_payload(&text, depth + 1, &mut hidden);
+        if hidden == text {
+            return shown.push_str(json);
+        }
+        match Payload::from_json(&hidden) {
+            Ok(payload) => {
+                shown.push_str("{\"$bytes\":\"");
+                shown.push_str(&base64::encode(payload.as_bytes()));
+                shown.push_str("\"}");
+            }
+            Err(_) => shown.push_str(NO_BYTES),
+        }
+    }
+
+    /// Writes what stands in place of a value.
+    fn hide(&self, json: &str, depth: usize, shown: &mut String) {
+        let deeper = |inside: &str, shown: &mut String| self.hide(inside.trim(), depth + 1, shown);
+        match json.as_bytes().first() {
+            _ if !self.keeps_kinds || depth >= DEPTH_MAX => shown.push_str(REDACTED),
+            Some(b'[') => write_items(json, shown, deeper),
+            Some(b'{') if is_bytes(json) => shown.push_str(NO_BYTES),
+            Some(b'{') => write_fields(json, shown, |_, value, shown| deeper(value, shown)),
+            Some(b't' | b'f') => shown.push_str("false"),
+            Some(b'n') => shown.push_str("null"),
+            Some(b'"') | None => shown.push_str(REDACTED),
+            Some(_) if json.contains(['.', 'e', 'E']) => shown.push_str("0.0"),
+            Some(_) => shown.push('0'),
+        }
+    }
 }
+
+/// How the payloads begin in which millrun wraps a user's: the ends of local steps.
+const WRAPPERS: [&str; 2] = ["{\"Value\":", "{\"Failed\":"];
+
+/// The key of bytes.
+const BYTES_KEY: &str = "\"$bytes\"";
 
 /// Bytes in JSON, without any.
 const NO_BYTES: &str = r#"{"$bytes":""}"#;
@@ -149,54 +248,17 @@ const NO_BYTES: &str = r#"{"$bytes":""}"#;
 /// Whether this object stands for bytes.
 fn is_bytes(json: &str) -> bool {
     let inside = json.trim_start_matches('{').trim_start();
-    inside.starts_with("\"$bytes\"")
+    inside.starts_with(BYTES_KEY)
 }
 
-/// Writes what stands in place of a value.
-fn hide(json: &str, keeps_kinds: bool, depth: usize, shown: &mut String) {
-    let deeper = |inside: &str, shown: &mut String| hide(inside.trim(), keeps_kinds, depth + 1, shown);
-    match json.as_bytes().first() {
-        _ if !keeps_kinds || depth == DEPTH_MAX => shown.push_str(REDACTED),
-        Some(b'[') => write_items(json, shown, deeper),
-        Some(b'{') if is_bytes(json) => shown.push_str(NO_BYTES),
-        Some(b'{') => write_fields(json, shown, |_, value, shown| deeper(value, shown)),
-        Some(b't' | b'f') => shown.push_str("false"),
-        Some(b'n') => shown.push_str("null"),
-        Some(b'"') | None => shown.push_str(REDACTED),
-        Some(_) if json.contains(['.', 'e', 'E']) => shown.push_str("0.0"),
-        Some(_) => shown.push('0'),
-    }
-}
-
-/// Writes a value without what these paths lead to from it.
-fn write(json: &str, places: &[&[Step]], (keeps_kinds, depth): (bool, usize), shown: &mut String) {
-    let json = json.trim();
-    // A step for any number of fields may be for none.
-    let mut here = places.to_vec();
-    let mut number = 0;
-    while let Some(place) = here.get(number) {
-        if let [Step::AnyFields, rest @ ..] = place {
-            here.push(rest);
-        }
-        number += 1;
-    }
-    if here.iter().any(|place| place.is_empty()) || (depth == DEPTH_MAX && json.starts_with(['{', '['])) {
-        hide(json, keeps_kinds, depth, shown);
-        return;
-    }
-    let deeper = (keeps_kinds, depth + 1);
-    match json.as_bytes().first() {
-        Some(b'[') => write_items(json, shown, |item, shown| write(item, places, deeper, shown)),
-        Some(b'{') => write_fields(json, shown, |name, value, shown| {
-            let inside: Vec<_> = here.iter().filter_map(|place| below(place, name)).collect();
-            if inside.is_empty() {
-                shown.push_str(value);
-            } else {
-                write(value, &inside, deeper, shown);
-            }
-        }),
-        _ => shown.push_str(json),
-    }
+/// The bytes that this object stands for.
+fn bytes_of(json: &str) -> Option<Bytes> {
+    let Fields(fields) = serde_json::from_str(json).ok()?;
+    let [(_, value)] = fields.as_slice() else {
+        return None;
+    };
+    let text: String = serde_json::from_str(value.get()).ok()?;
+    base64::decode(&text).map(Bytes::from)
 }
 
 /// What is left of a path behind a field.

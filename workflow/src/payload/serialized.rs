@@ -10,9 +10,9 @@ use super::Payload;
 use super::json::{Marked, Value};
 
 /// The key under which a value stands.
-pub(crate) const VALUE: &str = "$value";
+const VALUE: &str = "$value";
 /// The key under which the bytes stand that are no value of this release's, as base64.
-pub(crate) const BYTES: &str = "$payload";
+const BYTES: &str = "$payload";
 
 /// The value, in an object under `$value`, if the same payload is made of it again; or else the bytes, as base64 under
 /// `$payload`.

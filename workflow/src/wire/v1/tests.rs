@@ -490,6 +490,41 @@ fn every_event_survives_the_journey_through_json() {
     }
 }
 
+fn samples_as_json() -> String {
+    let lines = samples()
+        .into_iter()
+        .map(|event| serde_json::to_string(&event).unwrap() + "\n");
+    lines.collect()
+}
+
+/// The file has what the first release wrote; lines are added for new kinds of events, and none is ever changed.
+#[test]
+fn json_that_was_written_once_is_read_for_ever() {
+    let frozen = include_str!("../../../tests/exported/events.jsonl");
+    let read: Vec<Event> = frozen
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        samples().iter().all(|sample| read.contains(sample)),
+        "add the lines of new samples"
+    );
+    let today = samples_as_json();
+    assert!(
+        frozen.lines().all(|line| today.contains(line)),
+        "a line is written in another way than once"
+    );
+}
+
+#[test]
+#[ignore = "writes the file if it is missing"]
+fn record_the_events() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported/events.jsonl");
+    if !path.exists() || std::fs::metadata(&path).unwrap().len() == 0 {
+        std::fs::write(path, samples_as_json()).unwrap();
+    }
+}
+
 #[test]
 fn truncated_and_prolonged_bodies_are_errors() {
     for event in samples() {
