@@ -60,6 +60,7 @@ mod activity;
 mod actors;
 pub mod host;
 mod mail;
+pub mod preflight;
 #[cfg(feature = "process")]
 pub mod process;
 mod reader;

@@ -21,6 +21,7 @@ use crate::opening::assembly::{self, Code};
 use crate::opening::place::StoreLocation;
 use crate::opening::registry::{Definition, Registered, Registration};
 use crate::opening::store::{self, Opener};
+use crate::preflight::{Preflight, PreflightConfig};
 use crate::topics::durable::declared::DeclaredTopic;
 use crate::topics::durable::terms::TermsByFilter;
 use crate::topics::publisher::{NamedPublisher, Publisher};
@@ -474,6 +475,63 @@ impl RuntimeBuilder {
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.journal = Some(journal);
         self
+    }
+
+    /// Tries the code that is registered on the runs of the store at the path, which no process has open: on a closed one, or on
+    /// a [backup](crate::store::StoreHandle::backup). The history of each live run is replayed, on several threads;
+    /// nothing is called, and not a byte is written. The report says which runs would be parked, and where code and
+    /// history part: each difference once, however many runs have it.
+    ///
+    /// A program that calls it where its arguments ask for it can be tried before it is deployed:
+    ///
+    /// ```
+    /// # use millrun::{Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
+    /// # use std::process::ExitCode;
+    /// # const ORDER: Workflow<u64, u64> = Workflow::named("order");
+    /// # async fn order(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// fn app(store: &std::path::Path) -> RuntimeBuilder {
+    ///     Runtime::open(store).register(ORDER, order)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let store = &folder.path().join("app.redb");
+    /// # app(store).start().await?.shutdown().await?;
+    /// # let is_asked_for = true;
+    /// if is_asked_for {
+    ///     let report = app(store).preflight().await?;
+    ///     println!("{report}");
+    ///     return Ok(if report.is_fit() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    /// }
+    /// # Ok(ExitCode::SUCCESS)
+    /// # }
+    /// ```
+    ///
+    /// [`Preflight::configure`] sets the number of threads, tries finished runs as well, and more. Of the builder count the path,
+    /// what is registered, `limits` and `store` of the configuration, and the host.
+    ///
+    /// # Errors
+    /// Awaited, it gives a [`PreflightError`](crate::preflight::PreflightError) where the store cannot be read. Code that does
+    /// not fit is no error.
+    ///
+    /// # Cancel safety
+    /// Dropped, it lets go of the file once the threads have tried what they have in hand.
+    pub fn preflight(self) -> Preflight {
+        let place = match self.place {
+            StoreLocation::File(path) if self.journal.is_none() => Some(path),
+            _ => None,
+        };
+        Preflight {
+            place,
+            store: self.config.store.clone(),
+            host: self.host,
+            limits: self.config.limits,
+            workflows: collect(self.registrations).map(|code| code.workflows),
+            config: PreflightConfig::default(),
+        }
     }
 
     /// Opens the store, recovers what was alive, and starts everything. When this returns, the

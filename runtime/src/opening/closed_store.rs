@@ -9,8 +9,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use millrun_core::{InstanceIdError, RunId, Sequence};
+use millrun_core::{Host, InstanceIdError, RunId, Sequence};
 use millrun_persistence::StoreConfig;
 use millrun_workflow::{Payload, RunFailure};
 
@@ -99,8 +100,21 @@ impl ClosedStore {
     /// # Cancel safety
     /// As [`open`](Self::open).
     pub async fn open_with(path: impl Into<PathBuf>, bounds: StoreConfig) -> Result<Self, OpenError> {
-        let builder = RuntimeBuilder::reading(path.into());
-        let runtime = builder.configure(|config| config.store = bounds).start().await?;
+        Self::open_on(path.into(), bounds, None).await
+    }
+
+    /// As [`open_with`](Self::open_with), on this host, if there is one.
+    pub(crate) async fn open_on(
+        path: PathBuf,
+        bounds: StoreConfig,
+        host: Option<Arc<dyn Host>>,
+    ) -> Result<Self, OpenError> {
+        let builder = RuntimeBuilder::reading(path).configure(|config| config.store = bounds);
+        let builder = match host {
+            Some(host) => builder.host(host),
+            None => builder,
+        };
+        let runtime = builder.start().await?;
         Ok(Self { runtime })
     }
 

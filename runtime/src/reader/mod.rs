@@ -15,7 +15,9 @@ use std::sync::atomic::Ordering;
 
 use millrun_core::{Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::HistoryPage as RecordPage;
-use millrun_persistence::{History, ReadError, Record, Snapshot, TopicNumber, TopicStreams, Trimmed};
+use millrun_persistence::{
+    History, Journal, ReadError, Record, Snapshot, TopicNumber, TopicStreams, Trimmed,
+};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
     Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started, UpdateStanding,
@@ -391,6 +393,19 @@ fn of_finished(error: ReadError) -> RunError {
         ReadError::Expired { .. } => RunError::Expired,
         error => error.into(),
     }
+}
+
+/// What a run can be brought back from, as a journal has it, and how it began.
+pub(crate) fn story_of(journal: &dyn Journal, run: RunId) -> Result<(Story, Box<Started>), RunError> {
+    let story = story(&journal.history(run).map_err(of_finished)?)?;
+    let started = match (&story.kept, story.events.first()) {
+        (Some(kept), _) => kept.ledger().started().cloned(),
+        (None, Some((Event::Started(started), _))) => Some(started.clone()),
+        (None, _) => None,
+    };
+    let started =
+        started.ok_or_else(|| RunError::History("it does not tell how the run began".to_owned()))?;
+    Ok((story, Box::new(started)))
 }
 
 /// What a run can be brought back from: its events, or, if it was trimmed, what is kept of its beginning and the

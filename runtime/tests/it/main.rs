@@ -51,6 +51,7 @@ mod named_topics;
 mod operating;
 mod outside;
 mod parking;
+mod preflight;
 mod pressure;
 #[cfg(feature = "process")]
 mod processes;

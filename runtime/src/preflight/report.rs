@@ -1,0 +1,284 @@
+//! What a preflight has found: by workflow, and each difference once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use millrun_core::{InstanceId, RunId};
+use millrun_workflow::{Fit, Nondeterminism};
+use serde::Serialize;
+
+use crate::looking::find::RunSummary;
+
+/// How many runs with the same finding are named.
+const EXAMPLES_LEN_MAX: usize = 8;
+
+/// What a [preflight](crate::RuntimeBuilder::preflight) has found. Its text is for people; by serde it is JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PreflightReport {
+    /// How many runs were tried.
+    pub runs: u64,
+    /// How many events their histories have, as far as they were read.
+    pub events: u64,
+    /// Each workflow that has runs, in the order of the names.
+    pub workflows: Vec<PreflightWorkflow>,
+    /// What does not fit, the most frequent first: each difference once, however many runs have it.
+    pub findings: Vec<PreflightFinding>,
+    /// How many runs have findings that are not told, because there were
+    /// [too many](super::PreflightConfig::findings_len_max).
+    pub runs_untold: u64,
+    /// How many runs could not be listed, because their records are damaged.
+    pub unreadable: u64,
+}
+
+/// The runs of one workflow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PreflightWorkflow {
+    /// Its name.
+    pub workflow: String,
+    /// How many runs were tried.
+    pub runs: u64,
+    /// How many of them the code fits.
+    pub fit: u64,
+    /// How many values in these the code encodes otherwise than they are recorded.
+    pub changed_values: u64,
+}
+
+/// Something that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PreflightFinding {
+    /// The workflow.
+    pub workflow: String,
+    /// What is wrong.
+    pub problem: PreflightProblem,
+    /// What the history of the first run has there; empty if there is no difference.
+    pub recorded: String,
+    /// What the code makes of it, or why it has none.
+    pub replayed: String,
+    /// The number of the first run's event.
+    pub sequence: u64,
+    /// How many runs have it.
+    pub runs: u64,
+    /// Some of them: the id of the instance, and the run.
+    pub examples: Vec<(InstanceId, RunId)>,
+}
+
+/// What is wrong with some runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum PreflightProblem {
+    /// The code decides otherwise: it needs a [patch](crate::WorkflowContext::patched), or another name.
+    Differs,
+    /// The code panics, or awaits what the history knows nothing of.
+    Fails,
+    /// No code is registered.
+    NoCode,
+    /// The replay does not end in its [time](super::PreflightConfig::run_time_max).
+    Endless,
+    /// The history cannot be read.
+    Unreadable,
+}
+
+impl PreflightReport {
+    /// Whether the code fits all runs.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        self.findings.is_empty() && self.runs_untold == 0 && self.unreadable == 0
+    }
+}
+
+/// What became of one run.
+#[derive(Debug)]
+pub(super) enum Tried {
+    Fit(Fit),
+    Endless,
+    Unreadable(String),
+}
+
+/// A report that grows.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    report: PreflightReport,
+    workflows: BTreeMap<String, PreflightWorkflow>,
+    findings: BTreeMap<FindingKey, PreflightFinding>,
+    len_max: usize,
+}
+
+/// What findings have in common that are one.
+type FindingKey = (String, PreflightProblem, String, String);
+
+impl Findings {
+    pub(super) fn new(len_max: usize) -> Self {
+        Self {
+            len_max,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn note_unreadable(&mut self, len: u64) {
+        self.report.unreadable += len;
+    }
+
+    pub(super) fn add(&mut self, run: &RunSummary, events: u64, tried: Tried) {
+        self.report.runs += 1;
+        self.report.events += events;
+        let workflow = self.workflows.entry(run.workflow.clone()).or_default();
+        workflow.runs += 1;
+        let none = |replayed: String| Nondeterminism {
+            sequence: 0,
+            recorded: String::new(),
+            replayed,
+        };
+        let (problem, difference) = match tried {
+            Tried::Fit(Fit::Fits { changed_values }) => {
+                workflow.fit += 1;
+                workflow.changed_values += changed_values;
+                return;
+            }
+            Tried::Fit(Fit::Differs(difference)) => (PreflightProblem::Differs, *difference),
+            Tried::Fit(Fit::Fails(difference)) => (PreflightProblem::Fails, *difference),
+            Tried::Fit(Fit::NoCode { .. }) => {
+                (PreflightProblem::NoCode, none("no code is registered".to_owned()))
+            }
+            Tried::Fit(other) => (PreflightProblem::Unreadable, none(format!("{other:?}"))),
+            Tried::Endless => (
+                PreflightProblem::Endless,
+                none("the replay does not end".to_owned()),
+            ),
+            Tried::Unreadable(why) => (PreflightProblem::Unreadable, none(why)),
+        };
+        let key = (
+            run.workflow.clone(),
+            problem,
+            in_common(&difference.recorded),
+            in_common(&difference.replayed),
+        );
+        if self.findings.len() >= self.len_max && !self.findings.contains_key(&key) {
+            self.report.runs_untold += 1;
+            return;
+        }
+        let finding = self.findings.entry(key).or_insert_with(|| PreflightFinding {
+            workflow: run.workflow.clone(),
+            problem,
+            recorded: difference.recorded,
+            replayed: difference.replayed,
+            sequence: difference.sequence,
+            runs: 0,
+            examples: Vec::new(),
+        });
+        finding.runs += 1;
+        if finding.examples.len() < EXAMPLES_LEN_MAX {
+            finding.examples.push((run.id.clone(), run.run));
+        }
+    }
+
+    pub(super) fn finish(mut self) -> PreflightReport {
+        let workflows = self.workflows.into_iter();
+        let named = workflows.map(|(name, workflow)| PreflightWorkflow {
+            workflow: name,
+            ..workflow
+        });
+        self.report.workflows = named.collect();
+        self.report.findings = self.findings.into_values().collect();
+        self.report
+            .findings
+            .sort_by_key(|finding| std::cmp::Reverse(finding.runs));
+        self.report
+    }
+}
+
+/// A text without what differs from run to run: what stands in quotation marks, and numbers.
+fn in_common(text: &str) -> String {
+    let mut common = String::with_capacity(text.len());
+    let mut is_quoted = false;
+    for sign in text.chars() {
+        if sign == '"' {
+            is_quoted = !is_quoted;
+        } else if is_quoted || sign.is_ascii_digit() {
+            continue;
+        }
+        common.push(sign);
+    }
+    common
+}
+
+impl fmt::Display for PreflightReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fit: u64 = self.workflows.iter().map(|workflow| workflow.fit).sum();
+        writeln!(
+            f,
+            "{fit} of {} runs fit the code ({} events)",
+            self.runs, self.events
+        )?;
+        for workflow in &self.workflows {
+            let PreflightWorkflow {
+                workflow,
+                runs,
+                fit,
+                changed_values,
+            } = workflow;
+            write!(f, "  {workflow}: {fit} of {runs}")?;
+            match changed_values {
+                0 => writeln!(f)?,
+                values => writeln!(f, ", with {values} other values")?,
+            }
+        }
+        for finding in &self.findings {
+            writeln!(f, "\n{finding}")?;
+        }
+        if self.runs_untold > 0 {
+            writeln!(
+                f,
+                "\n{} more runs do not fit, for reasons that are not told here",
+                self.runs_untold
+            )?;
+        }
+        if self.unreadable > 0 {
+            writeln!(f, "\n{} runs cannot be read: verify the store", self.unreadable)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PreflightFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.problem {
+            PreflightProblem::Differs => "decides otherwise: patch it, or give it another name",
+            PreflightProblem::Fails => "fails",
+            PreflightProblem::NoCode => "has no code",
+            PreflightProblem::Endless => "does not end its replay",
+            PreflightProblem::Unreadable => "has histories that cannot be read",
+        };
+        let runs = if self.runs == 1 { "run" } else { "runs" };
+        writeln!(f, "{} {what} ({} {runs})", self.workflow, self.runs)?;
+        match self.problem {
+            PreflightProblem::Differs | PreflightProblem::Fails => {
+                let difference = Nondeterminism {
+                    sequence: self.sequence,
+                    recorded: self.recorded.clone(),
+                    replayed: self.replayed.clone(),
+                };
+                f.write_str(&difference.columns())?;
+            }
+            PreflightProblem::Unreadable => writeln!(f, "  {}", self.replayed)?,
+            PreflightProblem::NoCode | PreflightProblem::Endless => {}
+        }
+        let examples: Vec<_> = self.examples.iter().map(|(id, _)| id.as_str()).collect();
+        write!(f, "  such as {}", examples.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_run_to_run_is_left_out_of_what_is_compared() {
+        let one = in_common(r#"child order "order-7" (operation 12)"#);
+        assert_eq!(one, in_common(r#"child order "order-19" (operation 3)"#));
+        assert_ne!(one, in_common(r#"child trip "order-7" (operation 12)"#));
+    }
+}
