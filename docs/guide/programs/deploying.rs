@@ -63,6 +63,18 @@ async fn story(store: &Path) -> Result<(), Box<dyn Error>> {
     runtime.shutdown().await?;
     drop((old, runtime));
 
+    // ANCHOR: preflight
+    let report = open(store).register(ORDER, careless).preflight().await?;
+    for finding in &report.findings {
+        let (runs, sequence) = (finding.runs, finding.sequence);
+        println!(
+            "{runs} of {} runs part from the code at event {sequence}",
+            report.runs
+        );
+    }
+    assert!(!report.is_fit());
+    // ANCHOR_END: preflight
+
     // ANCHOR: parked
     let runtime = open(store).register(ORDER, careless).start().await?;
     let old = runtime.attach(ORDER, "order-1")?;

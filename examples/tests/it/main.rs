@@ -228,6 +228,32 @@ fn upgrade_shows_what_does_not_fit_and_takes_old_runs_the_old_way() {
 }
 
 #[test]
+fn preflight_finds_what_the_next_release_would_break_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let call = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_preflight"));
+        let output = program
+            .args(arguments)
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(call(&["app.redb"]).0, Some(0));
+    let store = fs::read(directory.path().join("app.redb")).unwrap();
+    let (code, out) = call(&["app.redb", "--next", "--preflight"]);
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.starts_with("0 of 1 runs fit the code"), "{out}");
+    assert!(
+        out.contains("call of charge") && out.contains("such as order-1"),
+        "{out}"
+    );
+    let (code, out) = call(&["app.redb", "--preflight"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(fs::read(directory.path().join("app.redb")).unwrap() == store);
+}
+
+#[test]
 fn tree_is_listed_watched_and_killed_a_branch_of() {
     let directory = tempfile::tempdir().unwrap();
     let out = printed(env!("CARGO_BIN_EXE_tree"), directory.path());
