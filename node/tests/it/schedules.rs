@@ -58,7 +58,10 @@ fn a_schedule_is_made_shown_paused_triggered_and_deleted() {
     let id = run(&folder, &["trigger", "nightly", "--overlap", "allow"])
         .expect(0)
         .out;
-    assert!(id.starts_with("nightly/trigger-1/20"), "{id}");
+    assert!(
+        id.starts_with("nightly/20") && id.trim().ends_with("/trigger-1"),
+        "{id}"
+    );
     let back = ["backfill", "nightly", "3d", "1d", "--overlap", "allow"];
     assert_eq!(run(&folder, &back).expect(0).out.trim(), "recorded");
     let told: Value =

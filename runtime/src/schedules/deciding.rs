@@ -263,7 +263,10 @@ fn backfill(state: &ScheduleState, asked: BackfillAsked, cx: &mut ScheduleContex
             return Err(ScheduleRejection::BackfillTooLong);
         }
     }
-    let number = schedule.progress.backfills_len + 1;
+    // Another than that of any backfill of a schedule that had this id before, whose runs may go on.
+    let number = schedule
+        .now_us()
+        .max(schedule.progress.backfill.saturating_add(1));
     schedule.emit(ScheduleEvent::BackfillAsked(BackfillOrder {
         number,
         after_us,

@@ -77,7 +77,7 @@ impl ScheduleHandle {
     }
 
     /// Starts a run now, beside the due times, also if it is paused. Awaited, it gives the id of the run,
-    /// `ID/trigger-NUMBER/TIME`, whether it starts now, waits, or is passed over, as the overlap policy says: that of the
+    /// `ID/TIME/trigger-NUMBER`, whether it starts now, waits, or is passed over, as the overlap policy says: that of the
     /// schedule, or [another](TriggerCall::overlap).
     pub const fn trigger(&self) -> TriggerCall<'_> {
         TriggerCall {
@@ -88,8 +88,8 @@ impl ScheduleHandle {
     }
 
     /// Acts on the due times from the first of these times through the second as if they came now, one after the other, also if
-    /// it is paused: 1,000 at most, and none that is still to come. The runs have the ids `ID/backfill-NUMBER/DUE-TIME`, with
-    /// the number of the backfill. With a policy that buffers, the backfill goes on as room comes; with
+    /// it is paused: 1,000 at most, and none that is still to come. The runs have the ids `ID/DUE-TIME/backfill-TIME`, with
+    /// the time at which it was asked for. With a policy that buffers, the backfill goes on as room comes; with
     /// [`OverlapPolicy::Skip`] all that come while a run goes on are passed over. The policy is that of the schedule, or
     /// [another](BackfillCall::overlap).
     pub const fn backfill(&self, from: Timestamp, through: Timestamp) -> BackfillCall<'_> {

@@ -18,6 +18,7 @@ pub(super) enum Occasion {
     Due,
     #[serde(rename = "t")]
     Triggered(u64),
+    /// The number of the backfill: when it was asked for, or a little later, so that no other has it.
     #[serde(rename = "b")]
     Backfilled(u64),
 }
@@ -33,14 +34,22 @@ pub(super) struct ScheduleAction {
 }
 
 impl ScheduleAction {
-    /// The id of the run's instance, which tells the due time: in UTC, as RFC 3339 has it.
+    /// The id of the run's instance, which tells the due time: in UTC, as RFC 3339 has it. The id of a schedule may have
+    /// slashes, and no time has one. So what stands behind the last slash tells the occasion, and then the rest the
+    /// schedule: no two actions have one id.
     pub(super) fn run_id(self, schedule: &str) -> String {
-        let micros = i64::try_from(self.due_us).unwrap_or(i64::MAX);
-        let due = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
+        let time = |micros: u64| {
+            let micros = i64::try_from(micros).unwrap_or(i64::MAX);
+            jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX)
+        };
+        let due = time(self.due_us);
         match self.occasion {
             Occasion::Due => format!("{schedule}/{due}"),
-            Occasion::Triggered(number) => format!("{schedule}/trigger-{number}/{due}"),
-            Occasion::Backfilled(number) => format!("{schedule}/backfill-{number}/{due}"),
+            Occasion::Triggered(number) => format!("{schedule}/{due}/trigger-{number}"),
+            Occasion::Backfilled(number) => {
+                let asked = time(number);
+                format!("{schedule}/{due}/backfill-{asked}")
+            }
         }
     }
 }
@@ -110,7 +119,8 @@ pub(super) struct ScheduleProgress {
     pub(super) reached_us: u64,
     pub(super) actions_left: Option<u64>,
     pub(super) triggers_len: u64,
-    pub(super) backfills_len: u64,
+    /// The number of the last backfill.
+    pub(super) backfill: u64,
     pub(super) counts: ScheduleCounts,
     /// The latest last.
     pub(super) recent: VecDeque<RecentAction>,
@@ -228,7 +238,10 @@ impl ScheduleProgress {
                 self.reach(*action);
             }
             ScheduleEvent::Replaced { len } => {
-                self.waiting.clear();
+                // A due time that was passed over is none of those that the schedule may act on.
+                let is_due = |action: &ScheduleAction| action.occasion == Occasion::Due;
+                let due_len = self.waiting.drain(..).filter(is_due).count() as u64;
+                self.actions_left = self.actions_left.map(|left| left.saturating_add(due_len));
                 self.counts.skipped_len += len;
             }
             ScheduleEvent::Buffered(action) => {
@@ -248,7 +261,7 @@ impl ScheduleProgress {
                 self.checks_len = self.checks_len.saturating_add(1);
             }
             ScheduleEvent::BackfillAsked(order) => {
-                self.backfills_len = order.number;
+                self.backfill = order.number;
                 self.backfills.push_back(order.clone());
             }
             ScheduleEvent::BackfillReached { after_us } => {
@@ -317,6 +330,38 @@ impl ScheduleProgress {
         let mut recent = self.recent.iter_mut().rev();
         if let Some(recent) = recent.find(|recent| recent.action == action) {
             recent.end = Some(end.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The schedule `s/backfill-1` had runs with the ids of the first backfill of `s`.
+    #[test]
+    fn no_two_actions_have_one_id_whatever_slashes_are_in_those_of_their_schedules() {
+        let due_us = 1_780_000_000_000_000;
+        let action = |occasion, due_us| ScheduleAction { occasion, due_us };
+        let mut schedules = BTreeSet::from(["s".to_owned(), "s/backfill-1".into(), "s/trigger-1".into()]);
+        let occasions = [
+            Occasion::Due,
+            Occasion::Triggered(1),
+            Occasion::Triggered(2),
+            Occasion::Backfilled(1),
+            Occasion::Backfilled(due_us),
+        ];
+        for _ in 0..2 {
+            let ids = schedules
+                .iter()
+                .flat_map(|schedule| occasions.map(|occasion| action(occasion, due_us).run_id(schedule)));
+            let ids: Vec<_> = ids.collect();
+            let once: BTreeSet<_> = ids.iter().cloned().collect();
+            assert_eq!(ids.len(), once.len());
+            // The id of a run is one of a schedule, perhaps.
+            schedules.extend(once);
         }
     }
 }

@@ -171,10 +171,10 @@ fn triggered_and_backfilled_runs_have_ids_of_their_own() {
             .await
             .unwrap();
         let first = schedule.trigger().await.unwrap();
-        assert_eq!(first, "s/trigger-1/2026-06-05T12:00:00.5Z");
+        assert_eq!(first, "s/2026-06-05T12:00:00.5Z/trigger-1");
         world.pass(SECOND).await;
         let second = schedule.trigger().overlap(OverlapPolicy::Allow).await.unwrap();
-        assert_eq!(second, "s/trigger-2/2026-06-05T12:00:01.5Z");
+        assert_eq!(second, "s/2026-06-05T12:00:01.5Z/trigger-2");
         let (from, through) = (at("2026-06-05T08:00:00Z"), at("2026-06-05T10:00:00Z"));
         schedule
             .backfill(from, through)
@@ -185,8 +185,10 @@ fn triggered_and_backfilled_runs_have_ids_of_their_own() {
         schedule.backfill(from, from).await.unwrap();
         world.pass(SECOND).await;
         let mut expected = vec![first, second];
-        for (number, hour) in [(1, 8), (1, 9), (1, 10), (2, 8)] {
-            expected.push(format!("s/backfill-{number}/2026-06-05T{hour:02}:00:00Z"));
+        for (second, hour) in [(1, 8), (1, 9), (1, 10), (2, 8)] {
+            expected.push(format!(
+                "s/2026-06-05T{hour:02}:00:00Z/backfill-2026-06-05T12:00:0{second}.5Z"
+            ));
         }
         expected.sort();
         assert_eq!(ids_of(&runtime, "report").await, expected);

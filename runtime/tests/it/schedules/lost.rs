@@ -14,7 +14,7 @@ fn a_due_time_that_finds_no_room_is_told_and_the_next_starts_its_run() {
         OverlapPolicy::Allow,
     ] {
         let change = |builder: millrun::RuntimeBuilder| builder.configure(|config| config.live_len_max = 3);
-        live_as("2026-06-05T12:00:30Z", change, async |runtime, world| {
+        live_as("2026-06-05T12:00:30Z", 7, change, async |runtime, world| {
             let schedule = runtime.schedule("s", WORK, ()).every(MINUTE).overlap(policy);
             let schedule = schedule.await.unwrap();
             for id in ["a", "b"] {
@@ -125,6 +125,15 @@ fn a_backfill_of_a_schedule_that_was_made_again_is_not_held_up_by_runs_of_the_fo
         world.pass(HOUR).await;
         let described = schedule.describe().await.unwrap();
         assert_eq!(described.running.as_deref(), Some("s/2026-06-05T13:00:00Z"));
+        let ids = ids_of(&runtime, "work").await;
+        let backfilled = ids
+            .iter()
+            .filter(|id| id.starts_with("s/2026-06-05T10:00:00Z/backfill-"));
+        assert_eq!(
+            backfilled.count(),
+            2,
+            "each backfill has started its own: {ids:?}"
+        );
     });
 }
 
@@ -146,7 +155,7 @@ fn the_end_of_a_run_is_told_also_while_the_activities_of_the_user_are_all_at_wor
         let builder = builder.register(LONG, long).register(BUSY, busy);
         builder.configure(|config| config.activities_running_max = 2)
     };
-    live_as("2026-06-05T12:00:30Z", change, async |runtime, world| {
+    live_as("2026-06-05T12:00:30Z", 7, change, async |runtime, world| {
         for number in 0..10 {
             runtime.start(BUSY, &format!("busy-{number}"), ()).await.unwrap();
         }

@@ -64,16 +64,17 @@ fn world_at(time: Timestamp, seed: u64) -> SimHost {
 
 /// Lives through a script with a runtime in memory, in a world that begins at this time.
 fn live<F: Future<Output = ()>>(time: &str, script: impl FnOnce(Runtime, World) -> F) {
-    live_as(time, |builder| builder, script);
+    live_as(time, 7, |builder| builder, script);
 }
 
 /// As [`live`], of a runtime that is built otherwise.
 fn live_as<F: Future<Output = ()>>(
     time: &str,
+    seed: u64,
     change: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     script: impl FnOnce(Runtime, World) -> F,
 ) {
-    let sim = world_at(at(time), 7);
+    let sim = world_at(at(time), seed);
     let host = sim.host();
     let life = async {
         let builder = change(coded(Runtime::volatile().host(sim.host())));

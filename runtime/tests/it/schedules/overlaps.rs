@@ -130,3 +130,29 @@ fn each_policy_has_a_name_of_its_own() {
     }
     assert_eq!(OverlapPolicy::of_name("never"), None);
 }
+
+/// A due time that was passed over for a later one counted as if it had started a run.
+#[test]
+fn a_due_time_that_is_replaced_is_none_of_those_that_a_schedule_may_act_on() {
+    use millrun::{Workflow, WorkflowContext, WorkflowError};
+    const STUBBORN: Workflow<(), u64> = Workflow::named("stubborn");
+    async fn stubborn(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+        Ok(cx.shielded().receive(END).await?)
+    }
+    let change = |builder: millrun::RuntimeBuilder| builder.register(STUBBORN, stubborn);
+    super::live_as("2026-06-05T12:00:00Z", 9, change, async |runtime, world| {
+        let schedule = runtime
+            .schedule("s", STUBBORN, ())
+            .every(MINUTE)
+            .overlap(OverlapPolicy::CancelOther)
+            .actions_len_max(3);
+        let schedule = schedule.await.unwrap();
+        world.pass(MINUTE * 4 + SECOND).await;
+        let described = schedule.describe().await.unwrap();
+        assert_eq!(
+            (described.actions_left, described.counts.skipped_len),
+            (Some(1), 2)
+        );
+        assert_eq!(described.waiting, [id(4)]);
+    });
+}
