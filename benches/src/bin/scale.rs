@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use millrun_benches::scale::{
-    Row, charts, checkpoints, finding_failed, finding_live, history, journal, payload, schedules, sustained,
-    tables, threads, waiting,
+    Row, charts, checkpoints, finding_failed, finding_live, history, journal, payload, preflight, schedules,
+    sustained, tables, threads, waiting,
 };
 use millrun_benches::{
     BenchError, CommonArguments, Measured, Program, Progress, ThreadArguments, end_after, end_with_parent,
@@ -36,6 +36,9 @@ struct Arguments {
     /// As `--waiting-level`: the number of schedules, of which a tenth are due in one second.
     #[arg(long, value_name = "N")]
     schedules_level: Option<u64>,
+    /// As `--waiting-level`: the number of live runs that a preflight tries.
+    #[arg(long, value_name = "N")]
+    preflight_level: Option<u64>,
     /// As `--waiting-level`: the number of live runs among which some are found.
     #[arg(long, value_name = "N")]
     finding_live: Option<u64>,
@@ -48,6 +51,7 @@ struct Arguments {
 struct Levels {
     instances: &'static [u64],
     schedules: &'static [u64],
+    preflight: &'static [u64],
     found: &'static [u64],
     steps: &'static [u64],
     payloads: &'static [u64],
@@ -62,6 +66,7 @@ struct Levels {
 const QUICK: Levels = Levels {
     instances: &[1_000, 10_000],
     schedules: &[10_000],
+    preflight: &[1_000],
     found: &[10_000],
     steps: &[10, 1_000],
     payloads: &[0, 1_024, 65_536],
@@ -75,6 +80,7 @@ const QUICK: Levels = Levels {
 const FULL: Levels = Levels {
     instances: &[1_000, 10_000, 100_000, 1_000_000],
     schedules: &[10_000, 100_000],
+    preflight: &[10_000, 100_000],
     found: &[10_000, 100_000, 1_000_000],
     steps: &[10, 100, 1_000, 10_000, 100_000],
     payloads: &[0, 100, 1_024, 16_384, 262_144, 1_048_000],
@@ -104,6 +110,12 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         end_with_parent();
         end_after(CHILD_TIME_MAX);
         println!("{}", serde_json::to_string(&schedules(folder, level, workers)?)?);
+        return Ok(());
+    }
+    if let (Some(level), Some(folder)) = (arguments.preflight_level, &arguments.common.out) {
+        end_with_parent();
+        end_after(CHILD_TIME_MAX);
+        println!("{}", serde_json::to_string(&preflight(folder, level, workers)?)?);
         return Ok(());
     }
     if let Some(folder) = &arguments.common.out
@@ -152,6 +164,12 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         for level in levels.schedules {
             let what = format!("{level} schedules, a tenth of them due in one second");
             point(what, &|| apart(folder, "--schedules-level", *level, workers));
+        }
+    }
+    if wanted("preflight") {
+        for level in levels.preflight {
+            let what = format!("a preflight of {level} live runs");
+            point(what, &|| apart(folder, "--preflight-level", *level, workers));
         }
     }
     if wanted("history") {

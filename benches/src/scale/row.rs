@@ -7,7 +7,7 @@ use crate::{ALLOCATOR, Axis, Chart, LineChart, Table, approximate, grouped};
 /// What was measured at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which curve: `waiting`, `finding`, `finding parked`, `finding failed`, `history`, `checkpoints`, `journal`, `threads`, `payload`, `schedules` or `sustained`.
+    /// Which curve: `waiting`, `finding`, `finding parked`, `finding failed`, `history`, `checkpoints`, `journal`, `threads`, `payload`, `schedules`, `preflight` or `sustained`.
     pub group: String,
     /// What grows along it, with its unit.
     pub axis: String,
