@@ -182,11 +182,10 @@ impl FlushWriter {
             // Names there may be forgotten that this node has passed by.
             self.removed_before.finished = 0;
         }
-        for partition in released {
-            self.retained.release(partition);
+        for partition in &released {
             builder
                 .partitions
-                .entry(partition)
+                .entry(*partition)
                 .or_insert((Epoch::ZERO, false))
                 .1 = true;
         }
@@ -203,6 +202,10 @@ impl FlushWriter {
             has_begun: false,
         }));
         let finished = builder.finish_runs(&mut self.retained, &mut self.believed);
+        // Behind the runs that close in this flush: from now on they are the next owner's to count and to drop.
+        for partition in released {
+            self.retained.release(partition);
+        }
         for row in &topics.rows {
             self.believed.see(row.last);
         }

@@ -14,6 +14,8 @@ pub(crate) const MILLION: u32 = 1_000_000;
 
 /// The most threads that read.
 const READERS_LEN_MAX: usize = 64;
+/// The longest lease of a node.
+const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Bounds and modes of a runtime. Each bound says what happens when it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct RuntimeConfig {
     /// back what is too much as others join. With partitions named here it does none of that.
     pub claimed_at_open: Option<Vec<Partition>>,
     /// How long a node of a store that several share may write nothing until the others take it for dead, and its partitions;
-    /// 5 s by default, at least 1 s. One that cannot write for 0.8 of it begins no attempts until it can. Without effect
+    /// 5 s by default, 1 s to a day. One that cannot write for 0.8 of it begins no attempts until it can. Without effect
     /// with a store that this process has to itself.
     pub lease: Duration,
     /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
@@ -279,10 +281,10 @@ impl RuntimeConfig {
                 problem: "must be longer than shutdown_grace".into(),
             });
         }
-        if self.lease < Duration::from_secs(1) {
+        if !(Duration::from_secs(1)..=LEASE_MAX).contains(&self.lease) {
             return Err(OpenError::Config {
                 field: "lease",
-                problem: "must be 1 s or longer".into(),
+                problem: "must be 1 s to a day".into(),
             });
         }
         if self.traced_per_million > MILLION {

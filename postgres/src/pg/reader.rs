@@ -243,7 +243,7 @@ impl ReaderSession for PgReader {
                 None => search.before,
             };
         } else if from > first {
-            let next = self.connection.first(tables::SEARCH_NEXT, &[&from])?;
+            let next = self.connection.first(tables::SEARCH_NEXT, &[&from, &before])?;
             page.next = next.map(|row| run_at(&row, 0)).transpose()?;
         }
         Ok(page)

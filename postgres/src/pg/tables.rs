@@ -446,9 +446,9 @@ WHERE number >= $1 AND number < $2 AND NOT gone AND kind = ANY ($3) AND closed_a
     AND started >= $6 AND started < $7
 ORDER BY number DESC LIMIT $8";
 
-/// The run that the next search goes on before.
+/// The run that the next search goes on before: the earliest that was examined, if there was any.
 pub(super) const SEARCH_NEXT: &str =
-    "SELECT run FROM {s}.finished WHERE number >= $1 ORDER BY number LIMIT 1";
+    "SELECT run FROM {s}.finished WHERE number >= $1 AND number < $2 ORDER BY number LIMIT 1";
 
 pub(super) const LIVE_TURNS: &str = "
 SELECT l.run, t.frames FROM {s}.live l LEFT JOIN {s}.turn t ON t.part = l.part AND t.run = l.run

@@ -560,6 +560,58 @@ fn an_instance_that_runs_on_one_node_after_another_has_its_latest_run_last() {
     assert!(found.runs.is_sorted_by_key(|found| std::cmp::Reverse(found.run)));
 }
 
+/// All runs that a search finds, a page of this length at a time.
+fn found(journal: &PostgresJournal, len: usize) -> Vec<RunId> {
+    let (mut search, mut found) = (FinishedSearch::new(), Vec::new());
+    loop {
+        let page = journal.find_finished(&search, len).unwrap();
+        found.extend(page.runs.iter().map(|run| run.run));
+        let Some(next) = page.next else { return found };
+        assert!(found.len() < 100, "the search does not end");
+        search.before = Some(next);
+    }
+}
+
+#[test]
+fn a_search_ends_at_the_earliest_run_also_if_many_before_it_are_forgotten() {
+    let Some(cluster) = Cluster::new() else { return };
+    let node = cluster.join("a");
+    let mut closed = Vec::new();
+    for (number, id) in (1..).zip(ids(5, "run")) {
+        let mut author = node.author(&id, number);
+        node.append(&mut author, b"all", true);
+        closed.push(author.run);
+    }
+    // As if as many had ended before, and had been forgotten.
+    cluster.sql("UPDATE {s}.finished SET number = number + 1000000");
+    closed.reverse();
+    for len in [1, 2, 100] {
+        assert_eq!(found(&node.journal, len), closed, "{len} at a time");
+    }
+}
+
+#[test]
+fn a_node_does_not_count_the_runs_of_a_partition_that_it_gave_away_in_the_flush_of_their_end() {
+    let Some(cluster) = Cluster::new() else { return };
+    let node = cluster.join("a");
+    let mut partitions = BTreeSet::new();
+    let mut authors = Vec::new();
+    for (number, id) in (1..).zip(ids(60, "gone")) {
+        if partitions.insert(partition_of(&id)) {
+            authors.push(node.author(&id, number));
+        }
+    }
+    // All of it is queued at once, so that most ends go with the flush that gives their partitions away.
+    for author in &mut authors {
+        let batch = author.batch(&[b"all"], true);
+        assert_eq!(node.journal.enqueue(&batch).unwrap().refused, []);
+    }
+    let partitions: Vec<_> = partitions.into_iter().collect();
+    node.release(&partitions);
+    node.flush();
+    assert_eq!(node.journal.stats().finished_runs, 0);
+}
+
 #[test]
 fn nodes_together_retain_what_one_process_would() {
     let Some(cluster) = Cluster::new() else { return };

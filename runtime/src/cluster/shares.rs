@@ -38,12 +38,14 @@ pub(crate) fn to_claim(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
 
 /// The partitions of this node that it should give back for others to claim.
 pub(crate) fn to_release(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
+    // What is free is claimed first: it stands still until then.
+    if !seen.free.is_empty() {
+        return Vec::new();
+    }
     let nodes = || seen.nodes.iter().zip(quotas(seen.nodes.len()));
     let lacking: usize = nodes()
         .map(|(node, quota)| quota.saturating_sub(node.partitions.len()))
         .sum();
-    // What is free already is claimed first.
-    let lacking = lacking.saturating_sub(seen.free.len());
     let mine = nodes().find(|(node, _)| node.node == *me);
     let Some((mine, quota)) = mine else {
         return Vec::new();
