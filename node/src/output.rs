@@ -31,7 +31,7 @@ pub(crate) fn tell(line: impl fmt::Display) -> Result<(), OutputError> {
     Ok(out.flush()?)
 }
 
-/// Writes a part of the command's result as it is, and flushes it.
+/// Writes bytes of the command's result without a line feed behind them, and flushes them.
 ///
 /// # Errors
 /// As [`tell`].

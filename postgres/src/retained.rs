@@ -125,7 +125,7 @@ impl FinishedFront {
         counts.copied().collect()
     }
 
-    /// A node owns a partition from now on, with so many retained runs, of so many bytes.
+    /// Counts the retained runs of a partition that this node owns from now on, and their bytes.
     pub(crate) fn adopt(&mut self, partition: Partition, (len, bytes): (u64, u64)) {
         self.release(partition);
         let Some(shared) = &mut self.shared else { return };
@@ -146,7 +146,7 @@ impl FinishedFront {
         }
     }
 
-    /// The runs that were added are in the store; the other nodes retain so many runs, of so many bytes.
+    /// Notes that the added runs are in the store, and how many runs the other nodes retain, with their bytes.
     pub(crate) fn landed(&mut self, others: (u64, u64)) {
         let Some(shared) = &mut self.shared else { return };
         shared.others = others;

@@ -16,7 +16,7 @@ use super::{Row, failed, resident_bytes, unless_stopped};
 use crate::runs::Sample;
 use crate::{BenchError, StoreFolder, store_in, workers};
 
-/// One in so many is due.
+/// Of ten schedules, one is due.
 const DUE_EVERY: u64 = 10;
 
 /// How long all of them may take to be made, before the due ones are due: for each 10,000.

@@ -27,7 +27,7 @@ impl Default for Places {
 }
 
 impl Places {
-    /// So many.
+    /// A router's places, at most `len_max` of which are taken at a time.
     pub(crate) fn of(len_max: usize) -> Self {
         Self {
             taken: Arc::default(),

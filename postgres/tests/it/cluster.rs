@@ -66,7 +66,7 @@ async fn until(runtime: &Runtime, is_so: impl Fn(&ClusterStatus) -> bool) {
     }
 }
 
-/// Whether so many nodes share the partitions evenly.
+/// Whether the store has this number of nodes, and each its even share of the partitions.
 fn is_even(status: &ClusterStatus, nodes: usize) -> bool {
     let lens = status.nodes.iter().map(|node| node.partitions.len());
     let spread = lens.clone().max().unwrap_or(0) - lens.min().unwrap_or(0);

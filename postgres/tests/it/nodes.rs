@@ -141,7 +141,7 @@ impl Node {
         assert_eq!(self.journal.failure(), None);
     }
 
-    /// Somebody who writes a new run of an instance, whose partition is claimed.
+    /// Claims the partition of an instance, and gives an author who writes a new run of it.
     fn author(&self, id: &str, unique: u64) -> Author {
         let id = InstanceId::new(id).unwrap();
         let epoch = self.claimed(&[id.partition()])[0];

@@ -518,7 +518,7 @@ impl RuntimeBuilder {
     /// not fit is no error.
     ///
     /// # Cancel safety
-    /// Dropped, it lets go of the file once the threads have tried what they have in hand.
+    /// Dropping the future ends the preflight. The file is let go of when each thread has tried the run that it has in hand.
     pub fn preflight(self) -> Preflight {
         let place = match self.place {
             StoreLocation::File(path) if self.journal.is_none() => Some(path),

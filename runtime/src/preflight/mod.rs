@@ -87,7 +87,7 @@ impl IntoFuture for Preflight {
 }
 
 impl Tries {
-    /// Tries the code on the runs that are found, so many at most.
+    /// Tries the code on the runs that a search finds, at most `len_max` of them.
     async fn all(
         &mut self,
         closed: &ClosedStore,

@@ -190,7 +190,8 @@ impl Findings {
     }
 }
 
-/// A text without what differs from run to run: what stands in quotation marks, and numbers.
+/// What two differences of one kind have in common: the text without its numbers, and without what stands in quotation marks
+/// (ids of instances, which are others in each run).
 fn in_common(text: &str) -> String {
     let mut common = String::with_capacity(text.len());
     let mut is_quoted = false;

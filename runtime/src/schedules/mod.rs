@@ -386,7 +386,7 @@ impl<'a> Schedule<'a> {
         self
     }
 
-    /// Acts on so many due times, and on none after these. Triggered and backfilled runs do not count, nor do due times
+    /// Bounds the number of due times that the schedule acts on; behind the last of them it rests. Triggered and backfilled runs do not count, nor do due times
     /// that were passed over.
     pub const fn actions_len_max(mut self, len: u64) -> Self {
         self.schedule.actions_len_max = Some(len);
