@@ -99,6 +99,10 @@ pub struct RuntimeStats {
     /// Durable subscriptions that have expired because
     /// [nobody used them](millrun_workflow::DurableTopic::subscription_idle_max). A warning names each.
     pub subscriptions_expired: u64,
+    /// How often [runs that wait](millrun_workflow::DurableTopic) were passed by a record of a durable topic of which the part
+    /// before the payload cannot be read, as of one of a later release: nobody can tell whom it is for. The record stays in its
+    /// topic. Each look at it counts, and a warning names it.
+    pub records_unreadable: u64,
     /// Each task queue, in the order of their names.
     pub queues: Vec<QueueStats>,
     /// The journal's counts and sizes.
@@ -474,6 +478,7 @@ impl Runtime {
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
             attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
             subscriptions_expired: self.inner.shared.durable.subscriptions.expired_len(),
+            records_unreadable: counters.unreadable_records.load(Ordering::Relaxed),
             queues,
             journal: self.inner.journal.stats(),
         }

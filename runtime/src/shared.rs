@@ -108,6 +108,8 @@ pub(crate) struct Counters {
     pub(crate) parked: AtomicU64,
     pub(crate) events: AtomicU64,
     pub(crate) long_histories: AtomicU64,
+    /// How often a record of a durable topic was passed over that no waiting run could be shown.
+    pub(crate) unreadable_records: AtomicU64,
     pub(crate) untrimmed_histories: AtomicU64,
     pub(crate) replay_checks: AtomicU64,
     pub(crate) replay_differences: AtomicU64,

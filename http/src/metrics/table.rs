@@ -374,6 +374,11 @@ pub static METRICS: &[Metric] = &[
         |seen, samples| samples.one(seen.stats.subscriptions_expired),
     ),
     counter(
+        "millrun_durable_records_unreadable",
+        "records of durable topics that were passed over, each time, because no waiting run could be shown them",
+        |seen, samples| samples.one(seen.stats.records_unreadable),
+    ),
+    counter(
         "millrun_topic_published",
         "envelopes published to a topic",
         |seen, samples| for_topics(seen, samples, |topic| topic.published),

@@ -21,9 +21,10 @@ mod unread;
 
 use std::sync::Arc;
 
-use millrun::store::{JournalConfig, MemoryJournal};
+use millrun::store::{Journal, JournalConfig, MemoryJournal, Partition, Sequence};
 use millrun::topics::{DurableRecord, DurableTopicHandle, ReadFrom, TopicReadError, TopicReader};
-use millrun::{DurableTopic, Runtime, Topic};
+use millrun::{DurableTopic, Runtime, Timestamp, Topic};
+use millrun_persistence::{Batch, TopicNumber, TopicRecord, TopicRecordHeader};
 use serde::de::DeserializeOwned;
 
 /// The topic of most tests.
@@ -31,6 +32,44 @@ const NUMBERS: DurableTopic<u64> = Topic::named("numbers").durable();
 
 fn memory() -> Arc<MemoryJournal> {
     Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap())
+}
+
+fn number_of(journal: &MemoryJournal, topic: &str) -> TopicNumber {
+    let topics = journal.topics().unwrap();
+    topics.number(topic).unwrap()
+}
+
+/// Appends a record with a body that no program of this release writes; while no runtime has the journal. Its time is that of
+/// the record before it, or else behind the beginning of any run.
+fn append_raw(journal: &MemoryJournal, topic: &str, body: &[u8]) {
+    let partition = Partition::of(b"raw");
+    let time = records_of(journal, topic).pop().map(|record| record.time);
+    let header = TopicRecordHeader {
+        topic: number_of(journal, topic),
+        partition,
+        epoch: journal.take_over(&[partition]).unwrap(),
+        time: time.unwrap_or(Timestamp::from_micros(4_000_000_000_000_000)),
+        id: None,
+        with: None,
+    };
+    let mut batch = Batch::new();
+    batch.topic_record(header, &[body]).unwrap();
+    let enqueued = journal.enqueue(&batch).unwrap();
+    assert_eq!(enqueued.topic_appends.len(), 1);
+}
+
+/// All records of a topic, as the journal has them.
+fn records_of(journal: &MemoryJournal, topic: &str) -> Vec<TopicRecord> {
+    let (topics, number) = (journal.topics().unwrap(), number_of(journal, topic));
+    let mut records: Vec<TopicRecord> = Vec::new();
+    loop {
+        let behind = records.last().map_or(Sequence::ZERO, |record| record.sequence);
+        if behind == topics.summary(number).unwrap().last {
+            return records;
+        }
+        let page = topics.read(number, behind, 1 << 20).unwrap();
+        records.extend(page.records());
+    }
 }
 
 async fn numbers() -> (Runtime, DurableTopicHandle<u64>) {

@@ -12,7 +12,7 @@ use millrun::workflow::Either;
 use millrun::{ResultError, RunError, Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
 use millrun_testkit::{SimConfig, SimHost};
 
-use super::{NUMBERS, memory};
+use super::{NUMBERS, append_raw, memory};
 use crate::support::{Store, cut_off, described};
 
 /// Takes as many records with the key that its instance's id is, one behind the other.
@@ -49,6 +49,24 @@ async fn waits<I, O>(run: &millrun::RunHandle<I, O>) {
         run.pending.iter().any(receives)
     };
     described(run, waits).await;
+}
+
+/// Whom a record of a later release is for stands in the part that this one cannot read.
+#[tokio::test]
+async fn a_record_whose_header_cannot_be_read_is_passed_over_and_counted_and_the_wait_goes_on() {
+    let journal = memory();
+    let runtime = over(&journal).await;
+    let run = runtime.start(TAKE, "a", ("a".to_owned(), 1)).await.unwrap();
+    waits(&run).await;
+    runtime.shutdown().await.unwrap();
+    let journal = Arc::new(journal.reopened());
+    append_raw(&journal, "numbers", b"\x02 a later release");
+    let runtime = over(&journal).await;
+    publish(&runtime, "a", 7).await;
+    let run = runtime.attach(TAKE, "a").unwrap();
+    assert_eq!(run.result().await.unwrap(), [7]);
+    assert!(runtime.stats().records_unreadable > 0);
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test]

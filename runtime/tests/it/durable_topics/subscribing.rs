@@ -10,10 +10,10 @@ use millrun::topics::{
     DurableSubscription, DurableTopicHandle, PurgeBefore, ReadFrom, ReadFromError, SubscriptionOpenError,
     SubscriptionReadError, TopicLookError, TopicReadError, UndeliveredRecord,
 };
-use millrun::{DurableTopic, Runtime, Timestamp, Topic};
+use millrun::{DurableTopic, Payload, Runtime, Timestamp, Topic, Workflow, WorkflowContext, WorkflowError};
 use millrun_testkit::{SimConfig, SimHost};
 
-use super::{NUMBERS, memory, numbers};
+use super::{NUMBERS, append_raw, memory, numbers, records_of};
 
 const UNDELIVERED: DurableTopic<UndeliveredRecord> = Topic::named("undelivered").durable();
 
@@ -177,6 +177,95 @@ async fn a_record_that_is_sent_back_comes_again_with_its_error_and_is_buried_in_
     }
     assert_eq!(take(&subscription, 1).await, [7], "it joins at the end");
     runtime.shutdown().await.unwrap();
+}
+
+/// The topic of the numbers, as another program has it.
+const TEXTS: DurableTopic<String> = Topic::named("numbers").durable();
+/// A record with a header that a later release writes.
+const LATER: &[u8] = b"\x02\x81 a header of a later release, and a payload";
+
+/// A journal with a text under the key `k`, and a record of a later release.
+async fn with_undecodable() -> Arc<MemoryJournal> {
+    let journal = memory();
+    let builder = Runtime::volatile().journal(Arc::clone(&journal) as _);
+    let runtime = builder.durable_topic(TEXTS).start().await.unwrap();
+    let texts = runtime.durable_topic(TEXTS).unwrap();
+    texts.publish(&"text".to_owned()).key("k").await.unwrap();
+    runtime.shutdown().await.unwrap();
+    let journal = Arc::new(journal.reopened());
+    append_raw(&journal, "numbers", LATER);
+    journal
+}
+
+/// Both records that cannot be decoded are buried with their bytes, and sent back they are what they were.
+async fn are_buried_and_sent_back(runtime: Runtime, journal: Arc<MemoryJournal>) {
+    let undelivered = runtime.durable_topic(UNDELIVERED).unwrap();
+    let mut reader = undelivered.read(ReadFrom::Beginning).await.unwrap();
+    let text = reader.next().await.unwrap().into_payload();
+    assert_eq!((text.key.as_deref(), text.is_whole), (Some("k"), false));
+    assert_eq!(
+        text.payload,
+        Payload::encode(&"text".to_owned()).unwrap().as_bytes()
+    );
+    let later = reader.next().await.unwrap().into_payload();
+    assert_eq!((later.key.as_deref(), later.is_whole), (None, true));
+    assert_eq!(later.payload, LATER);
+    assert!(later.error.contains("version 2"), "{}", later.error);
+    for (record, sequence) in [(&text, 4), (&later, 5)] {
+        let sent_back = undelivered.send_back(record).await.unwrap();
+        assert_eq!(sent_back.sequence().get(), sequence);
+    }
+    runtime.shutdown().await.unwrap();
+
+    let journal = Arc::new(journal.reopened());
+    assert_eq!(records_of(&journal, "numbers")[4].body, LATER);
+    let builder = Runtime::volatile().journal(journal as _);
+    let runtime = builder.durable_topic(TEXTS).start().await.unwrap();
+    let texts = runtime.durable_topic(TEXTS).unwrap();
+    let mut reader = texts.read(ReadFrom::Last(2)).await.unwrap();
+    let again = reader.next().await.unwrap();
+    assert_eq!((again.key(), again.payload().as_str()), (Some("k"), "text"));
+    assert_eq!(again.stems_from(), Some(text.token));
+    runtime.shutdown().await.unwrap();
+}
+
+/// A record of a later release was sent back behind a header of this one, so that no release could read it any more.
+#[tokio::test]
+async fn what_a_subscription_cannot_decode_is_buried_and_sent_back_byte_for_byte() {
+    let journal = with_undecodable().await;
+    let (runtime, topic) = over(&journal).await;
+    topic.publish(&7).key("k").await.unwrap();
+    let subscription = topic.subscribe("strict").undelivered_to(UNDELIVERED, 3);
+    let subscription = subscription.await.unwrap();
+    assert_eq!(take(&subscription, 1).await, [7], "its key goes on");
+    are_buried_and_sent_back(runtime, journal).await;
+}
+
+#[tokio::test]
+async fn what_a_trigger_cannot_decode_is_buried_and_sent_back_byte_for_byte() {
+    const SAME: Workflow<u64, u64> = Workflow::named("same");
+    async fn same(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        Ok(number)
+    }
+    let journal = with_undecodable().await;
+    let builder = Runtime::volatile().journal(Arc::clone(&journal) as _);
+    let builder = builder.durable_topic(NUMBERS).durable_topic(UNDELIVERED);
+    let runtime = builder.register(SAME, same).start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    let published = topic.publish(&7).key("k").await.unwrap();
+    let trigger = topic.trigger("t").undelivered_to(UNDELIVERED, 3);
+    let trigger = trigger
+        .start_each(SAME, |record| *record.payload())
+        .await
+        .unwrap();
+    while trigger.status().lag > 0 {
+        tokio::task::yield_now().await;
+    }
+    let id = format!("t/{}", published.token());
+    let run = runtime.attach(SAME, &id).unwrap();
+    assert_eq!(run.result().await.unwrap(), 7, "its key goes on");
+    drop(trigger);
+    are_buried_and_sent_back(runtime, journal).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -263,6 +264,12 @@ impl WaitsOfTopic {
         }
     }
 
+    fn count_unreadable(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.counters.unreadable_records.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn pages(&self, after: Sequence) -> TopicPages {
         TopicPages::behind(
             Weak::clone(&self.shared),
@@ -336,8 +343,9 @@ impl Deliveries {
                         compared += 1;
                         let (header, payload) = match StoredHeader::read(&record.body) {
                             Ok(read) => read,
-                            // The waits stay, for the records behind it.
+                            // Nobody can tell which waits it is for: they stay, for the records behind it.
                             Err(problem) => {
+                                waits.count_unreadable();
                                 tracing::warn!(topic = %waits.topic, sequence = %record.sequence, %problem, "no run can receive a record that cannot be decoded");
                                 continue;
                             }

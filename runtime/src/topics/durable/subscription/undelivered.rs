@@ -35,9 +35,13 @@ pub struct UndeliveredRecord {
     pub correlation: Option<String>,
     /// The format of its payload, where its publisher said it.
     pub content_type: Option<String>,
-    /// Its payload, as its publisher encoded it.
+    /// Its payload, as its publisher encoded it; all bytes of the record, if it [is whole](Self::is_whole).
     #[serde(serialize_with = "put_bytes", deserialize_with = "take_bytes")]
     pub payload: Vec<u8>,
+    /// What stands before its payload could not be read, as in a record of a later release. Then [`payload`](Self::payload) has
+    /// all that the topic had of it, key and correlation are not known, and it is sent back as the same bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_whole: bool,
 }
 
 /// Why an undelivered record was not sent back.
@@ -57,7 +61,8 @@ pub enum SendBackError {
 
 impl DurableTopicHandle<UndeliveredRecord> {
     /// Publishes an undelivered record to its own topic again, at the end: all subscriptions get it. Once, however often it
-    /// is called for a record, as long as the journal remembers the id that it gets.
+    /// is called for a record, as long as the journal remembers the id that it gets. One that [is whole](UndeliveredRecord::is_whole)
+    /// is appended byte for byte, for a program that can read it.
     ///
     /// # Errors
     /// See [`SendBackError`].
@@ -71,19 +76,25 @@ impl DurableTopicHandle<UndeliveredRecord> {
         })?;
         let id = sent_back_id(&record.subscription, record.token);
         let key = record.key.as_deref();
-        let header = StoredHeader {
-            key,
-            correlation: record.correlation.as_deref(),
-            content_type: record.content_type.as_deref(),
-            cause: None,
-            trace: None,
-            record: Some(record.token),
+        let body = if record.is_whole {
+            // A header before these bytes would hide them from the program that can read them.
+            record.payload.clone()
+        } else {
+            let header = StoredHeader {
+                key,
+                correlation: record.correlation.as_deref(),
+                content_type: record.content_type.as_deref(),
+                cause: None,
+                trace: None,
+                record: Some(record.token),
+            };
+            header.encode_before(&record.payload)
         };
         let appended = RecordToAppend {
             topic: topic.number,
             partition: Partition::of(key.unwrap_or(&id).as_bytes()),
             id: Some(xxh3_128(id.as_bytes())),
-            body: header.encode_before(&record.payload),
+            body,
             payload_len: record.payload.len(),
             unless_changed: None,
         };
@@ -114,9 +125,11 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
             return Ok(false);
         };
         let token = RecordToken::new(shared.topic.store, shared.topic.number, record.sequence);
-        // Of a record that cannot be read at all, all bytes are the payload.
-        let (mut header, payload) = StoredHeader::decode(&record.body)
-            .unwrap_or_else(|_| (StoredHeader::default(), record.body.clone()));
+        let decoded = StoredHeader::decode(&record.body);
+        let is_whole = decoded.is_err();
+        // All bytes of a record whose header cannot be read are kept as its payload.
+        let (mut header, payload) =
+            decoded.unwrap_or_else(|_| (StoredHeader::default(), record.body.clone()));
         let undelivered = UndeliveredRecord {
             topic: shared.topic_name.to_owned(),
             subscription: shared.name.clone(),
@@ -127,6 +140,7 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
             correlation: header.correlation.as_deref().map(Into::into),
             content_type: header.content_type.as_deref().map(Into::into),
             payload: payload.to_vec(),
+            is_whole,
         };
         let payload = Payload::encode(&undelivered).map_err(|error| SubscriptionLost::Refused {
             problem: error.to_string(),
