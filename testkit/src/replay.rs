@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use millrun_workflow::{ExportedHistory, ExportedHistoryError, Fit, Implementation, Limits};
+use millrun_workflow::{ExportedHistory, ExportedHistoryError, Fit, Implementation, Limits, VersionPolicy};
 
 /// How the names of files end that are replayed.
 const EXTENSION: &str = "jsonl";
@@ -120,6 +120,9 @@ impl fmt::Debug for ReplayRefused {
 /// # }
 /// ```
 ///
+/// Of a workflow that has several [versions](millrun_workflow::Workflow::version) a history is tried on the code that its run would
+/// have in a runtime: that of its own version, or the newest if the [policy](VersionPolicy) has runs move there.
+///
 /// Values that the code encodes otherwise than they are recorded are no difference, as in a runtime: see
 /// [`Fit::Fits`]. A program that changes `limits` of its configuration gives them to [`replay_with`], and so does a test that is to
 /// be [strict](Limits::strict).
@@ -143,8 +146,10 @@ pub fn replay_with(
     limits: Limits,
 ) -> Result<ReplayReport, ReplayRefused> {
     let path = path.as_ref();
-    let code: BTreeMap<&'static str, Implementation> =
-        code.into_iter().map(|code| (code.name(), code)).collect();
+    let mut versions: BTreeMap<&'static str, Vec<Implementation>> = BTreeMap::new();
+    for code in code {
+        versions.entry(code.name()).or_default().push(code);
+    }
     let mut files = Vec::new();
     for file in files_of(path)? {
         let text = read(&file)?;
@@ -153,7 +158,8 @@ pub fn replay_with(
             .as_ref()
             .map_or("", |history| history.workflow())
             .to_owned();
-        let fit = history.and_then(|history| history.fit(code.get(workflow.as_str()), limits));
+        let versions = versions.get(workflow.as_str()).map_or(&[][..], Vec::as_slice);
+        let fit = history.and_then(|history| fit_of(&history, versions, limits));
         files.push(ReplayedFile {
             path: file,
             workflow,
@@ -165,6 +171,26 @@ pub fn replay_with(
         return Ok(report);
     }
     Err(ReplayRefused::Unfit(report))
+}
+
+/// Whether a history fits the code that its run would have: of the versions of its workflow its own, or the newest if runs move there.
+fn fit_of(
+    history: &ExportedHistory,
+    versions: &[Implementation],
+    limits: Limits,
+) -> Result<Fit, ExportedHistoryError> {
+    let own = versions.iter().find(|code| code.version() == history.version());
+    let newest = versions.iter().max_by_key(|code| code.version());
+    let Some(newest) = newest.filter(|newest| {
+        newest.version() > history.version() && newest.version_policy() != VersionPolicy::Pinned
+    }) else {
+        return history.fit(own, limits);
+    };
+    let fit = history.fit(Some(newest), limits)?;
+    match own.filter(|_| newest.version_policy() == VersionPolicy::MoveIfFits) {
+        Some(own) if !fit.is_fit() => history.fit(Some(own), limits),
+        Some(_) | None => Ok(fit),
+    }
 }
 
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, ReplayRefused> {
@@ -236,7 +262,10 @@ impl ReplayedFile {
                 let workflow = &self.workflow;
                 Some(format!("the code of {workflow} fails:\n{}", difference.columns()))
             }
-            Ok(Fit::NoCode { workflow }) => Some(format!("there is no code for {workflow}\n")),
+            Ok(Fit::NoCode { workflow, version: 0 }) => Some(format!("there is no code for {workflow}\n")),
+            Ok(Fit::NoCode { workflow, version }) => {
+                Some(format!("there is no code for version {version} of {workflow}\n"))
+            }
             Ok(_) => None,
             Err(error) => Some(format!("{error}\n")),
         }

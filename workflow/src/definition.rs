@@ -56,17 +56,6 @@ macro_rules! definition {
 }
 
 definition! {
-    /// A workflow: durable code that takes an `I` and ends with an `O` or an `E`.
-    ///
-    /// ```
-    /// use millrun_workflow::Workflow;
-    ///
-    /// const GREET: Workflow<String, String> = Workflow::named("greet");
-    /// assert_eq!(GREET.name(), "greet");
-    /// ```
-    Workflow<I, O, E = WorkflowError>
-}
-definition! {
     /// A message from outside into a running workflow, carrying a `T`.
     Signal<T>
 }
@@ -148,6 +137,113 @@ definition! {
     /// A request `I` to an [entity](Entity) whose state is an `S`: rejected with an `E`, or performed, recorded as the
     /// events that it decides, and answered by an `A`.
     EntityCommand<S, I, A, E = WorkflowError>
+}
+
+/// A workflow: durable code that takes an `I` and ends with an `O` or an `E`.
+///
+/// ```
+/// use millrun_workflow::Workflow;
+///
+/// const GREET: Workflow<String, String> = Workflow::named("greet");
+/// assert_eq!(GREET.name(), "greet");
+///
+/// // Code that decides otherwise than before, beside the code of version 1.
+/// const CHECKOUT: Workflow<u64, String> = Workflow::named("checkout").version(2);
+/// assert_eq!(CHECKOUT.version_number(), 2);
+/// ```
+pub struct Workflow<I, O, E = WorkflowError> {
+    name: &'static str,
+    version: u32,
+    policy: VersionPolicy,
+    types: PhantomData<fn(I, O, E)>,
+}
+
+/// What becomes of the runs under way of a workflow when code of a newer [version](Workflow::version) is registered. The policy of
+/// the newest version counts, for the runs of all earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VersionPolicy {
+    /// They stay with the version that they have, and so do the runs in which they
+    /// [continue as new](crate::WorkflowContext::continue_as_new). One whose version is not registered is parked.
+    #[default]
+    Pinned,
+    /// A run moves to the newest version if the newest code decides again all that is kept of the run's history; otherwise it stays, and
+    /// is parked if the code of its version is not registered. One that continues as new goes on with the newest version.
+    MoveIfFits,
+    /// As [`MoveIfFits`](Self::MoveIfFits), but a run that the newest code does not fit is parked, with the difference.
+    MustMove,
+}
+
+impl<I, O, E> Workflow<I, O, E> {
+    /// A definition with this name, which is stored: it must not change while runs that use it are
+    /// alive. Without [another](Self::version) its code has version 0, which runs of earlier releases have, too.
+    ///
+    /// # Panics
+    /// When the name is empty or longer than [`NAME_BYTES_MAX`]; in a constant this is a compile
+    /// error.
+    #[must_use]
+    pub const fn named(name: &'static str) -> Self {
+        assert!(
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX,
+            "a name has 1 to 255 bytes"
+        );
+        Self {
+            name,
+            version: 0,
+            policy: VersionPolicy::Pinned,
+            types: PhantomData,
+        }
+    }
+
+    /// The same workflow in this version. Code of several versions of a workflow can be registered: a run that begins has the newest,
+    /// which is the one with the greatest number, and records which that is.
+    #[must_use]
+    pub const fn version(self, version: u32) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The same workflow with a policy for the runs of earlier versions that are under way.
+    #[must_use]
+    pub const fn policy(self, policy: VersionPolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The stored name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The number of the version.
+    #[must_use]
+    pub const fn version_number(&self) -> u32 {
+        self.version
+    }
+
+    /// What becomes of runs of earlier versions that are under way.
+    #[must_use]
+    pub const fn version_policy(&self) -> VersionPolicy {
+        self.policy
+    }
+}
+
+impl<I, O, E> Clone for Workflow<I, O, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I, O, E> Copy for Workflow<I, O, E> {}
+
+impl<I, O, E> fmt::Debug for Workflow<I, O, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_tuple("Workflow");
+        shown.field(&self.name);
+        if self.version > 0 {
+            shown.field(&self.version);
+        }
+        shown.finish()
+    }
 }
 
 /// An activity: a step with side effects that takes an `I` and gives an `O` or an `E`. It runs

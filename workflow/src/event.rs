@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Payload, PayloadError};
 
-pub(crate) use beginning::{Bounds, answer_bytes};
+pub(crate) use beginning::{Bounds, answer_bytes, is_zero};
 pub use beginning::{Origin, Parent, ParentClose, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
@@ -306,6 +306,12 @@ pub enum Event {
     },
     /// Note: the code was brought back, and takes up the inputs recorded since.
     Resumed,
+    /// Note: from here on the code is that of this version of the workflow, which decides again what stands before it. A replay
+    /// runs the whole history with the code of the last of these.
+    VersionChanged {
+        /// The version.
+        version: u32,
+    },
 }
 
 impl Event {
@@ -351,6 +357,7 @@ impl Event {
             Self::Terminated { .. } => "Terminated",
             Self::Parked { .. } => "Parked",
             Self::Resumed => "Resumed",
+            Self::VersionChanged { .. } => "VersionChanged",
         }
     }
 
@@ -395,7 +402,8 @@ impl Event {
             | Self::CommandPerformed(_)
             | Self::CancelRequested { .. }
             | Self::Parked { .. }
-            | Self::Resumed => false,
+            | Self::Resumed
+            | Self::VersionChanged { .. } => false,
         }
     }
 
@@ -440,7 +448,8 @@ impl Event {
             | Self::CancelRequested { .. }
             | Self::Terminated { .. }
             | Self::Parked { .. }
-            | Self::Resumed => false,
+            | Self::Resumed
+            | Self::VersionChanged { .. } => false,
         }
     }
 }

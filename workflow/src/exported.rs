@@ -120,6 +120,21 @@ impl ExportedHistory {
         self.beginning().map_or("", |started| &started.workflow)
     }
 
+    /// The [version](crate::Workflow::version) of the code that the run has: the one that it began with, or to which it has moved
+    /// since.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let kept = self.kept.iter().flat_map(|kept| &kept.events);
+        let events = kept.map(|noted| &noted.event);
+        let events = events.chain(self.events.iter().map(|recorded| &recorded.event));
+        let versions = events.filter_map(|event| match event {
+            Event::Started(started) => Some(started.version),
+            Event::VersionChanged { version } => Some(*version),
+            _ => None,
+        });
+        versions.last().unwrap_or(0)
+    }
+
     /// How the run began.
     #[must_use]
     pub fn beginning(&self) -> Option<&crate::Started> {

@@ -34,6 +34,8 @@ pub struct Ledger {
     /// When the last event was recorded.
     last_at: Timestamp,
     parked: Option<Box<(ParkReason, Timestamp)>>,
+    /// Of the code.
+    version: u32,
     is_cancel_requested: bool,
     outcome: Option<Outcome>,
     /// Most runs have none, and there may be a million of them.
@@ -174,7 +176,8 @@ impl Outcome {
             | Event::CommandPerformed(_)
             | Event::CancelRequested { .. }
             | Event::Parked { .. }
-            | Event::Resumed => None,
+            | Event::Resumed
+            | Event::VersionChanged { .. } => None,
         }
     }
 }
@@ -195,10 +198,12 @@ impl Ledger {
             pending,
             last_at,
             parked,
+            version,
             is_cancel_requested,
             outcome,
             remembered,
         } = self;
+        *version = 0;
         (*sequence, *checkpoint) = (Sequence::default(), Sequence::default());
         *last_at = Timestamp::default();
         *started = None;
@@ -234,6 +239,7 @@ impl Ledger {
                 for request in started.origin.iter().flat_map(|origin| &origin.signal_requests) {
                     self.remember_signal_request(request);
                 }
+                self.version = started.version;
                 self.started = Some((started.clone(), time));
             }
             Event::ActivityScheduled(scheduled) => {
@@ -356,6 +362,7 @@ impl Ledger {
             }
             Event::Parked { reason } => self.parked = Some(Box::new((reason.clone(), time))),
             Event::Resumed => self.parked = None,
+            Event::VersionChanged { version } => self.version = *version,
         }
         None
     }
@@ -446,6 +453,13 @@ impl Ledger {
     #[must_use]
     pub fn started(&self) -> Option<&Started> {
         self.started.as_ref().map(|(started, _)| started)
+    }
+
+    /// The [version](crate::Workflow::version) of the code that the run has: the one that it began with, or to which it has moved since.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     /// When the run began.

@@ -76,7 +76,7 @@ pub use context::{
 };
 pub use definition::{
     Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, OutputStream, Query, Signal, Topic,
-    Update, Workflow,
+    Update, VersionPolicy, Workflow,
 };
 pub use durable_topic::{DurableTopic, PublishTarget, TopicTerms};
 pub use entity::{

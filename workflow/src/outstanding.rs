@@ -34,6 +34,8 @@ pub struct Outstanding {
     is_started: bool,
     open: Operations<Open>,
     parked: Option<Box<OutstandingNoted>>,
+    /// The last change of the code's version.
+    moved: Option<Box<OutstandingNoted>>,
     /// The memory of the last one that ended, for the next one that begins.
     spare: Vec<u8>,
 }
@@ -95,6 +97,7 @@ impl Outstanding {
         self.is_started = false;
         self.forget_open();
         self.parked = None;
+        self.moved = None;
         if let Some(beginning) = &mut self.beginning
             && beginning.noted.body.capacity() > KEPT_BYTES_MAX
         {
@@ -175,6 +178,7 @@ impl Outstanding {
             }
             Bearing::Parks => self.parked = Some(Box::new(OutstandingNoted::new(kind, time, body))),
             Bearing::Resumes => self.parked = None,
+            Bearing::Moves => self.moved = Some(Box::new(OutstandingNoted::new(kind, time, body))),
             Bearing::Closes => {
                 self.forget_open();
                 self.parked = None;
@@ -212,7 +216,7 @@ impl Outstanding {
         Ok(Sequence::new(parts.sequence))
     }
 
-    /// What is outstanding: how the run began, the operations that have not ended, and why the code
+    /// What is outstanding: how the run began, the version of its code, the operations that have not ended, and why the code
     /// does not run. Of everything else the ledger says nothing: its sequence, updates, a request to
     /// cancel, the outcome.
     ///
@@ -223,6 +227,9 @@ impl Outstanding {
         if let Some(beginning) = self.beginning.as_ref().filter(|_| self.is_started) {
             let id = beginning.has_id.then_some(beginning.id.as_str());
             beginning.noted.apply(id, &mut ledger, 1)?;
+        }
+        if let Some(moved) = &self.moved {
+            moved.apply(None, &mut ledger, 1)?;
         }
         for (_, open) in self.open.iter() {
             open.begun.apply(None, &mut ledger, 1)?;

@@ -15,7 +15,9 @@ use crate::entity::EntityHandlers;
 use crate::expected::{Expected, WrongType};
 use crate::handlers::{Handlers, Unanswered};
 use crate::program::{Program, Typed};
-use crate::{Payload, Query, Signal, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
+use crate::{
+    Payload, Query, Signal, TypedError, Update, VersionPolicy, Workflow, WorkflowContext, WorkflowError,
+};
 
 type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
 
@@ -25,6 +27,8 @@ pub struct Implementation(Arc<Parts>);
 
 struct Parts {
     name: &'static str,
+    version: u32,
+    policy: VersionPolicy,
     input: Expected,
     result_type: &'static str,
     program: Box<MakeProgram>,
@@ -91,6 +95,19 @@ impl Implementation {
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.0.name
+    }
+
+    /// The [version](Workflow::version) of the workflow that it is the code of.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.0.version
+    }
+
+    /// What becomes of runs of earlier versions that are under way, if this is the newest.
+    #[must_use]
+    pub fn version_policy(&self) -> VersionPolicy {
+        self.0.policy
     }
 
     /// The type of its input, as the compiler names it: for people.
@@ -317,6 +334,8 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
             input: Expected::of::<I>(),
             result_type: type_name::<O>(),
             name: self.workflow.name(),
+            version: self.workflow.version_number(),
+            policy: self.workflow.version_policy(),
             program: Box::new(program),
             handlers: self.handlers,
             entity,

@@ -374,7 +374,8 @@ impl Table {
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
             | Event::Parked { .. }
-            | Event::Resumed => Wakers::Nobody,
+            | Event::Resumed
+            | Event::VersionChanged { .. } => Wakers::Nobody,
         }
     }
 
@@ -726,6 +727,13 @@ impl Table {
             self.decide(Event::Patched { id: id.into() }, Some(location));
         }
         is_new
+    }
+
+    /// The changes that the code has asked for, and whether it took the new way of each.
+    pub(crate) fn patches(&self) -> Vec<(Name, bool)> {
+        let seldom = self.seldom.iter();
+        let patches = seldom.flat_map(|seldom| &seldom.patches);
+        patches.map(|(id, is_new)| (id.clone(), *is_new)).collect()
     }
 
     /// The decisions made since the last call.

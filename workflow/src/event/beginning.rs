@@ -16,6 +16,9 @@ pub struct Started {
     pub id: InstanceId,
     /// The argument.
     pub input: Payload,
+    /// The [version](crate::Workflow::version) of the code that the run began with: 0 if it records none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub version: u32,
     /// What it stems from, if not from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Box<Origin>>,
@@ -95,6 +98,7 @@ impl Started {
             workflow: workflow.into(),
             id,
             input,
+            version: 0,
             origin: None,
             not_before: Some(Timestamp::EPOCH),
             bounds: Bounds::default(),
@@ -118,6 +122,12 @@ impl Started {
         origin.signal_requests.push(request.into());
         self
     }
+}
+
+/// Whether a version is the one that is not written down.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(crate) fn is_zero(version: &u32) -> bool {
+    *version == 0
 }
 
 /// What a run stems from.

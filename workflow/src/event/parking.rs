@@ -7,10 +7,16 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ParkReason {
-    /// No workflow of this name is registered.
+    /// No workflow of this name is registered, or none in the version that the run needs.
     NotRegistered {
         /// The name.
         workflow: String,
+        /// The version that the run needs.
+        #[serde(default, skip_serializing_if = "super::is_zero")]
+        version: u32,
+        /// The versions of the workflow that are registered where this was found out, in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        registered: Vec<u32>,
     },
     /// The code panicked; it is brought back after a pause, until the limit is reached.
     Panicked {
@@ -43,7 +49,29 @@ pub enum ParkReason {
 impl fmt::Display for ParkReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotRegistered { workflow } => write!(f, "no workflow named {workflow:?} is registered"),
+            Self::NotRegistered {
+                workflow,
+                version: 0,
+                registered,
+            } if registered.is_empty() => write!(f, "no workflow named {workflow:?} is registered"),
+            Self::NotRegistered {
+                workflow,
+                version,
+                registered,
+            } => {
+                write!(
+                    f,
+                    "version {version} of the workflow {workflow:?} is not registered"
+                )?;
+                match registered.split_last() {
+                    None => Ok(()),
+                    Some((last, [])) => write!(f, ": version {last} is"),
+                    Some((last, others)) => {
+                        let others: Vec<_> = others.iter().map(u32::to_string).collect();
+                        write!(f, ": versions {} and {last} are", others.join(", "))
+                    }
+                }
+            }
             Self::Panicked { message, count } => {
                 write!(f, "the workflow panicked ({count} in a row): {message}")
             }

@@ -3,7 +3,7 @@
 use millrun_core::{RunId, Timestamp};
 
 use super::{ExportedHistory, ExportedHistoryError};
-use crate::event::{Event, Nondeterminism};
+use crate::event::{Event, Name, Nondeterminism};
 use crate::machine::Unfit;
 use crate::{Implementation, Instance, KeptBeginning, Limits, ReplayError};
 
@@ -27,6 +27,8 @@ pub enum Fit {
     NoCode {
         /// The name of its workflow.
         workflow: String,
+        /// The version that it needs.
+        version: u32,
     },
 }
 
@@ -43,6 +45,21 @@ impl Fit {
         events: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
     ) -> Result<Self, ReplayError> {
+        Self::with_patches(implementation, run, kept, events, limits).map(|(fit, _)| fit)
+    }
+
+    /// As [`of`](Self::of), with the [changes](crate::WorkflowContext::patched) that the code has asked for behind the last checkpoint,
+    /// and whether the run took the new way of each.
+    ///
+    /// # Errors
+    /// When the events are no history, whatever the code.
+    pub fn with_patches(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        kept: Option<KeptBeginning>,
+        events: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<(Self, Vec<(Name, bool)>), ReplayError> {
         let (instance, difference) = match kept {
             Some(kept) => Instance::try_kept(implementation, run, kept, events, limits)?,
             None => Instance::try_whole(implementation, run, events, limits)?,
@@ -50,15 +67,17 @@ impl Fit {
         if implementation.is_none() {
             let started = instance.ledger().started();
             let workflow = started.map_or_else(String::new, |started| started.workflow.to_string());
-            return Ok(Self::NoCode { workflow });
+            let version = instance.ledger().version();
+            return Ok((Self::NoCode { workflow, version }, Vec::new()));
         }
-        Ok(match difference {
+        let fit = match difference {
             Some(Unfit::Differs(difference)) => Self::Differs(Box::new(difference)),
             Some(Unfit::Fails(difference)) => Self::Fails(Box::new(difference)),
             None => Self::Fits {
                 changed_values: instance.changed_values(),
             },
-        })
+        };
+        Ok((fit, instance.patches()))
     }
 
     /// Whether the code fits.
@@ -69,7 +88,8 @@ impl Fit {
 }
 
 impl ExportedHistory {
-    /// Tries code on it; see [`Fit::of`].
+    /// Tries code on it; see [`Fit::of`]. The code may be that of another version than the history [has](Self::version): so it is found
+    /// out whether the run could move there.
     ///
     /// # Errors
     /// [`ExportedHistoryError::NoHistory`] when the events are no history, whatever the code.

@@ -137,6 +137,10 @@ impl Ledger {
         }
         let (started, started_at) = self.started.as_ref()?;
         let mut events = vec![Noted::once(Event::Started(started.clone()), *started_at)];
+        if self.version != started.version {
+            let version = self.version;
+            events.push(Noted::once(Event::VersionChanged { version }, *started_at));
+        }
         for (operation, (pending, since)) in self.pending.iter() {
             let mut note = |event| events.push(Noted::once(event, *since));
             match pending {
@@ -219,7 +223,8 @@ impl Ledger {
             | Event::AttemptStarted { .. }
             | Event::AttemptHeartbeat { .. }
             | Event::ChildStarted { .. }
-            | Event::PublishParked { .. } => self.apply(&noted.event, noted.time),
+            | Event::PublishParked { .. }
+            | Event::VersionChanged { .. } => self.apply(&noted.event, noted.time),
             Event::AttemptFailed { operation, .. } => {
                 self.apply(&noted.event, noted.time);
                 if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
@@ -342,6 +347,7 @@ mod tests {
         };
         let mut events = vec![
             Event::Started(started),
+            Event::VersionChanged { version: 3 },
             call(1),
             call(2),
             failed(1),
@@ -537,8 +543,8 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(KeptBeginning::decode(&longer.into()).is_err());
-        let later = [&[4], &bytes[1..]].concat();
+        let later = [&[5], &bytes[1..]].concat();
         let error = KeptBeginning::decode(&later.into()).unwrap_err().to_string();
-        assert!(error.contains("version Some(4)"), "{error}");
+        assert!(error.contains("version Some(5)"), "{error}");
     }
 }

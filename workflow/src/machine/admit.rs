@@ -260,6 +260,14 @@ impl Instance {
                 return Ok(());
             }
             Input::Resume => return self.resume(moment, turn),
+            Input::ChangeVersion => {
+                let code = self.implementation.as_ref().filter(|_| self.code.is_some());
+                let version = code.ok_or(InputRefused::Stale)?.version();
+                if version != self.ledger.version() {
+                    self.note(Event::VersionChanged { version }, moment, turn);
+                }
+                return Ok(());
+            }
         };
         self.check_history();
         self.record_parking(moment, turn);

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Awaited, Decision, Shared, Wakers};
-use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
+use crate::event::{ActivityFailure, Event, Name, Origin, ParentClose, ParkReason, Started};
 use crate::ledger::{
     ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX, SIGNAL_REQUESTS_CARRIED_BYTES_MAX,
 };
@@ -142,6 +142,8 @@ impl Instance {
             let started = self.ledger.started().expect("called after the first event");
             self.unrecorded = Some(Box::new(ParkReason::NotRegistered {
                 workflow: started.workflow.to_string(),
+                version: self.ledger.version(),
+                registered: Vec::new(),
             }));
         }
     }
@@ -496,6 +498,13 @@ impl Instance {
     #[must_use]
     pub fn lines(&self) -> Vec<(OperationId, &'static Location<'static>)> {
         self.shared.lock().lines()
+    }
+
+    /// The changes that the code has [asked for](crate::WorkflowContext::patched) since the run began, or since its last checkpoint, and
+    /// whether it took the new way of each.
+    #[must_use]
+    pub fn patches(&self) -> Vec<(Name, bool)> {
+        self.shared.lock().patches()
     }
 
     /// How many values the last replay encoded differently than the history has them: harmless

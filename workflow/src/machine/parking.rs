@@ -41,6 +41,14 @@ impl Instance {
         })
     }
 
+    /// Which versions of its workflow are registered, of a run that has no code because that of its own is not: they stand in the
+    /// reason for which it is parked.
+    pub fn note_registered(&mut self, versions: Vec<u32>) {
+        if let Some(ParkReason::NotRegistered { registered, .. }) = self.unrecorded.as_deref_mut() {
+            *registered = versions;
+        }
+    }
+
     /// Keeps the code from running, for this reason. It becomes part of the history with the next
     /// input, which is recorded without running the code.
     pub fn park(&mut self, reason: ParkReason) {

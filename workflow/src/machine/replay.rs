@@ -274,6 +274,7 @@ impl Instance {
                 }
             }
             Event::Parked { .. }
+            | Event::VersionChanged { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptStarted { .. }
             | Event::AttemptHeartbeat { .. }

@@ -91,6 +91,9 @@ impl Instance {
         turn: &mut Turn,
     ) {
         started.bounds = self.limits.bounds();
+        if let Some(implementation) = implementation {
+            started.version = implementation.version();
+        }
         let event = Event::Started(started);
         self.ledger.apply(&event, moment.now);
         self.ledger

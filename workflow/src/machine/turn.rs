@@ -294,6 +294,9 @@ pub enum Input {
     },
     /// The code shall run again.
     Resume,
+    /// The run was brought back with code of another [version](crate::Workflow::version) than its own, which fits its history: from now on
+    /// that is its code. Nothing happens if it was brought back with its own.
+    ChangeVersion,
 }
 
 /// Why an input changed nothing.

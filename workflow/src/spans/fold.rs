@@ -204,6 +204,10 @@ impl SpanFold {
                     .note_run(time, "parked", vec![("millrun.reason", reason)]);
             }
             Event::Resumed => self.spans.note_run(time, "resumed", Vec::new()),
+            Event::VersionChanged { version } => {
+                let version = ("millrun.version", SpanValue::Number(u64::from(*version)));
+                self.spans.note_run(time, "version changed", vec![version]);
+            }
             Event::Completed { .. }
             | Event::Failed { .. }
             | Event::Cancelled { .. }

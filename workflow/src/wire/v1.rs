@@ -39,7 +39,7 @@ use signalling::{RunSignalBody, SignalScheduledBody, SignalSentBody};
 use body::{
     AnswerBody, AttemptBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody,
     ReasonBody, ResultBody, RunFailureBody, ScheduledBody, SignalBody, StartedBody, TimerBody, UpdateBody,
-    ValueBody, ValueRecordedBody,
+    ValueBody, ValueRecordedBody, VersionBody,
 };
 
 const STARTED: u8 = 1;
@@ -80,6 +80,7 @@ const RUN_SIGNAL_RECEIVED: u8 = 35;
 const RECEIVE_SCHEDULED: u8 = 36;
 const RECORD_RECEIVED: u8 = 37;
 const COMMAND_PERFORMED: u8 = 40;
+const VERSION_CHANGED: u8 = 41;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -101,6 +102,7 @@ pub fn kind(event: &Event) -> u8 {
         Event::Terminated { .. } => TERMINATED,
         Event::Parked { .. } => PARKED,
         Event::Resumed => RESUMED,
+        Event::VersionChanged { .. } => VERSION_CHANGED,
         Event::ValueRecorded { .. } => VALUE_RECORDED,
         Event::Patched { .. } => PATCHED,
         Event::UpdateAccepted { .. } => UPDATE_ACCEPTED,
@@ -162,6 +164,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
             &StartedBody {
                 workflow: Cow::Borrowed(&started.workflow),
                 input: raw(&started.input),
+                version: started.version,
                 not_before: started.not_before.map(Timestamp::as_micros),
                 bounds: BoundsWire::of(started.bounds),
                 origin: started.origin.as_deref().map(OriginWire::of),
@@ -324,6 +327,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
         ),
         Event::Parked { reason } => write(out, &ParkedWire::of(reason)),
         Event::Resumed => Ok(()),
+        Event::VersionChanged { version } => write(out, &VersionBody { version: *version }),
         Event::ValueRecorded { name, value } => write(out, &ValueRecordedBody::of(name.as_deref(), value)),
         Event::UpdateAccepted { request, name, input } => write(
             out,
@@ -383,11 +387,13 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             let StartedBody {
                 workflow,
                 input,
+                version,
                 not_before,
                 bounds,
                 origin,
             } = read(body)?;
             Event::Started(Started {
+                version,
                 origin: origin.map(|origin| origin.into_event(body)).transpose()?,
                 not_before: not_before.map(Timestamp::from_micros),
                 bounds: bounds.map_or(Bounds::DEFAULT, BoundsWire::into_event),
@@ -486,6 +492,9 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         },
         PARKED => Event::Parked {
             reason: read::<ParkedWire<'_>>(body)?.into_event(),
+        },
+        VERSION_CHANGED => Event::VersionChanged {
+            version: read::<VersionBody>(body)?.version,
         },
         RESUMED if body.is_empty() => Event::Resumed,
         RESUMED => return Err(EventError::Malformed("bytes left over".into())),

@@ -94,7 +94,9 @@ fn a_history_is_read_back_as_it_was_whole_or_trimmed_and_its_code_fits() {
             assert_eq!(fit, Ok(Fit::Fits { changed_values: 0 }), "{name}");
             let workflow = started.workflow.to_string();
             let fit = back.fit(None, Limits::default());
-            assert_eq!(fit, Ok(Fit::NoCode { workflow }), "{name}");
+            let version = world.instance.ledger().version();
+            assert_eq!(back.version(), version, "{name}");
+            assert_eq!(fit, Ok(Fit::NoCode { workflow, version }), "{name}");
         }
     }
     assert!(trimmed > 3, "{trimmed}");

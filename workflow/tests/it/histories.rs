@@ -12,9 +12,9 @@ use bytes::Bytes;
 use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
 use millrun_workflow::{
     Activity, ActivityError, ActivityFailure, CallError, DurableTopic, Either, ErrorKind, Event, EventError,
-    Implementation, Input, Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome,
-    RawRecord, ReceivedRecord, Retry, Signal, SignalFailure, Started, State, TimeoutKind, Topic, Update,
-    Workflow, WorkflowContext, WorkflowError, wire,
+    Implementation, Input, InputRefused, Limits, Moment, Origin, ParentClose, ParkReason, Payload,
+    PublishOutcome, RawRecord, ReceivedRecord, Retry, Signal, SignalFailure, Started, State, TimeoutKind,
+    Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
 
@@ -45,6 +45,7 @@ const TRACED: Workflow<u64, u64> = Workflow::named("traced");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 const RECEIVING: Workflow<u64, u64> = Workflow::named("receiving");
+const VERSIONED: Workflow<u64, String> = Workflow::named("versioned");
 const PAID: DurableTopic<u64> = Topic::named("orders.paid").durable();
 
 /// Retries, a race, a signal, a timer, and cleaning up when cancelled.
@@ -711,6 +712,50 @@ fn received_four() -> World {
     world
 }
 
+/// Code that decides otherwise than before behind what a run has decided by the time at which it moves.
+async fn versioned(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    if let Some(sum) = cx.checkpointed::<u64>().transpose()? {
+        cx.call(RELEASE, sum).await?;
+        return Ok(format!("released {sum}"));
+    }
+    let reserved = cx.call(RESERVE, number).await?;
+    let sum = reserved + cx.receive(GO).await?;
+    Ok(cx.checkpoint(&sum).await?)
+}
+
+fn versioned_implementation() -> Implementation {
+    Implementation::new(VERSIONED.version(3), versioned)
+}
+
+/// A run that moves from version 1 to version 3, which it did not fit at first.
+fn moved() -> World {
+    let former = Implementation::new(VERSIONED.version(1), async |cx: WorkflowContext, number: u64| {
+        let reserved = cx.call(RESERVE, number).await?;
+        let charged = cx.call(CHARGE, reserved + cx.receive(GO).await?).await?;
+        Ok::<_, WorkflowError>(format!("charged {charged}"))
+    });
+    let unfit = Implementation::new(VERSIONED.version(2), async |cx: WorkflowContext, _: u64| {
+        cx.call(CHARGE, 1).await?;
+        Ok::<_, WorkflowError>(String::new())
+    });
+    let mut world = World::start(former.clone(), &60_u64);
+    world.complete(1, &1_u64);
+    world.reload_with(Some(unfit));
+    assert_eq!(world.apply(Input::ChangeVersion), Err(InputRefused::Stale));
+    world.reload_with(Some(former));
+    // With its own code nothing changes.
+    world.apply(Input::ChangeVersion).unwrap();
+    assert_eq!(world.instance.ledger().version(), 1);
+    world.reload_with(Some(versioned_implementation()));
+    world.apply(Input::ChangeVersion).unwrap();
+    assert_eq!(world.instance.ledger().version(), 3);
+    world.signal(GO, &2_u64);
+    world.reload();
+    assert_eq!(world.instance.ledger().version(), 3);
+    world.complete(2, &());
+    world
+}
+
 /// Code whose first versions were wrong: one panics, one awaits what nobody can wake, one does not fit.
 async fn mended(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
     let first = cx.call(RESERVE, number).await?;
@@ -880,6 +925,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-composed.txt"),
         },
         Recording {
+            name: "v1-moved",
+            code: versioned_implementation,
+            make: moved,
+            file: include_str!("../histories/v1-moved.txt"),
+        },
+        Recording {
             name: "v1-mended",
             code: mended_implementation,
             make: parked_thrice,
@@ -970,6 +1021,7 @@ fn is_input(event: &Event) -> bool {
             | Event::CancelRequested { .. }
             | Event::Terminated { .. }
             | Event::Resumed
+            | Event::VersionChanged { .. }
     )
 }
 

@@ -449,6 +449,7 @@ impl World {
             let outstanding = gathered.ledger().expect("the engine's own events can be read");
             assert_eq!(outstanding.started(), whole.started());
             assert_eq!(outstanding.started_at(), whole.started_at());
+            assert_eq!(outstanding.version(), whole.version(), "up to event {index}");
             assert_eq!(outstanding.parked(), whole.parked(), "up to event {index}");
             assert!(outstanding.pending().eq(whole.pending()), "up to event {index}");
             let since = |ledger: &Ledger| {

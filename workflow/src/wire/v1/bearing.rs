@@ -13,7 +13,8 @@ use super::{
     COMMAND_PERFORMED, COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED,
     PROMISE_MADE, PROMISE_SETTLED, PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RECEIVE_SCHEDULED,
     RECORD_RECEIVED, RESUMED, RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED, SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED,
-    TERMINATED, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED, decode,
+    TERMINATED, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED,
+    VERSION_CHANGED, decode,
 };
 use crate::OperationId;
 use crate::event::{Event, EventError};
@@ -37,6 +38,8 @@ pub(crate) enum Bearing {
     Parks,
     /// and runs again.
     Resumes,
+    /// The code is that of another version from then on.
+    Moves,
     /// The run ends.
     Closes,
     /// Nothing.
@@ -64,6 +67,7 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
         COMPLETED | FAILED | CANCELLED | TERMINATED | CONTINUED_AS_NEW => Bearing::Closes,
         PARKED => Bearing::Parks,
         RESUMED => Bearing::Resumes,
+        VERSION_CHANGED => Bearing::Moves,
         SIGNAL_RECEIVED | RUN_SIGNAL_RECEIVED | CANCEL_REQUESTED | VALUE_RECORDED | PATCHED
         | UPDATE_ACCEPTED | UPDATE_ANSWERED | CHECKPOINTED | COMMAND_PERFORMED => Bearing::None,
         unknown => return Err(EventError::UnknownKind(unknown)),
@@ -133,7 +137,8 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         | Event::Terminated { .. }
         | Event::ContinuedAsNew { .. }
         | Event::Parked { .. }
-        | Event::Resumed => None,
+        | Event::Resumed
+        | Event::VersionChanged { .. } => None,
     }
 }
 

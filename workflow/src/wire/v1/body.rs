@@ -9,7 +9,7 @@ use serde_bytes::Bytes as Raw;
 
 use super::family::{CauseWire, OriginWire};
 use super::parts::{RecordedWire, payload, raw};
-use crate::event::{ActivityFailure, ActivityScheduled, Bounds, EventError, Name, ParkReason};
+use crate::event::{ActivityFailure, ActivityScheduled, Bounds, EventError, Name, ParkReason, is_zero};
 use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
 
 #[derive(Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub(super) struct StartedBody<'a> {
     pub(super) workflow: Cow<'a, str>,
     #[serde(rename = "i", borrow)]
     pub(super) input: &'a Raw,
+    /// The version of the code; releases that know none do not look at it.
+    #[serde(rename = "v", default, skip_serializing_if = "is_zero")]
+    pub(super) version: u32,
     /// Left out by the releases that showed the code the host's time as it was.
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     pub(super) not_before: Option<u64>,
@@ -445,9 +448,25 @@ pub(super) struct RunFailureBody<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
+pub(super) struct VersionBody {
+    #[serde(rename = "v")]
+    pub(super) version: u32,
+}
+
+#[derive(Serialize, Deserialize)]
 pub(super) enum ParkedWire<'a> {
     #[serde(rename = "r")]
     NotRegistered(#[serde(borrow)] Cow<'a, str>),
+    /// As [`NotRegistered`](Self::NotRegistered), where versions are spoken of.
+    #[serde(rename = "v")]
+    NoVersion {
+        #[serde(rename = "w", borrow)]
+        workflow: Cow<'a, str>,
+        #[serde(rename = "v", default, skip_serializing_if = "is_zero")]
+        version: u32,
+        #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
+        registered: Vec<u32>,
+    },
     #[serde(rename = "p")]
     Panicked {
         #[serde(rename = "m", borrow)]
@@ -475,7 +494,20 @@ pub(super) enum ParkedWire<'a> {
 impl<'a> ParkedWire<'a> {
     pub(super) fn of(reason: &'a ParkReason) -> Self {
         match reason {
-            ParkReason::NotRegistered { workflow } => Self::NotRegistered(Cow::Borrowed(workflow)),
+            ParkReason::NotRegistered {
+                workflow,
+                version: 0,
+                registered,
+            } if registered.is_empty() => Self::NotRegistered(Cow::Borrowed(workflow)),
+            ParkReason::NotRegistered {
+                workflow,
+                version,
+                registered,
+            } => Self::NoVersion {
+                workflow: Cow::Borrowed(workflow),
+                version: *version,
+                registered: registered.clone(),
+            },
             ParkReason::Panicked { message, count } => Self::Panicked {
                 message: Cow::Borrowed(message),
                 count: *count,
@@ -495,6 +527,17 @@ impl<'a> ParkedWire<'a> {
         match self {
             Self::NotRegistered(workflow) => ParkReason::NotRegistered {
                 workflow: workflow.into_owned(),
+                version: 0,
+                registered: Vec::new(),
+            },
+            Self::NoVersion {
+                workflow,
+                version,
+                registered,
+            } => ParkReason::NotRegistered {
+                workflow: workflow.into_owned(),
+                version,
+                registered,
             },
             Self::Panicked { message, count } => ParkReason::Panicked {
                 message: message.into_owned(),

@@ -25,6 +25,9 @@ const WITH_SENDERS: u8 = 2;
 /// Of one with requests of signals, likewise.
 const WITH_SIGNAL_REQUESTS: u8 = 3;
 
+/// Of one of a run whose code has another version than the run began with, likewise.
+const WITH_VERSION_CHANGED: u8 = 4;
+
 /// What a kept beginning consists of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeptParts {
@@ -126,7 +129,9 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
         Some(Event::Started(started)) => started.id.as_str(),
         _ => "",
     };
+    let is_changed = |noted: &Noted| matches!(noted.event, Event::VersionChanged { .. });
     let version = match (parts.senders.is_empty(), parts.signal_requests.is_empty()) {
+        _ if parts.events.get(1).is_some_and(is_changed) => WITH_VERSION_CHANGED,
         (true, true) => VERSION,
         (false, true) => WITH_SENDERS,
         (_, false) => WITH_SIGNAL_REQUESTS,
@@ -154,8 +159,8 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
 /// When the bytes are none, or of a later version.
 pub(crate) fn decode_kept(bytes: &Bytes) -> Result<KeptParts, EventError> {
     let version = bytes.first();
-    if !version.is_some_and(|version| (VERSION..=WITH_SIGNAL_REQUESTS).contains(version)) {
-        let known = WITH_SIGNAL_REQUESTS;
+    if !version.is_some_and(|version| (VERSION..=WITH_VERSION_CHANGED).contains(version)) {
+        let known = WITH_VERSION_CHANGED;
         let message = format!("a kept beginning has version {version:?}, this release knows {known}");
         return Err(EventError::Malformed(message));
     }

@@ -32,6 +32,18 @@ fn samples() -> Vec<Event> {
     let reasons = [
         ParkReason::NotRegistered {
             workflow: "checkout".into(),
+            version: 0,
+            registered: Vec::new(),
+        },
+        ParkReason::NotRegistered {
+            workflow: "checkout".into(),
+            version: u32::MAX,
+            registered: vec![1, 70_000],
+        },
+        ParkReason::NotRegistered {
+            workflow: "checkout".into(),
+            version: 0,
+            registered: vec![1],
         },
         ParkReason::Panicked {
             message: "oh".into(),
@@ -282,6 +294,11 @@ fn samples() -> Vec<Event> {
             not_before: None,
             ..started.clone()
         }),
+        Event::Started(Started {
+            version: u32::MAX,
+            ..started.clone()
+        }),
+        Event::VersionChanged { version: 70_000 },
         Event::Started(Started {
             bounds: Bounds {
                 payload_bytes_max: usize::MAX,
