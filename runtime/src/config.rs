@@ -74,6 +74,10 @@ pub struct RuntimeConfig {
     /// the same of it; zero, the default, replays none. Differences are reported as errors and counted
     /// in [`RuntimeStats::replay_differences`](crate::operating::RuntimeStats::replay_differences).
     pub replay_check_every: u64,
+    /// Whether a store is opened although live runs have a newer [version](crate::Workflow::version) of a workflow than any that is
+    /// registered; `false` by default: the start is refused with [`OpenError::VersionsGoBack`](crate::OpenError::VersionsGoBack). If it
+    /// is opened, these runs are parked until a program is started that has their code.
+    pub versions_may_go_back: bool,
     /// How many histories one shard has read at once, 64 by default, and about how many ids it asks the disk at
     /// once whether they have finished runs. At the bound further wake-ups wait, or what is said about further ids.
     pub loads_in_flight_max: usize,
@@ -193,6 +197,7 @@ impl Default for RuntimeConfig {
             hot_bytes_max: 40 << 20,
             turn_warn: Duration::from_secs(1),
             replay_check_every: 0,
+            versions_may_go_back: false,
             loads_in_flight_max: 64,
             readers_len: 4,
             traced_per_million: 0,

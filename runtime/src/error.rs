@@ -96,6 +96,34 @@ pub enum OpenError {
         /// The name.
         name: &'static str,
     },
+    /// Two implementations were registered for one version of a workflow. Give one of them another number: the newer code a greater one,
+    /// which no run has.
+    #[error(
+        "version {version} of the workflow {name:?} is registered twice: give the newer code a number of its own, with `version`"
+    )]
+    VersionRegisteredTwice {
+        /// The name of the workflow.
+        name: &'static str,
+        /// The version.
+        version: u32,
+    },
+    /// Runs of the store have a newer version of a workflow than any that is registered: versions went back. Register the version that
+    /// they have beside the code of today, or give the code of today a greater number, or let
+    /// [versions go back](crate::RuntimeConfig::versions_may_go_back), so that these runs wait for their code.
+    #[error(
+        "{runs} live runs of the workflow {workflow:?} have version {version}, and the newest that is registered is {newest}: register \
+         version {version} too, give the newest code a number above it, or set `versions_may_go_back` and have these runs wait"
+    )]
+    VersionsGoBack {
+        /// The workflow.
+        workflow: String,
+        /// The newest version that is registered.
+        newest: u32,
+        /// The newest version that a live run has.
+        version: u32,
+        /// How many live runs have a version that is newer than `newest`.
+        runs: u64,
+    },
     /// The name is reserved for millrun's own code: those that begin with `millrun.` are. Choose another.
     #[error("{kind} {name:?} cannot be registered: names that begin with \"millrun.\" are reserved")]
     ReservedName {

@@ -106,7 +106,7 @@ pub use millrun_workflow::{
     Activity, ActivityError, CallError, Cancelled, ChildError, DurableTopic, Entity, EntityCommand,
     EntityContext, EntityState, InputRefused, Limits, OutputStream, Payload, PayloadError, PromiseError,
     PublishTarget, Query, ReceiveRecordError, Retry, RunFailure, Signal, SignalError, Topic, TypedError,
-    Update, Workflow, WorkflowContext, WorkflowError, WrongType,
+    Update, VersionPolicy, Workflow, WorkflowContext, WorkflowError, WrongType,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
@@ -163,6 +163,7 @@ pub mod operating {
         TraceBounds, TraceCursor, TraceCursorError, TraceDirection, TraceError, TraceLink, TraceNode,
         TraceOf, TraceOutcome, TracePage, TraceRelation, TraceWalk, WalkedNode,
     };
+    pub use crate::looking::versions::WorkflowVersion;
     pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use crate::opening::recovery::StartupReport;
     pub use crate::ownership::partitions::Partitions;

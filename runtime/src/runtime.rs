@@ -92,6 +92,11 @@ pub struct RuntimeStats {
     /// asked something or [checked](crate::RuntimeConfig::replay_check_every). A warning names the workflow,
     /// once a minute.
     pub changed_values: u64,
+    /// Runs that have moved to the newest [version](crate::Workflow::version) of their workflow.
+    pub versions_changed: u64,
+    /// Runs that were tried on the newest version of their workflow and do not fit it. One that is read again behind a later checkpoint
+    /// is tried and counted again.
+    pub versions_unfit: u64,
     /// Attempts of activities started.
     pub attempts: u64,
     /// Attempts of activities under way.
@@ -475,6 +480,8 @@ impl Runtime {
             replay_checks: counters.replay_checks.load(Ordering::Relaxed),
             replay_differences: counters.replay_differences.load(Ordering::Relaxed),
             changed_values: self.inner.shared.changed_values.len(),
+            versions_changed: self.inner.shared.trials.moved_len(),
+            versions_unfit: self.inner.shared.trials.unfit_len(),
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
             attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
             subscriptions_expired: self.inner.shared.durable.subscriptions.expired_len(),

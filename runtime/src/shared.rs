@@ -10,6 +10,7 @@ use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
 use crate::cluster::shared::{ClusterShared, LeaseGate};
 use crate::code::changed_values::ChangedValues;
+use crate::code::version_trials::VersionTrials;
 use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::changes::Feed;
 use crate::looking::counts::Tallies;
@@ -54,6 +55,7 @@ pub(crate) struct ShardShared {
     pub(crate) feed: Arc<Feed>,
     pub(crate) traced_ends: TracedEnds,
     pub(crate) changed_values: ChangedValues,
+    pub(crate) trials: VersionTrials,
     /// What each shard has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,
     /// What is owned, and the news of it.
@@ -73,7 +75,7 @@ impl ShardShared {
     /// Whether there is code for a run that began so. Of a store that is only read nobody knows, and it passes for
     /// registered.
     pub(crate) fn is_registered<'a>(&self, beginning: impl Into<Beginning<'a>>) -> bool {
-        self.is_read_only || self.workflows.have(beginning)
+        self.is_read_only || self.workflows.code_of(beginning).is_some()
     }
 
     /// The pool of a task queue.

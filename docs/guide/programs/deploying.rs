@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::path::Path;
 
-use millrun::ResultError;
 use millrun::operating::ParkReason;
 use millrun::prelude::*;
+use millrun::{ResultError, VersionPolicy};
 
 const SCREEN: Activity<u64, String> = Activity::named("fraud.screen");
 const CHARGE: Activity<u64, String> = Activity::named("payments.charge");
@@ -49,6 +49,42 @@ async fn careful(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowErro
     Ok(told)
 }
 // ANCHOR_END: patched
+
+// ANCHOR: versions
+// The runs in flight have version 0, that of `ORDER`; those of them that fit move.
+const ORDER_1: Workflow<u64, String> = ORDER.version(1).policy(VersionPolicy::MoveIfFits);
+
+async fn thorough(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError> {
+    let charged = cx.call(CHARGE, cents).await?;
+    cx.receive(CONFIRMED).await?;
+    let screened = cx.call(SCREEN, cents).await?; // behind where the runs in flight are
+    Ok(format!("{charged}, {screened}"))
+}
+// ANCHOR_END: versions
+
+async fn side_by_side(store: &Path) -> Result<(), Box<dyn Error>> {
+    let runtime = open(store).register(ORDER, order).start().await?;
+    let old = runtime.start(ORDER, "order-1", 100).await?;
+    old.until_described(|run| run.awaits(CONFIRMED.name())).await?;
+    runtime.shutdown().await?;
+    drop((old, runtime));
+
+    // ANCHOR: side_by_side
+    let builder = open(store).register(ORDER, order).register(ORDER_1, thorough);
+    let runtime = builder.start().await?;
+    let old = runtime.attach(ORDER, "order-1")?;
+    old.signal(CONFIRMED, ()).await?;
+    println!("{}", old.result().await?);
+    for version in runtime.versions().iter().filter(|version| version.is_deletable) {
+        println!(
+            "version {} of {} can be deleted",
+            version.version, version.workflow
+        );
+    }
+    // ANCHOR_END: side_by_side
+    runtime.shutdown().await?;
+    Ok(())
+}
 
 fn open(store: &Path) -> millrun::RuntimeBuilder {
     Runtime::open(store)
@@ -108,5 +144,6 @@ async fn story(store: &Path) -> Result<(), Box<dyn Error>> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
-    story(&directory.path().join("shop.redb")).await
+    story(&directory.path().join("shop.redb")).await?;
+    side_by_side(&directory.path().join("versions.redb")).await
 }

@@ -315,12 +315,13 @@ fn tests_and_files_that_the_documents_name_are_there() {
 }
 
 /// What is no bound of the configuration: a mode, or a place for others.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
     "claimed_at_open",
     "keep_history",
     "own_thread",
     "replay_check_every",
     "strict",
+    "versions_may_go_back",
     "durability",
     "archive",
     "limits",

@@ -2,4 +2,5 @@
 
 pub(crate) mod changed_values;
 pub(crate) mod replays;
+pub(crate) mod version_trials;
 pub(crate) mod workflows;

@@ -33,6 +33,9 @@ pub struct Catalogue {
 pub struct CatalogueWorkflow {
     /// Its name.
     pub name: &'static str,
+    /// The newest version that is registered, of which the rest speaks: new runs have it. Which others there are is told by
+    /// [`Runtime::versions`].
+    pub version: u32,
     /// The type of its input.
     pub input: &'static str,
     /// The type of its result.
@@ -71,6 +74,7 @@ impl From<&Implementation> for CatalogueWorkflow {
     fn from(implementation: &Implementation) -> Self {
         Self {
             name: implementation.name(),
+            version: implementation.version(),
             input: implementation.input_type(),
             result: implementation.result_type(),
             queries: implementation.queries().collect(),
@@ -91,7 +95,7 @@ impl ShardShared {
         Catalogue {
             workflows: self
                 .workflows
-                .all()
+                .newest()
                 .filter(|workflow| !is_reserved(workflow.name()))
                 .map(CatalogueWorkflow::from)
                 .collect(),

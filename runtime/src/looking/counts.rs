@@ -7,17 +7,19 @@
 //!
 //! Invariant: a row's gauges hold what each shard has told last; a shard that goes takes its share back.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_workflow::OutcomeKind;
 
 use crate::bulk::BULK;
-use crate::code::workflows::is_reserved;
+use crate::code::workflows::{Workflows, is_reserved};
 use crate::shared::ShardShared;
 
-/// How many workflows of the user have a row of their own: the first that have runs. The others are counted together, and
-/// bulks have a row in any case.
+/// How many workflows of the user have a row of their own: the first that have runs. The others are counted together; bulks have a
+/// row in any case, and so has each registered version of a workflow that has versions.
 pub(crate) const WORKFLOWS_COUNTED_MAX: usize = 256;
 
 /// How many runs there are, by workflow and by what they do: see [`Runtime::counts`](crate::Runtime::counts).
@@ -45,7 +47,7 @@ pub struct WorkflowCounts {
     pub parked: u64,
     /// Those that are parked because an operator asked for it.
     pub paused: u64,
-    /// All that are live, if the workflow is not registered.
+    /// All that are live and whose workflow is not registered, or not in the version that they have.
     pub not_registered: u64,
     /// Those that ended with a value.
     pub completed: u64,
@@ -64,6 +66,25 @@ impl WorkflowCounts {
     #[must_use]
     pub fn live(&self) -> u64 {
         self.running + self.parked + self.paused + self.not_registered
+    }
+
+    /// Adds those of another version.
+    fn add(&mut self, other: &Self) {
+        self.running += other.running;
+        self.parked += other.parked;
+        self.paused += other.paused;
+        self.not_registered += other.not_registered;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.terminated += other.terminated;
+        self.continued += other.continued;
+    }
+
+    /// Whether no run of it is live, and none has ended since the runtime was started.
+    fn is_empty(&self) -> bool {
+        let ended = self.completed + self.failed + self.cancelled + self.terminated + self.continued;
+        self.live() + ended == 0
     }
 
     fn of(tally: &WorkflowTally, is_registered: bool) -> Self {
@@ -106,10 +127,11 @@ pub(crate) const fn at(outcome: OutcomeKind) -> usize {
     }
 }
 
-/// The counts of one workflow, of all shards.
+/// The counts of one version of a workflow, of all shards.
 #[derive(Debug, Default)]
 pub(crate) struct WorkflowTally {
     workflow: String,
+    version: u32,
     pub(crate) live: AtomicU64,
     pub(crate) parked: AtomicU64,
     pub(crate) paused: AtomicU64,
@@ -117,9 +139,10 @@ pub(crate) struct WorkflowTally {
 }
 
 impl WorkflowTally {
-    fn named(workflow: &str) -> Arc<Self> {
+    fn named(workflow: &str, version: u32) -> Arc<Self> {
         Arc::new(Self {
             workflow: workflow.to_owned(),
+            version,
             ..Self::default()
         })
     }
@@ -127,6 +150,11 @@ impl WorkflowTally {
     /// The name of the workflow; empty if it is the row of several.
     pub(crate) fn workflow(&self) -> &str {
         &self.workflow
+    }
+
+    /// The version of the workflow.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
     }
 }
 
@@ -136,32 +164,42 @@ impl WorkflowTally {
 /// a row of their own, and a shard may remember it.
 #[derive(Debug)]
 pub(crate) struct Tallies {
-    /// That of bulks, then those of the user's workflows in the order in which they came.
+    /// That of bulks and those of versions that are registered, then those of the user's workflows in the order in which they came.
     rows: Mutex<Vec<Arc<WorkflowTally>>>,
+    /// How many rows there are beside those that come.
+    reserved_len: usize,
     others: Arc<WorkflowTally>,
 }
 
-impl Default for Tallies {
-    fn default() -> Self {
+impl Tallies {
+    /// Each version has a row of its own, however many workflows there are, of the workflows that are registered in a version other
+    /// than 0: that none of its runs is live must be known for certain.
+    pub(crate) fn with_rows_of(workflows: &Workflows) -> Self {
+        let versioned = workflows
+            .all()
+            .filter(|code| workflows.versions_of(code.name()) != [0])
+            .map(|code| WorkflowTally::named(code.name(), code.version()));
+        let rows: Vec<_> = std::iter::once(WorkflowTally::named(BULK.name(), 0))
+            .chain(versioned)
+            .collect();
         Self {
-            rows: Mutex::new(vec![WorkflowTally::named(BULK.name())]),
+            reserved_len: rows.len(),
+            rows: Mutex::new(rows),
             others: Arc::default(),
         }
     }
-}
 
-impl Tallies {
-    /// The row of a workflow's own; `None` if it is counted with the [others](Self::others).
-    pub(crate) fn row(&self, workflow: &str) -> Option<Arc<WorkflowTally>> {
+    /// The row of a version of a workflow; `None` if it is counted with the [others](Self::others).
+    pub(crate) fn row(&self, workflow: &str, version: u32) -> Option<Arc<WorkflowTally>> {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(row) = rows.iter().find(|row| row.workflow == workflow) {
+        let is_it = |row: &&Arc<WorkflowTally>| row.workflow == workflow && row.version == version;
+        if let Some(row) = rows.iter().find(is_it) {
             return Some(Arc::clone(row));
         }
-        // Bulks have one beside these.
-        if rows.len() > WORKFLOWS_COUNTED_MAX {
+        if rows.len() >= WORKFLOWS_COUNTED_MAX + self.reserved_len {
             return None;
         }
-        let row = WorkflowTally::named(workflow);
+        let row = WorkflowTally::named(workflow, version);
         rows.push(Arc::clone(&row));
         Some(row)
     }
@@ -182,11 +220,21 @@ impl ShardShared {
     /// What all shards have told.
     pub(crate) fn counts(&self) -> RunCounts {
         let rows = self.tallies.rows();
-        let of =
-            |row: &Arc<WorkflowTally>| WorkflowCounts::of(row, self.is_registered(row.workflow.as_str()));
+        let of = |row: &Arc<WorkflowTally>| {
+            let beginning = (row.workflow.as_str(), row.version);
+            WorkflowCounts::of(row, self.is_registered(beginning))
+        };
         let shown = rows.iter().filter(|row| !is_reserved(&row.workflow));
-        let mut workflows: Vec<_> = shown.map(of).collect();
-        workflows.sort_by(|one, other| one.workflow.cmp(&other.workflow));
+        let mut by_name: BTreeMap<&str, WorkflowCounts> = BTreeMap::new();
+        for row in shown {
+            let counts = of(row);
+            match by_name.entry(&row.workflow) {
+                Entry::Occupied(mut versions) => versions.get_mut().add(&counts),
+                Entry::Vacant(first) => drop(first.insert(counts)),
+            }
+        }
+        let is_shown = |counts: &WorkflowCounts| !counts.is_empty();
+        let workflows: Vec<_> = by_name.into_values().filter(is_shown).collect();
         let bulks = rows.iter().filter(|row| row.workflow == BULK.name());
         let running = bulks.map(|row| row.live.load(Ordering::Relaxed));
         RunCounts {

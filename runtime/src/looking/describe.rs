@@ -6,6 +6,7 @@ use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp, TraceCo
 use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending, RecordFilter};
 
 use crate::activity::LastActivity;
+use crate::code::workflows::Beginning;
 use crate::shared::ShardShared;
 
 /// A live instance, in one line.
@@ -18,6 +19,8 @@ pub struct InstanceSummary {
     pub run: RunId,
     /// The workflow's name.
     pub workflow: String,
+    /// The version that it has of the workflow.
+    pub version: u32,
     /// What it does.
     pub status: InstanceStatus,
 }
@@ -30,7 +33,7 @@ pub enum InstanceStatus {
     Running,
     /// Its code does not run; its inputs are recorded.
     Parked,
-    /// No workflow of its name is registered; its inputs are recorded.
+    /// No workflow of its name is registered, or none in its version; its inputs are recorded.
     NotRegistered,
     /// It has ended.
     Finished,
@@ -46,6 +49,8 @@ pub struct InstanceDescription {
     pub run: RunId,
     /// The workflow's name.
     pub workflow: String,
+    /// The [version](crate::Workflow::version) that it has of the workflow: the one that it began with, or to which it has moved since.
+    pub version: u32,
     /// What it does.
     pub status: InstanceStatus,
     /// Whether its code is in memory, or that of a parked run was brought there. If not, this is told by its
@@ -158,6 +163,7 @@ impl InstanceDescription {
             id: started.id.clone(),
             run,
             workflow: started.workflow.to_string(),
+            version: ledger.version(),
             status: if ledger.outcome().is_some() {
                 InstanceStatus::Finished
             } else {
@@ -207,7 +213,8 @@ impl ShardShared {
         let mut description = InstanceDescription::of(run, ledger, epoch.get(), is_known)?;
         let has_ended = description.status == InstanceStatus::Finished;
         description.ended_at = has_ended.then_some(description.last_at);
-        description.status = self.status(&description.workflow, has_ended, is_parked);
+        let beginning = (description.workflow.as_str(), description.version);
+        description.status = self.status(beginning, has_ended, is_parked);
         let since = description.parked.as_ref().zip(description.parked_since);
         let limits = &self.config.limits;
         description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));
@@ -215,10 +222,15 @@ impl ShardShared {
     }
 
     /// What a run does, of which this is known without its history.
-    pub(crate) fn status(&self, workflow: &str, has_ended: bool, is_parked: bool) -> InstanceStatus {
+    pub(crate) fn status<'a>(
+        &self,
+        beginning: impl Into<Beginning<'a>>,
+        has_ended: bool,
+        is_parked: bool,
+    ) -> InstanceStatus {
         if has_ended {
             InstanceStatus::Finished
-        } else if !self.is_registered(workflow) {
+        } else if !self.is_registered(beginning) {
             InstanceStatus::NotRegistered
         } else if is_parked {
             InstanceStatus::Parked

@@ -237,6 +237,8 @@ pub struct RunSummary {
     pub run: RunId,
     /// The name of its workflow.
     pub workflow: String,
+    /// The version that it has of the workflow, if it is live.
+    pub version: Option<u32>,
     /// What it does, or how it ended.
     pub status: RunStatus,
     /// When it began, in whole milliseconds.

@@ -14,4 +14,5 @@ pub(crate) mod find;
 pub(crate) mod pages;
 pub(crate) mod parts;
 pub(crate) mod trace;
+pub(crate) mod versions;
 pub(crate) mod why;

@@ -16,9 +16,10 @@
 //! a run which has heard of it, or waits for it no longer, passes it over.
 
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
-use millrun_workflow::{Event, KeptBeginning, Name, OperationId, Payload, PublishOutcome};
+use millrun_workflow::{Event, KeptBeginning, Name, OperationId, Payload, PublishOutcome, Started};
 
 use crate::RunError;
+use crate::code::version_trials::TriedRun;
 
 /// What a part of the process tells a run.
 #[derive(Debug)]
@@ -71,6 +72,54 @@ pub(crate) struct Story {
     pub(crate) events: Vec<(Event, Timestamp)>,
     /// The sequence of the last record: the journal takes no turn of a run that believes to be elsewhere.
     pub(crate) head: Sequence,
+    /// The version of its workflow that the run has.
+    pub(crate) version: u32,
+    /// The run with newer code, if it moves there.
+    pub(crate) tried: Option<TriedRun>,
+}
+
+impl Story {
+    pub(crate) fn new(
+        kept: Option<Box<KeptBeginning>>,
+        events: Vec<(Event, Timestamp)>,
+        head: Sequence,
+    ) -> Self {
+        let mut version = kept.as_ref().map_or(0, |kept| kept.ledger().version());
+        for (event, _) in &events {
+            match event {
+                Event::Started(started) => version = started.version,
+                Event::VersionChanged { version: newer } => version = *newer,
+                _ => {}
+            }
+        }
+        Self {
+            kept,
+            events,
+            head,
+            version,
+            tried: None,
+        }
+    }
+
+    /// How the run began.
+    pub(crate) fn started(&self) -> Option<&Started> {
+        match (&self.kept, self.events.first()) {
+            (Some(kept), _) => kept.ledger().started(),
+            (None, Some((Event::Started(started), _))) => Some(started),
+            (None, _) => None,
+        }
+    }
+
+    /// A copy for a replay of which nothing may come.
+    pub(crate) fn to_try(&self) -> Self {
+        Self {
+            kept: self.kept.clone(),
+            events: self.events.clone(),
+            head: self.head,
+            version: self.version,
+            tried: None,
+        }
+    }
 }
 
 /// A request for the history of a run, and the life of the shard that waits for it: the epoch of the run's

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use millrun_broker::{Broker, BrokerConfig};
 use millrun_core::{Bell, Host};
 use millrun_persistence::TopicRetention;
+use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, PoolState, TaskQueues};
@@ -14,6 +15,7 @@ use crate::actors::Actors;
 use crate::builtin::is_clash;
 use crate::cluster::shared::{ClusterShared, LeaseGate};
 use crate::code::changed_values::ChangedValues;
+use crate::code::version_trials::VersionTrials;
 use crate::code::workflows::Workflows;
 use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
@@ -22,6 +24,7 @@ use crate::looking::counts::Tallies;
 use crate::looking::durations::DurationTallies;
 use crate::looking::find::SEARCHES_MAX;
 use crate::mail::ShardDoors;
+use crate::opening::recovery::RecoveredRun;
 use crate::opening::registry::Registered;
 use crate::opening::store::Opened;
 use crate::ownership::claims::{Claims, OwnedTable};
@@ -55,11 +58,20 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Adds the code of a workflow or an activity. Whether there was none of its kind and name.
-    pub(crate) fn insert(&mut self, registered: Registered) -> bool {
+    /// Adds the code of a workflow or an activity.
+    ///
+    /// # Errors
+    /// When there is code of its kind and name, and of its version.
+    pub(crate) fn insert(&mut self, registered: Registered) -> Result<(), OpenError> {
         match registered {
             Registered::Workflow(workflow) => self.workflows.insert(workflow),
-            Registered::Activity(activity) => self.activities.insert(activity.name, activity).is_none(),
+            Registered::Activity(activity) => {
+                let (kind, name) = ("activity", activity.name);
+                match self.activities.insert(name, activity) {
+                    None => Ok(()),
+                    Some(_) => Err(OpenError::RegisteredTwice { kind, name }),
+                }
+            }
         }
     }
 }
@@ -73,6 +85,9 @@ pub(crate) fn assemble(
     broker: Option<Broker>,
     opened: Opened,
 ) -> Result<Runtime, OpenError> {
+    if !config.versions_may_go_back {
+        check_versions(&code.workflows, opened.shards.iter().flatten())?;
+    }
     let shards_len = config.shards_len;
     let is_broker_given = broker.is_some();
     let broker = broker.unwrap_or_else(|| Broker::new(BrokerConfig::default(), Arc::clone(&host)));
@@ -150,6 +165,7 @@ pub(crate) fn assemble(
         .collect();
     let (timers_bell, readers_len) = (Bell::new(), config.readers_len);
     let outputs = DurableOutputs::of(&*opened.journal);
+    let tallies = Tallies::with_rows_of(&code.workflows);
     let shared = Arc::new(ShardShared {
         host: Arc::clone(&host),
         journal: Arc::clone(&opened.journal),
@@ -166,11 +182,12 @@ pub(crate) fn assemble(
         reader: ReaderDoor::new(readers_len),
         watch,
         counters: Counters::default(),
-        tallies: Tallies::default(),
+        tallies,
         durations,
         feed: Arc::default(),
         traced_ends: TracedEnds::default(),
         changed_values: ChangedValues::default(),
+        trials: VersionTrials::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
         claims: Claims::new(opened.claimant, owned, opened.news_bell, bells),
         gate,
@@ -199,7 +216,7 @@ pub(crate) fn assemble(
     for (index, runs) in opened.shards.into_iter().enumerate() {
         let unregistered = runs
             .iter()
-            .filter(|run| !shared.is_registered(&*run.workflow))
+            .filter(|run| !shared.is_registered((&*run.workflow, run.version)))
             .count();
         report.not_registered += unregistered as u64;
         for run in runs.iter().filter(|run| is_clash(&run.workflow, run.id.as_str())) {
@@ -265,6 +282,33 @@ pub(crate) fn assemble(
         tree.spawn(Role::Pool(queue, state), None)?;
     }
     Ok(runtime)
+}
+
+/// Whether no live run has a newer version of its workflow than any that is registered.
+fn check_versions<'a>(
+    workflows: &Workflows,
+    runs: impl Iterator<Item = &'a RecoveredRun>,
+) -> Result<(), OpenError> {
+    let mut gone_back: BTreeMap<&str, (u32, u32, u64)> = BTreeMap::new();
+    for run in runs {
+        let Some(newest) = workflows.code_of(&*run.workflow).map(Implementation::version) else {
+            continue;
+        };
+        if run.version > newest {
+            let (_, latest, runs) = gone_back.entry(&run.workflow).or_insert((newest, 0, 0));
+            *latest = run.version.max(*latest);
+            *runs += 1;
+        }
+    }
+    match gone_back.first_key_value() {
+        None => Ok(()),
+        Some((workflow, (newest, version, runs))) => Err(OpenError::VersionsGoBack {
+            workflow: (*workflow).to_owned(),
+            newest: *newest,
+            version: *version,
+            runs: *runs,
+        }),
+    }
 }
 
 /// Whether a topic of the store keeps what subscriptions have not read beyond the bounds of its retention.

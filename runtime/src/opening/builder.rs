@@ -606,16 +606,13 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
             Registered::Workflow(workflow) => ("workflow", workflow.name()),
             Registered::Activity(activity) => ("activity", activity.name),
         };
-        let is_new = code.insert(registered);
         if is_reserved(name) {
             return Err(OpenError::ReservedName { kind, name });
         }
-        if !is_new {
-            return Err(OpenError::RegisteredTwice { kind, name });
-        }
+        code.insert(registered)?;
     }
     for Registration(registered) in builtin::registrations() {
-        code.insert(registered);
+        code.insert(registered)?;
     }
     Ok(code)
 }

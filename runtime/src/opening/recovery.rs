@@ -23,6 +23,8 @@ pub(crate) struct RecoveredRun {
     pub(crate) run: RunId,
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
+    /// The version that it has of the workflow.
+    pub(crate) version: u32,
     /// The workflow that its instance began as, if that is another.
     pub(crate) began_as: Option<Name>,
     /// What has begun and not ended, with since when.
@@ -146,6 +148,7 @@ impl RecoveredRun {
             run,
             id: started.id.clone(),
             workflow: started.workflow.clone(),
+            version: ledger.version(),
             began_as: started.origin.as_ref().and_then(|origin| origin.began_as.clone()),
             pending: ledger
                 .pending()
@@ -169,6 +172,7 @@ impl RecoveredRun {
             run,
             id: id.or_else(|| history.id.clone())?,
             workflow: started.map_or(Name::Borrowed(""), |started| started.workflow.clone()),
+            version: ledger.as_ref().map_or(0, Ledger::version),
             began_as: started.and_then(|started| started.origin.as_ref()?.began_as.clone()),
             pending: children
                 .map(|(operation, pending)| (operation, pending.clone(), Timestamp::EPOCH))

@@ -23,7 +23,9 @@ use millrun_workflow::Limits;
 
 pub use self::config::PreflightConfig;
 pub use self::error::PreflightError;
-pub use self::report::{PreflightFinding, PreflightProblem, PreflightReport, PreflightWorkflow};
+pub use self::report::{
+    PreflightFinding, PreflightPatch, PreflightProblem, PreflightReport, PreflightWorkflow,
+};
 use self::trying::Tries;
 use crate::code::workflows::Workflows;
 use crate::looking::find::{RunCursor, RunSearch};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Fit, Nondeterminism};
+use millrun_workflow::{Fit, Name, Nondeterminism, ParkReason};
 use serde::Serialize;
 
 use crate::looking::find::RunSummary;
@@ -22,6 +22,9 @@ pub struct PreflightReport {
     pub events: u64,
     /// Each workflow that has runs, in the order of the names.
     pub workflows: Vec<PreflightWorkflow>,
+    /// The changes that code has asked for with [`patched`](crate::WorkflowContext::patched) in these replays, by workflow and id: of up
+    /// to 1,000.
+    pub patches: Vec<PreflightPatch>,
     /// What does not fit, the most frequent first: each difference once, however many runs have it.
     pub findings: Vec<PreflightFinding>,
     /// How many runs have findings that are not told, because there were
@@ -39,10 +42,29 @@ pub struct PreflightWorkflow {
     pub workflow: String,
     /// How many runs were tried.
     pub runs: u64,
-    /// How many of them the code fits.
+    /// How many of them the code fits that they would have: that of their version, or of the newest if they would move there.
     pub fit: u64,
+    /// How many of these would move to the newest version.
+    pub moving: u64,
     /// How many values in these the code encodes otherwise than they are recorded.
     pub changed_values: u64,
+}
+
+/// A change that code asks for with [`patched`](crate::WorkflowContext::patched), and the ways that runs have taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PreflightPatch {
+    /// The workflow.
+    pub workflow: String,
+    /// The id of the change.
+    pub id: String,
+    /// How many of the runs took the old way.
+    pub old: u64,
+    /// How many of them took the new way.
+    pub new: u64,
+    /// Whether no run needs it any more: none took the old way, so the call and the old way can be removed from the code. Runs whose
+    /// history cannot be tried count as if they needed it.
+    pub is_removable: bool,
 }
 
 /// Something that does not fit.
@@ -90,10 +112,42 @@ impl PreflightReport {
     }
 }
 
+/// One run that was tried: what became of it, the changes that its code asked for, and how many events were read.
+#[derive(Debug)]
+pub(super) struct RunTried {
+    pub(super) tried: Tried,
+    pub(super) patches: Vec<(Name, bool)>,
+    pub(super) events: u64,
+}
+
+impl From<Tried> for RunTried {
+    fn from(tried: Tried) -> Self {
+        Self {
+            tried,
+            patches: Vec::new(),
+            events: 0,
+        }
+    }
+}
+
+impl RunTried {
+    pub(super) fn with_events(self, events: u64) -> Self {
+        Self { events, ..self }
+    }
+}
+
+/// How many changes a report tells of.
+const PATCHES_LEN_MAX: usize = 1_000;
+
 /// What became of one run.
 #[derive(Debug)]
 pub(super) enum Tried {
     Fit(Fit),
+    /// It fits the newest version, to which it would move.
+    Moves {
+        changed_values: u64,
+    },
+    NoCode(ParkReason),
     Endless,
     Unreadable(String),
 }
@@ -104,6 +158,8 @@ pub(super) struct Findings {
     report: PreflightReport,
     workflows: BTreeMap<String, PreflightWorkflow>,
     findings: BTreeMap<FindingKey, PreflightFinding>,
+    /// By workflow and id: how many took the old way, and how many the new one.
+    patches: BTreeMap<(String, Name), [u64; 2]>,
     len_max: usize,
 }
 
@@ -122,7 +178,22 @@ impl Findings {
         self.report.unreadable += len;
     }
 
-    pub(super) fn add(&mut self, run: &RunSummary, events: u64, tried: Tried) {
+    fn note_patches(&mut self, workflow: &str, patches: Vec<(Name, bool)>) {
+        for (id, is_new) in patches {
+            let key = (workflow.to_owned(), id);
+            if self.patches.len() < PATCHES_LEN_MAX || self.patches.contains_key(&key) {
+                self.patches.entry(key).or_default()[usize::from(is_new)] += 1;
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, run: &RunSummary, tried: RunTried) {
+        let RunTried {
+            tried,
+            patches,
+            events,
+        } = tried;
+        self.note_patches(&run.workflow, patches);
         self.report.runs += 1;
         self.report.events += events;
         let workflow = self.workflows.entry(run.workflow.clone()).or_default();
@@ -138,11 +209,15 @@ impl Findings {
                 workflow.changed_values += changed_values;
                 return;
             }
+            Tried::Moves { changed_values } => {
+                workflow.fit += 1;
+                workflow.moving += 1;
+                workflow.changed_values += changed_values;
+                return;
+            }
             Tried::Fit(Fit::Differs(difference)) => (PreflightProblem::Differs, *difference),
             Tried::Fit(Fit::Fails(difference)) => (PreflightProblem::Fails, *difference),
-            Tried::Fit(Fit::NoCode { .. }) => {
-                (PreflightProblem::NoCode, none("no code is registered".to_owned()))
-            }
+            Tried::NoCode(reason) => (PreflightProblem::NoCode, none(reason.to_string())),
             Tried::Fit(other) => (PreflightProblem::Unreadable, none(format!("{other:?}"))),
             Tried::Endless => (
                 PreflightProblem::Endless,
@@ -150,12 +225,13 @@ impl Findings {
             ),
             Tried::Unreadable(why) => (PreflightProblem::Unreadable, none(why)),
         };
-        let key = (
-            run.workflow.clone(),
-            problem,
-            in_common(&difference.recorded),
-            in_common(&difference.replayed),
-        );
+        let replayed = match problem {
+            // Which version has no code is no number that differs from run to run.
+            PreflightProblem::NoCode => difference.replayed.clone(),
+            _ => in_common(&difference.replayed),
+        };
+        let recorded = in_common(&difference.recorded);
+        let key = (run.workflow.clone(), problem, recorded, replayed);
         if self.findings.len() >= self.len_max && !self.findings.contains_key(&key) {
             self.report.runs_untold += 1;
             return;
@@ -176,6 +252,20 @@ impl Findings {
     }
 
     pub(super) fn finish(mut self) -> PreflightReport {
+        let is_whole = self.report.unreadable == 0;
+        let patches = self.patches.into_iter();
+        let patches = patches.map(|((workflow, id), [old, new])| {
+            let runs = self.workflows.get(&workflow);
+            let are_all_tried = is_whole && runs.is_some_and(|runs| runs.fit == runs.runs);
+            PreflightPatch {
+                is_removable: old == 0 && are_all_tried,
+                id: id.into_owned(),
+                workflow,
+                old,
+                new,
+            }
+        });
+        self.report.patches = patches.collect();
         let workflows = self.workflows.into_iter();
         let named = workflows.map(|(name, workflow)| PreflightWorkflow {
             workflow: name,
@@ -219,12 +309,33 @@ impl fmt::Display for PreflightReport {
                 workflow,
                 runs,
                 fit,
+                moving,
                 changed_values,
             } = workflow;
             write!(f, "  {workflow}: {fit} of {runs}")?;
+            if *moving > 0 {
+                write!(f, ", {moving} move to the newest version")?;
+            }
             match changed_values {
                 0 => writeln!(f)?,
                 values => writeln!(f, ", with {values} other values")?,
+            }
+        }
+        for patch in &self.patches {
+            let PreflightPatch {
+                workflow,
+                id,
+                old,
+                new,
+                is_removable,
+            } = patch;
+            write!(
+                f,
+                "  {workflow}, change {id:?}: {old} runs the old way, {new} the new one"
+            )?;
+            match is_removable {
+                true => writeln!(f, ": its mark can be removed")?,
+                false => writeln!(f)?,
             }
         }
         for finding in &self.findings {
@@ -264,8 +375,8 @@ impl fmt::Display for PreflightFinding {
                 };
                 f.write_str(&difference.columns())?;
             }
-            PreflightProblem::Unreadable => writeln!(f, "  {}", self.replayed)?,
-            PreflightProblem::NoCode | PreflightProblem::Endless => {}
+            PreflightProblem::Unreadable | PreflightProblem::NoCode => writeln!(f, "  {}", self.replayed)?,
+            PreflightProblem::Endless => {}
         }
         let examples: Vec<_> = self.examples.iter().map(|(id, _)| id.as_str()).collect();
         write!(f, "  such as {}", examples.join(", "))

@@ -4,17 +4,18 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use millrun_core::{Bell, Host, Next, Part, PartExit, PartHandle, Placement, Timestamp};
+use millrun_core::{Bell, Host, Next, Part, PartExit, PartHandle, Placement, RunId, Timestamp};
 use millrun_persistence::Journal;
-use millrun_workflow::{Fit, Limits};
+use millrun_workflow::{Fit, Implementation, Limits, ParkReason, VersionPolicy};
 use tokio::sync::Notify;
 
 use super::config::PreflightConfig;
 use super::error::PreflightError;
-use super::report::{Findings, PreflightReport, Tried};
+use super::report::{Findings, PreflightReport, RunTried, Tried};
 use crate::Runtime;
-use crate::code::workflows::Workflows;
+use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::find::RunSummary;
+use crate::mail::Story;
 use crate::reader::story_of;
 
 /// How many runs wait for a thread at most.
@@ -61,19 +62,66 @@ impl TriesShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tried(&self, run: &RunSummary) -> (u64, Tried) {
+    fn tried(&self, run: &RunSummary) -> RunTried {
         let (story, started) = match story_of(&*self.journal, run.run) {
             Ok(read) => read,
-            Err(error) => return (0, Tried::Unreadable(error.to_string())),
+            Err(error) => return Tried::Unreadable(error.to_string()).into(),
         };
-        let code = self.workflows.code_of(&*started);
+        let beginning = Beginning::of(&started, story.version);
+        let own = self.workflows.code_of(beginning);
+        let newest = self.workflows.code_to_move(beginning);
         let events = story.events.len() as u64;
+        let Some(newest) = newest else {
+            return self.fit(own, run.run, story).with_events(events);
+        };
+        let must_move = newest.version_policy() == VersionPolicy::MustMove;
+        let stays = own.filter(|_| !must_move);
+        let copy = stays.map(|code| (code, story.to_try()));
+        let tried = match (self.fit(Some(newest), run.run, story), copy) {
+            (
+                RunTried {
+                    tried: Tried::Fit(Fit::Fits { changed_values }),
+                    patches,
+                    ..
+                },
+                _,
+            ) => RunTried {
+                tried: Tried::Moves { changed_values },
+                patches,
+                events,
+            },
+            // It stays with code that is there.
+            (_, Some((code, story))) => self.fit(Some(code), run.run, story),
+            (tried, None) => tried,
+        };
+        tried.with_events(events)
+    }
+
+    fn fit(&self, code: Option<&Implementation>, run: RunId, story: Story) -> RunTried {
         let kept = story.kept.map(|kept| *kept);
-        let fit = Fit::of(code, run.run, kept, story.events, self.limits);
-        (
-            events,
-            fit.map_or_else(|error| Tried::Unreadable(error.to_string()), Tried::Fit),
-        )
+        let fit = Fit::with_patches(code, run, kept, story.events, self.limits);
+        let mut taken = Vec::new();
+        let fit = fit.map(|(fit, patches)| {
+            taken = patches;
+            fit
+        });
+        let tried = match fit {
+            Ok(Fit::NoCode { workflow, version }) => {
+                let registered = self.workflows.versions_of(&workflow);
+                Tried::NoCode(ParkReason::NotRegistered {
+                    workflow,
+                    version,
+                    registered,
+                })
+            }
+            Ok(fit) => Tried::Fit(fit),
+            Err(error) => Tried::Unreadable(error.to_string()),
+        };
+        RunTried {
+            tried,
+            patches: taken,
+            events: 0,
+        }
     }
 }
 
@@ -200,7 +248,7 @@ impl Tries {
                             workflow: run.workflow,
                         });
                     }
-                    findings.add(&run, 0, Tried::Endless);
+                    findings.add(&run, Tried::Endless.into());
                 }
             }
         }
@@ -230,7 +278,7 @@ impl Part for TryingThread {
                 state.trying[self.number] = Some((run.clone(), self.host.now()));
                 run
             };
-            let (events, tried) = self.shared.tried(&run);
+            let tried = self.shared.tried(&run);
             let mut state = self.shared.lock();
             // It was given up, and another thread is in the place of this one.
             if state.trying[self.number]
@@ -239,7 +287,7 @@ impl Part for TryingThread {
             {
                 return Next::Stop;
             }
-            state.findings.add(&run, events, tried);
+            state.findings.add(&run, tried);
             let is_low = state.queue.len() < QUEUED_LEN_MAX / 2;
             drop(state);
             if is_low {

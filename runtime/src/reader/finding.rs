@@ -185,6 +185,7 @@ fn found_run(head: &FinishedHead, id: InstanceId, started: &Started) -> Result<R
         id,
         run: head.run,
         workflow: started.workflow.to_string(),
+        version: None,
         status: outcome.into(),
         started_at: head.run.started(),
         ended_at: Some(head.closed_at),

@@ -24,6 +24,7 @@ use millrun_workflow::{
     wire,
 };
 
+use crate::code::workflows::Beginning;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::looking::pages::{HistoryPage, RecordedEvent};
 use crate::mail::{
@@ -253,8 +254,11 @@ impl Reader {
         let Ok((_, ledger, story)) = self.finished(&Target::Run(run)) else {
             return;
         };
-        let started = ledger.started();
-        let Some(implementation) = started.and_then(|started| self.shared.workflows.code_of(started)) else {
+        let beginning = ledger
+            .started()
+            .map(|started| Beginning::of(started, ledger.version()));
+        let code = beginning.and_then(|beginning| self.shared.workflows.code_of(beginning));
+        let Some(implementation) = code else {
             return;
         };
         counters.replay_checks.fetch_add(1, Ordering::Relaxed);
@@ -359,9 +363,15 @@ impl Reader {
         let (run, ledger, story) = self.finished(target)?;
         let workflow = ledger.started().map(|started| started.workflow.clone());
         let workflow = workflow.unwrap_or_default();
-        let Some(implementation) = self.shared.workflows.code_of(&*workflow) else {
+        let version = ledger.version();
+        let workflows = &self.shared.workflows;
+        // Of a version whose code is gone the newest answers, if it fits the history.
+        let own = workflows.code_of((&*workflow, version));
+        let Some(implementation) = own.or_else(|| workflows.code_of(&*workflow)) else {
             let reason = ParkReason::NotRegistered {
                 workflow: workflow.into_owned(),
+                version,
+                registered: Vec::new(),
             };
             return Err(QueryError::Unanswered(Unanswered::Parked(reason.to_string())));
         };
@@ -398,11 +408,7 @@ fn of_finished(error: ReadError) -> RunError {
 /// What a run can be brought back from, as a journal has it, and how it began.
 pub(crate) fn story_of(journal: &dyn Journal, run: RunId) -> Result<(Story, Box<Started>), RunError> {
     let story = story(&journal.history(run).map_err(of_finished)?)?;
-    let started = match (&story.kept, story.events.first()) {
-        (Some(kept), _) => kept.ledger().started().cloned(),
-        (None, Some((Event::Started(started), _))) => Some(started.clone()),
-        (None, _) => None,
-    };
+    let started = story.started().cloned();
     let started =
         started.ok_or_else(|| RunError::History("it does not tell how the run began".to_owned()))?;
     Ok((story, Box::new(started)))
@@ -418,7 +424,7 @@ fn story(history: &History) -> Result<Story, RunError> {
     let events = records.map(|record| decode(record, id).map(|event| (event, record.time)));
     let events = events.collect::<Result<_, _>>()?;
     let head = history.records.last().map_or(from, |last| last.sequence);
-    Ok(Story { kept, events, head })
+    Ok(Story::new(kept, events, head))
 }
 
 /// What a snapshot keeps of a run's history; `None` if that cannot be read: the whole history tells what is wrong.
@@ -444,11 +450,7 @@ fn story_behind(kept: Box<KeptBeginning>, page: &RecordPage) -> Option<Story> {
         .iter()
         .map(|record| Ok((decode(record, "")?, record.time)));
     let events = events.collect::<Result<_, RunError>>().ok()?;
-    Some(Story {
-        kept: Some(kept),
-        events,
-        head: page.head,
-    })
+    Some(Story::new(Some(kept), events, page.head))
 }
 
 /// What is kept of the beginning of a run that was trimmed.
@@ -485,7 +487,8 @@ impl Reader {
             ReadRequest::Load(load) | ReadRequest::LoadAlone(load) => {
                 let unread = LocalMessage::Loaded { load, history: None };
                 let owed = Owed::new(self, Said::Here(load.run, unread));
-                let history = Some(self.load(load.run));
+                let history = self.load(load.run);
+                let history = Some(history.map(|story| self.shared.with_trial(load.run, story)));
                 owed.pay(Said::Here(load.run, LocalMessage::Loaded { load, history }));
             }
             // The caller may have gone away.

@@ -112,7 +112,7 @@ impl Reader {
         let owed = Owed::new(self, Said::Here(load.run, unread));
         match decode() {
             Some(history) => {
-                let history = Some(history);
+                let history = Some(history.map(|story| self.shared.with_trial(load.run, story)));
                 owed.pay(Said::Here(load.run, LocalMessage::Loaded { load, history }));
             }
             None => {

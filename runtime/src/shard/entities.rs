@@ -82,8 +82,8 @@ impl Shard {
     ) -> Result<(RunId, Option<Payload>), CommandRefused> {
         let run = self.next_run(&mut started, moment)?;
         let id = started.id.clone();
-        let workflow = WorkflowName::of(&started);
-        let (mut instance, mut turn) = self.start_instance(run, started, moment);
+        let (mut instance, mut turn) = self.start_instance(run, started, None, moment);
+        let workflow = WorkflowName::of_begun(&instance);
         if let Err(refused) = instance.apply(input, self.moment_of(run, moment.now), &mut turn) {
             self.give_back(turn);
             return Err(RunError::from(refused).into());

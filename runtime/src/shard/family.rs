@@ -21,8 +21,8 @@ use std::sync::Arc;
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, TraceContext};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
-    ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
-    ParkReason, Pending, Started,
+    ChildFailure, ChildScheduled, Implementation, Input, Instance, Moment, OperationId, Origin, Outcome,
+    Parent, ParentClose, ParkReason, Pending, Started,
 };
 
 use super::Shard;
@@ -125,15 +125,18 @@ impl Shard {
         while let Some((former, next, started)) = self.continuing.pop() {
             chain += 1;
             let former = self.entries.get_mut(former);
+            let continued = former.as_ref().map(|entry| &entry.workflow);
+            let continued = continued.filter(|workflow| workflow.as_str() == started.workflow);
+            let continued = continued.map(WorkflowName::version);
             let waiters: Vec<_> = former.map_or_else(Vec::new, |entry| entry.take_waiters().collect());
             let begun = if chain > CONTINUED_MAX {
                 let message = format!("the instance went on in {CONTINUED_MAX} runs without ever waiting");
-                self.begin_parked(next, Started::clone(&started), message, moment)
+                self.begin_parked(next, Started::clone(&started), continued, message, moment)
             } else {
-                self.begin(next, Started::clone(&started), None, moment)
+                self.begin(next, Started::clone(&started), None, continued, moment)
                     .or_else(|error| {
                         let message = format!("its first turn cannot be recorded: {error}");
-                        self.begin_parked(next, *started, message, moment)
+                        self.begin_parked(next, *started, continued, message, moment)
                     })
             };
             begun.expect("a beginning was weighed before the former run ended");
@@ -164,10 +167,13 @@ impl Shard {
     fn begin_parked(
         &mut self,
         run: RunId,
-        started: Started,
+        mut started: Started,
+        continued: Option<u32>,
         message: String,
         moment: Moment,
     ) -> Result<(), TurnError> {
+        let code = self.shared.workflows.code_to_begin(&started, continued);
+        started.version = code.map_or(0, Implementation::version);
         let (id, parent) = (started.id.clone(), started.parent());
         let workflow = WorkflowName::of(&started);
         let mut turn = self.turn.take().unwrap_or_default();
@@ -250,7 +256,7 @@ impl Shard {
         let mut started = Started::new(workflow, id, input);
         started.origin = Some(Box::new(origin));
         started.not_before = not_before.or(started.not_before);
-        match self.begin(run, started, None, moment) {
+        match self.begin(run, started, None, None, moment) {
             Ok(()) => {
                 let before = self.effects.work_on(run);
                 self.effects.push(child_started(&parent, run));

@@ -13,7 +13,7 @@ use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::activity::{ActivityReport, AttemptFailure};
-use crate::code::workflows::is_reserved;
+use crate::code::workflows::{Beginning, is_reserved};
 use crate::mail::{Described, Tell};
 use crate::opening::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
@@ -228,7 +228,8 @@ impl Shard {
             let workflow = workflow.to_owned();
             return Err(RunError::ReservedName { workflow });
         }
-        let code = is_by_name.then(|| self.shared.workflows.code_of(workflow));
+        let version = entry.workflow.version();
+        let code = is_by_name.then(|| self.shared.workflows.code_of((workflow, version)));
         let checked = code
             .flatten()
             .map_or(Ok(()), |code| code.check_signal(name, value));
@@ -263,9 +264,7 @@ impl Shard {
     /// Whether a run is parked and its code not in memory, although there is code to run.
     fn needs_code(&self, run: RunId) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.residence {
-            Residence::Hot(instance) => {
-                !instance.has_code() && self.shared.workflows.have((entry.workflow.as_str(), &entry.id))
-            }
+            Residence::Hot(instance) => !instance.has_code() && self.shared.workflows.have(entry.beginning()),
             Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         })
     }
@@ -284,6 +283,21 @@ impl Shard {
     fn apply_quietly(&mut self, run: RunId, input: Input, moment: Moment) {
         if let Err(error) = self.apply(run, input, moment, Sender::Inside) {
             tracing::debug!(%run, %error, "an input was passed over");
+        }
+    }
+
+    /// Records that a run in memory, which was brought back with newer code that fits it, has that from now on.
+    pub(super) fn change_version(&mut self, run: RunId, moment: Moment) {
+        self.apply_quietly(run, Input::ChangeVersion, moment);
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        if let Residence::Hot(instance) = &entry.residence {
+            let version = instance.ledger().version();
+            if self.census.set_version(entry, version) {
+                tracing::debug!(%run, id = %entry.id, version, "a run has moved to newer code");
+                self.shared.trials.note_moved();
+            }
         }
     }
 
@@ -386,17 +400,22 @@ impl Shard {
             run,
             id,
             workflow,
+            version,
             began_as,
             pending,
             parked,
             parent,
             trace,
         } = recovered;
-        let code = self.shared.workflows.code_of((&*workflow, &id));
-        let is_registered = code.is_some();
+        let beginning = Beginning::from((&*workflow, version, &id));
+        let workflows = &self.shared.workflows;
+        let code_to_move = workflows.code_to_move(beginning);
+        let code = workflows.code_of(beginning).or(code_to_move);
+        let (is_registered, is_to_move) = (code.is_some(), code_to_move.is_some());
         // A name that was read is let go of: the program has it.
-        let workflow = code.map_or(workflow, |code| Name::Borrowed(code.name()));
-        let workflow = WorkflowName::new(workflow, began_as);
+        let name = code.map(|code| Name::Borrowed(code.name()));
+        let workflow = name.unwrap_or(workflow);
+        let workflow = WorkflowName::new(workflow, version, began_as);
         self.census.enter(&workflow, parent.is_some());
         let parent = parent.map(|parent| *parent);
         let mut entry = Entry::new(run, id.clone(), workflow, Residence::Cold).with_parent(parent);
@@ -405,6 +424,9 @@ impl Shard {
         self.entries.insert(entry);
         if self.shared.is_read_only {
             return;
+        }
+        if is_to_move {
+            self.residency.move_later(run);
         }
         self.resume_operations(run, &id, &pending, trace.as_deref(), seeding);
         if let Some((reason, since)) = parked

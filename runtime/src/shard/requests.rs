@@ -402,7 +402,7 @@ impl Shard {
         moment: Moment,
     ) -> Result<StartedRun, StartError> {
         let run = self.next_run(&mut started, moment)?;
-        self.begin(run, started, Some(end), moment)
+        self.begin(run, started, Some(end), None, moment)
             .map_err(|error| StartError::Turn(error.to_string()))?;
         Ok(StartedRun {
             run,
@@ -439,8 +439,8 @@ impl Shard {
             Err(error) => return Some(Err(error)),
         };
         let (parent, id) = (started.parent(), started.id.clone());
-        let workflow = WorkflowName::of(&started);
-        let (mut instance, mut turn) = self.start_instance(run, started, moment);
+        let (mut instance, mut turn) = self.start_instance(run, started, None, moment);
+        let workflow = WorkflowName::of_begun(&instance);
         let UpdateRequest { request, name, input } = update;
         let key = (run, request.clone());
         let input = Input::Update { request, name, input };
@@ -470,9 +470,10 @@ impl Shard {
         &mut self,
         run: RunId,
         started: Started,
+        continued: Option<u32>,
         moment: Moment,
     ) -> (Box<Instance>, Box<Turn>) {
-        let implementation = self.shared.workflows.code_of(&started);
+        let implementation = self.shared.workflows.code_to_begin(&started, continued);
         let limits = self.shared.config.limits;
         let mut turn = self.turn.take().unwrap_or_default();
         self.shared.watch.run(self.ways.index(), run);
@@ -481,17 +482,19 @@ impl Shard {
         (instance, turn)
     }
 
-    /// Begins a run, whose end is told there.
+    /// Begins a run, whose end is told there. `continued` is the version of the run of the same workflow that it continues, if it
+    /// does.
     pub(super) fn begin(
         &mut self,
         run: RunId,
         started: Started,
         end: Option<Reply<Standing>>,
+        continued: Option<u32>,
         moment: Moment,
     ) -> Result<(), TurnError> {
         let (id, parent) = (started.id.clone(), started.parent());
-        let workflow = WorkflowName::of(&started);
-        let (instance, turn) = self.start_instance(run, started, moment);
+        let (instance, turn) = self.start_instance(run, started, continued, moment);
+        let workflow = WorkflowName::of_begun(&instance);
         let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(end);
         self.take_in(run, entry, parent, turn, moment)
     }
@@ -624,9 +627,7 @@ impl Shard {
             }
             // No code will ever say more than its history.
             Residence::Cold if self.shared.is_read_only => entry.wait(reply),
-            Residence::Cold
-                if entry.is_parked() || !self.shared.workflows.have((entry.workflow.as_str(), &entry.id)) =>
-            {
+            Residence::Cold if entry.is_parked() || !self.shared.workflows.have(entry.beginning()) => {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
                 entry.residence = Residence::Loading(Box::default());

@@ -12,12 +12,16 @@ use super::runs::entry::{Entry, Errand, Loading, Parking, Residence};
 use super::runs::line::Spot;
 use super::runs::roster::Roster;
 use super::sweeps::answers::Response;
+use crate::code::version_trials::TriedRun;
 use crate::mail::{Load, Standing, Story};
 use crate::ownership::partition_set::PartitionSet;
 use crate::{RunError, RuntimeConfig};
 
 /// Steps of one look at what can be unloaded.
 const STEPS_MAX: usize = 4_096;
+
+/// How many runs are read at a time to be tried on newer code, as long as nobody waits for a run to be read.
+const TRIALS_IN_FLIGHT_MAX: usize = 4;
 
 /// Which runs have their code in memory, and which are to get there.
 #[derive(Debug, Default)]
@@ -28,6 +32,8 @@ pub(super) struct Residency {
     hot_bytes: usize,
     /// Runs to be read when their turns are durable and there is room.
     loads: VecDeque<RunId>,
+    /// Runs that may move to the newest version of their workflow: they are read when nothing else is to be.
+    to_move: VecDeque<RunId>,
     /// The runs whose histories were asked for and have not come.
     loads_in_flight: FxHashSet<RunId>,
 }
@@ -76,6 +82,16 @@ impl Residency {
         self.loads.push_back(run);
     }
 
+    /// Has a run read when nothing else is to be, so that it is tried on the newest version of its workflow.
+    pub(super) fn move_later(&mut self, run: RunId) {
+        self.to_move.push_back(run);
+    }
+
+    /// Whether nobody waits for a run to be read but these, so that another may be tried on newer code.
+    fn has_room_to_move_beside(&self, read: usize) -> bool {
+        self.loads.len() == read && self.loads_in_flight.len() + read < TRIALS_IN_FLIGHT_MAX
+    }
+
     /// How many runs are being read, or wait for that.
     #[inline]
     pub(super) fn loading_len(&self) -> usize {
@@ -85,6 +101,7 @@ impl Residency {
     /// Drops what was to be read of runs in these partitions.
     pub(super) fn lose(&mut self, lost: &PartitionSet) {
         self.loads.retain(|run| !lost.contains(run.partition()));
+        self.to_move.retain(|run| !lost.contains(run.partition()));
         self.loads_in_flight.retain(|run| !lost.contains(run.partition()));
     }
 
@@ -161,6 +178,9 @@ impl Shard {
         if !self.asking.is_empty() {
             self.start_asks();
         }
+        if !self.residency.to_move.is_empty() {
+            self.read_to_move();
+        }
         if self.residency.loads.is_empty() {
             return;
         }
@@ -172,6 +192,25 @@ impl Shard {
                 let life = epochs.of(run);
                 reader.load(Load { run, life });
             });
+    }
+
+    /// Has some of the runs read that may move to newer code, if nobody waits for a run to be read.
+    #[cold]
+    fn read_to_move(&mut self) {
+        let mut read = 0;
+        while read < TRIALS_IN_FLIGHT_MAX && self.residency.has_room_to_move_beside(read) {
+            let Some(run) = self.residency.to_move.pop_front() else {
+                return;
+            };
+            // One that is in memory has been tried as it was read.
+            if let Some(entry) = self.entries.get_mut(run)
+                && matches!(entry.residence, Residence::Cold)
+            {
+                entry.residence = Residence::Loading(Box::default());
+                self.residency.read(run);
+                read += 1;
+            }
+        }
     }
 
     /// A history has been read: the run is brought back, and what waited for it is done.
@@ -200,16 +239,28 @@ impl Shard {
             return self.let_go_ended(run, moment);
         }
         let Loading { held, park } = std::mem::take(&mut **loading);
-        let implementation = self
-            .shared
-            .workflows
-            .code_of((entry.workflow.as_str(), &entry.id));
-        let replayed = history.and_then(|history| self.shared.replay(implementation, run, history));
+        let workflows = &self.shared.workflows;
+        let workflow = entry.workflow.as_str();
+        let replayed = history.and_then(|mut story| {
+            if let Some(TriedRun { instance, is_fit }) = story.tried.take() {
+                return Ok((instance, is_fit));
+            }
+            let implementation = workflows.code_of((workflow, story.version, &entry.id));
+            let mut instance = self.shared.replay(implementation, run, story)?;
+            if implementation.is_none() {
+                instance.note_registered(workflows.versions_of(workflow));
+            }
+            Ok((Box::new(instance), false))
+        });
         match replayed {
-            Ok(mut instance) => {
+            Ok((mut instance, is_moving)) => {
+                let is_moving = is_moving && park.is_none();
                 if let Some(reason) = park {
                     instance.park(reason);
                 }
+                // A turn that said otherwise was refused.
+                let version = instance.ledger().version();
+                self.census.set_version(entry, version);
                 if let Some(reason) = instance.park_reason()
                     && !entry.is_parked()
                 {
@@ -218,9 +269,12 @@ impl Shard {
                 // It is parked no longer if the turn that parked it was refused, or it could not be read before.
                 let parking = Parking::of(instance.park_reason());
                 self.census.set_parking(entry, parking);
-                entry.residence = Residence::Hot(Box::new(instance));
+                entry.residence = Residence::Hot(instance);
                 self.residency.weigh(entry);
                 self.residency.enter(run, &mut self.entries);
+                if is_moving {
+                    self.change_version(run, moment);
+                }
                 for errand in held {
                     self.apply_fresh(run, errand, moment);
                 }

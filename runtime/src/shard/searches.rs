@@ -251,6 +251,7 @@ impl Finding {
             id: InstanceId::new(known.id).expect("it is the id of an instance"),
             run: known.run,
             workflow: known.workflow.as_str().to_owned(),
+            version: Some(known.workflow.version()),
             status: statuses.of(known),
             started_at: known.run.started(),
             ended_at: None,
@@ -278,8 +279,8 @@ fn matches(filter: &RunSearch, known: Known<'_>, statuses: &mut Statuses<'_>) ->
 /// Says what live runs do. Runs that stand side by side are mostly of one workflow.
 struct Statuses<'a> {
     shared: &'a ShardShared,
-    /// A workflow, and whether it is registered.
-    last: Option<(String, bool)>,
+    /// A workflow, a version of it, and whether that is registered.
+    last: Option<(String, u32, bool)>,
 }
 
 impl<'a> Statuses<'a> {
@@ -288,12 +289,12 @@ impl<'a> Statuses<'a> {
     }
 
     fn of(&mut self, known: Known<'_>) -> RunStatus {
-        let workflow = known.workflow.as_str();
+        let (workflow, version) = (known.workflow.as_str(), known.workflow.version());
         let is_registered = match &self.last {
-            Some((last, is_registered)) if last == workflow => *is_registered,
+            Some((last, of, is_registered)) if last == workflow && *of == version => *is_registered,
             _ => {
-                let is_registered = self.shared.is_registered(workflow);
-                self.last = Some((workflow.to_owned(), is_registered));
+                let is_registered = self.shared.is_registered((workflow, version));
+                self.last = Some((workflow.to_owned(), version, is_registered));
                 is_registered
             }
         };
@@ -334,11 +335,13 @@ impl IdListing {
     fn answer(&self, entries: &Roster, shared: &ShardShared) -> Vec<InstanceSummary> {
         let listed = self.found.iter().filter_map(|(id, run)| {
             let known = entries.known(*run)?;
-            let status = shared.status(known.workflow.as_str(), known.has_ended(), known.is_parked());
+            let (workflow, version) = (known.workflow.as_str(), known.workflow.version());
+            let status = shared.status((workflow, version), known.has_ended(), known.is_parked());
             (status != InstanceStatus::Finished).then(|| InstanceSummary {
                 id: id.clone(),
                 run: known.run,
-                workflow: known.workflow.as_str().to_owned(),
+                workflow: workflow.to_owned(),
+                version,
                 status,
             })
         });

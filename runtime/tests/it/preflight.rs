@@ -427,6 +427,53 @@ async fn a_replay_that_does_not_end_is_told_and_holds_up_no_other() {
     ));
 }
 
+/// An order that is greeted first, which the runs from before have not been.
+async fn greeted(cx: WorkflowContext, given: Order) -> Result<u64, WorkflowError> {
+    if cx.patched("greet") {
+        cx.record(|| 1_u64).named("greeting").await?;
+    }
+    order(cx, given).await
+}
+
+#[tokio::test]
+async fn a_change_that_no_live_run_needs_any_more_is_told() {
+    let store = left(3).await;
+    let builder = || told(store.bare()).register(ORDER, greeted);
+    let patches = async || {
+        let report = builder().preflight().await.unwrap();
+        assert!(report.is_fit(), "{report}");
+        report.patches
+    };
+    let before = patches().await;
+    assert_eq!(
+        (before[0].old, before[0].new, before[0].is_removable),
+        (3, 0, false)
+    );
+
+    let runtime = builder().start().await.unwrap();
+    let new = runtime.start(ORDER, "new", Order { number: 9 }).await.unwrap();
+    new.until_described(|run| run.awaits(PAID.name())).await.unwrap();
+    for number in 0..3 {
+        let run = runtime.attach(ORDER, &format!("order-{number}")).unwrap();
+        run.signal(SENT, 1).await.unwrap();
+        run.result().await.unwrap();
+    }
+    runtime.shutdown().await.unwrap();
+    drop((new, runtime));
+    let after = patches().await;
+    assert_eq!(
+        (after[0].workflow.as_str(), after[0].id.as_str()),
+        ("order", "greet")
+    );
+    assert_eq!((after[0].old, after[0].new, after[0].is_removable), (0, 1, true));
+    // And it fits without the mark.
+    let removed = told(store.bare()).register(ORDER, async |cx: WorkflowContext, given: Order| {
+        cx.record(|| 1_u64).named("greeting").await?;
+        order(cx, given).await
+    });
+    assert!(removed.preflight().await.unwrap().is_fit());
+}
+
 #[tokio::test]
 async fn what_cannot_be_tried_has_its_error() {
     let in_memory = Runtime::volatile().register(ORDER, order).preflight().await;

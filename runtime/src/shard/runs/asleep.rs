@@ -105,7 +105,7 @@ mod tests {
     fn entry(id: &str, workflow: &str) -> Entry {
         let id = InstanceId::new(id).unwrap();
         let run = RunId::new(id.partition(), Timestamp::EPOCH, 1);
-        let workflow = WorkflowName::new(Name::Owned(workflow.to_owned()), None);
+        let workflow = WorkflowName::new(Name::Owned(workflow.to_owned()), 0, None);
         Entry::new(run, id, workflow, Residence::Cold)
     }
 
@@ -128,7 +128,7 @@ mod tests {
         for (began_as, expected) in [(None, "bill"), (Some("order"), "order"), (Some("trip"), "trip")] {
             for _ in 0..2 {
                 let mut entry = entry("i", "bill");
-                entry.workflow = WorkflowName::new("bill".into(), began_as.map(Name::Borrowed));
+                entry.workflow = WorkflowName::new("bill".into(), 0, began_as.map(Name::Borrowed));
                 let sleeper = names.put_to_sleep(entry).unwrap();
                 let name = names.of(&sleeper);
                 assert_eq!((name.as_str(), name.began_as()), ("bill", expected));

@@ -145,6 +145,21 @@ impl Census {
         }
     }
 
+    /// The version of its workflow that a run has, which is counted there from now on. Whether that is another than before.
+    pub(in crate::shard) fn set_version(&mut self, entry: &mut Entry, version: u32) -> bool {
+        if entry.workflow.version() == version {
+            return false;
+        }
+        let workflow = entry.workflow.with_version(version);
+        let former = std::mem::replace(&mut entry.workflow, workflow);
+        self.rows.leave(&former);
+        self.rows.note_parking(&former, entry.parking, Parking::Runs);
+        self.rows.enter(&entry.workflow);
+        self.rows
+            .note_parking(&entry.workflow, Parking::Runs, entry.parking);
+        true
+    }
+
     /// The runs that are parked and began before this one, the latest first; all if there is none.
     pub(in crate::shard) fn parked_before(&self, before: Option<StartKey>) -> impl Iterator<Item = StartKey> {
         let before = before.map_or(Bound::Unbounded, Bound::Excluded);

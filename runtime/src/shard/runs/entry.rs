@@ -9,6 +9,7 @@ use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, P
 use super::results::ResultNumber;
 use crate::QueryError;
 use crate::activity::AttemptFailure;
+use crate::code::workflows::Beginning;
 use crate::mail::{
     CommandReply, Described, EntityRequest, Question, Reply, RunSignal, Standing, Tell, UpdateReply,
     UpdateRequest,
@@ -46,10 +47,10 @@ struct Rare {
     waiters: Vec<Reply<Standing>>,
 }
 
-/// The name of a run's workflow, and of the one that its instance began as, in two words.
+/// The name of a run's workflow, the version that it has, and the name of the workflow that its instance began as, in two words.
 #[derive(Clone, Debug)]
 pub(in crate::shard) enum WorkflowName {
-    /// Of code that is part of the program; the instance began as it.
+    /// Of code that is part of the program, in version 0; the instance began as it.
     Known(&'static str),
     Other(Arc<OtherName>),
 }
@@ -57,6 +58,7 @@ pub(in crate::shard) enum WorkflowName {
 #[derive(Debug, PartialEq)]
 pub(in crate::shard) struct OtherName {
     name: Name,
+    version: u32,
     /// The workflow that the instance began as, if that is not `name`.
     began_as: Option<Name>,
 }
@@ -206,6 +208,11 @@ impl Entry {
         self
     }
 
+    /// What says which code it has.
+    pub(in crate::shard) fn beginning(&self) -> Beginning<'_> {
+        Beginning::from((self.workflow.as_str(), self.workflow.version(), &self.id))
+    }
+
     /// Who called it, if it is a child.
     pub(in crate::shard) fn parent(&self) -> Option<&Parent> {
         self.rare.as_ref()?.parent.as_ref()
@@ -268,10 +275,14 @@ impl Residence {
 impl WorkflowName {
     /// `began_as` is the workflow that the instance began as, if that is another.
     #[inline]
-    pub(in crate::shard) fn new(name: Name, began_as: Option<Name>) -> Self {
-        match (name, began_as) {
-            (Name::Borrowed(name), None) => Self::Known(name),
-            (name, began_as) => Self::Other(Arc::new(OtherName { name, began_as })),
+    pub(in crate::shard) fn new(name: Name, version: u32, began_as: Option<Name>) -> Self {
+        match (name, version, began_as) {
+            (Name::Borrowed(name), 0, None) => Self::Known(name),
+            (name, version, began_as) => Self::Other(Arc::new(OtherName {
+                name,
+                version,
+                began_as,
+            })),
         }
     }
 
@@ -280,7 +291,32 @@ impl WorkflowName {
     pub(in crate::shard) fn of(started: &Started) -> Self {
         let origin = started.origin.as_ref();
         let began_as = origin.and_then(|origin| origin.began_as.clone());
-        Self::new(started.workflow.clone(), began_as)
+        Self::new(started.workflow.clone(), started.version, began_as)
+    }
+
+    /// That of a run that has begun in this turn.
+    #[inline]
+    pub(in crate::shard) fn of_begun(instance: &Instance) -> Self {
+        let started = instance.ledger().started();
+        started.map_or(Self::Known(""), Self::of)
+    }
+
+    /// The version that the run has.
+    #[inline]
+    pub(in crate::shard) fn version(&self) -> u32 {
+        match self {
+            Self::Known(_) => 0,
+            Self::Other(other) => other.version,
+        }
+    }
+
+    /// The same name with another version.
+    pub(in crate::shard) fn with_version(&self, version: u32) -> Self {
+        let (name, began_as) = match self {
+            Self::Known(name) => (Name::Borrowed(*name), None),
+            Self::Other(other) => (other.name.clone(), other.began_as.clone()),
+        };
+        Self::new(name, version, began_as)
     }
 
     pub(in crate::shard) fn as_str(&self) -> &str {
@@ -298,18 +334,18 @@ impl WorkflowName {
         }
     }
 
-    /// Whether both workflows have one name, whatever their instances began as.
+    /// Whether both are of one version of one workflow, whatever their instances began as.
     #[inline]
-    pub(in crate::shard) fn is_named_as(&self, other: &Self) -> bool {
+    pub(in crate::shard) fn is_counted_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Known(one), Self::Known(other)) if std::ptr::eq(*one, *other) => true,
-            _ => self.as_str() == other.as_str(),
+            _ => self.as_str() == other.as_str() && self.version() == other.version(),
         }
     }
 
     /// Whether both names are the same.
     pub(in crate::shard) fn is_same(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str() && self.began_as() == other.began_as()
+        self.is_counted_as(other) && self.began_as() == other.began_as()
     }
 }
 

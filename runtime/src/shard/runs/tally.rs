@@ -16,7 +16,8 @@ use crate::shared::ShardShared;
 pub(in crate::shard) struct Rows {
     shared: Arc<ShardShared>,
     rows: Vec<WorkflowRow>,
-    by_name: FxHashMap<Box<str>, usize>,
+    /// By the name of the workflow: the rows of its versions.
+    by_name: FxHashMap<Box<str>, Vec<(u32, usize)>>,
     /// The row that was wanted last, and often is next.
     last: usize,
     /// Those that have changed since they were told.
@@ -25,7 +26,7 @@ pub(in crate::shard) struct Rows {
     others: Option<usize>,
 }
 
-/// The counts of one workflow.
+/// The counts of one version of a workflow.
 #[derive(Debug)]
 struct WorkflowRow {
     name: WorkflowName,
@@ -57,7 +58,7 @@ impl Rows {
     #[inline]
     fn row(&mut self, name: &WorkflowName) -> &mut WorkflowRow {
         let at = match self.rows.get(self.last) {
-            Some(row) if row.name.is_named_as(name) => self.last,
+            Some(row) if row.name.is_counted_as(name) => self.last,
             _ => self.find(name),
         };
         let row = &mut self.rows[at];
@@ -68,22 +69,22 @@ impl Rows {
     }
 
     fn find(&mut self, name: &WorkflowName) -> usize {
-        if let Some(at) = self.by_name.get(name.as_str()) {
-            self.last = *at;
-            return *at;
+        if let Some(at) = self.place_of(name.as_str(), name.version()) {
+            self.last = at;
+            return at;
         }
         if let Some(others) = self.others {
             return others;
         }
-        if let Some(shared) = self.shared.tallies.row(name.as_str()) {
+        if let Some(shared) = self.shared.tallies.row(name.as_str(), name.version()) {
             self.last = self.add(name.clone(), shared);
             return self.last;
         }
         // All rows are taken. This shard may still get runs of a workflow whose row another shard has asked for, so it
         // takes in all of them before it counts the rest together.
         for shared in self.shared.tallies.rows() {
-            if !self.by_name.contains_key(shared.workflow()) {
-                let name = WorkflowName::new(shared.workflow().to_owned().into(), None);
+            if self.place_of(shared.workflow(), shared.version()).is_none() {
+                let name = WorkflowName::new(shared.workflow().to_owned().into(), shared.version(), None);
                 self.add(name, shared);
             }
         }
@@ -93,11 +94,16 @@ impl Rows {
         others
     }
 
+    fn place_of(&self, workflow: &str, version: u32) -> Option<usize> {
+        let mut versions = self.by_name.get(workflow)?.iter();
+        versions.find_map(|(of, at)| (*of == version).then_some(*at))
+    }
+
     /// Adds the row of a workflow's own; its place.
     fn add(&mut self, name: WorkflowName, shared: Arc<WorkflowTally>) -> usize {
-        let key = name.as_str().into();
+        let (key, version) = (name.as_str().into(), name.version());
         let at = self.push(name, shared);
-        self.by_name.insert(key, at);
+        self.by_name.entry(key).or_default().push((version, at));
         at
     }
 
