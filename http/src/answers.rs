@@ -34,7 +34,7 @@ use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
     Json, bulks, catalogue, counts, description, finished, found, history, instances, object, output_streams,
-    park_reason, parts, past, schedules, stats, why,
+    park_reason, parts, past, schedules, stats, versions, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role, TopicRequest, TopicUse};
@@ -108,6 +108,7 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         }
         Action::OpenApi => Json::raw(openapi_json()),
         Action::Catalogue => catalogue(&runtime.catalogue()),
+        Action::Versions => versions(&runtime.versions()),
         Action::Instances => {
             let page = PageQuery::parse(query)?;
             let after = page.after.as_deref().map(InstanceId::new).transpose()?;

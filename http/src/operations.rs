@@ -49,6 +49,7 @@ pub(crate) enum Action {
     Session,
     OpenApi,
     Catalogue,
+    Versions,
     Instances,
     Finished,
     Find,
@@ -152,6 +153,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "what is registered in the program: workflows with their queries, updates and declared signals, activities, task queues, topics",
         action: Action::Catalogue,
+    },
+    Operation {
+        name: "versions",
+        method: Method::GET,
+        path: "v1/versions",
+        role: Role::Reader,
+        about: "the versions of workflows that are registered or that live runs have: how many runs have each, and which code can be deleted",
+        action: Action::Versions,
     },
     Operation {
         name: "instances",

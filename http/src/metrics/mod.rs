@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use millrun::Runtime;
 use millrun::broker::Topology;
-use millrun::operating::{Durations, Histogram, PartStatus, RuntimeStats};
+use millrun::operating::{Durations, Histogram, PartStatus, RuntimeStats, WorkflowVersion};
 use millrun::topics::{DurableSubscriptionSummary, DurableTopicSummary};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
@@ -37,6 +37,7 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 #[derive(Debug)]
 pub(crate) struct Seen {
     stats: RuntimeStats,
+    versions: Vec<WorkflowVersion>,
     parts: Vec<PartStatus>,
     topology: Topology,
     durations: Durations,
@@ -48,6 +49,7 @@ pub(crate) struct Seen {
 pub(crate) fn metrics(runtime: &Runtime) -> String {
     let seen = Seen {
         stats: runtime.stats(),
+        versions: runtime.versions(),
         parts: runtime.parts(),
         topology: runtime.broker().topology(),
         durations: runtime.durations(),

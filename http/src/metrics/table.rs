@@ -181,6 +181,35 @@ pub static METRICS: &[Metric] = &[
         "values that replays encoded otherwise than they were recorded",
         |seen, samples| samples.one(seen.stats.changed_values),
     ),
+    gauge(
+        "millrun_versions_live",
+        "live runs by the version of their workflow, as `checkout@3`",
+        |seen, samples| {
+            for version in &seen.versions {
+                let name = format!("{}@{}", version.workflow, version.version);
+                samples.of(name.as_str(), version.live);
+            }
+        },
+    )
+    .label("version"),
+    gauge(
+        "millrun_versions_missing",
+        "live runs that have a version of their workflow which is not registered",
+        |seen, samples| {
+            let missing = seen.versions.iter().filter(|version| !version.is_registered);
+            samples.one(missing.map(|version| version.live).sum::<u64>());
+        },
+    ),
+    counter(
+        "millrun_versions_changed",
+        "runs that have moved to the newest version of their workflow",
+        |seen, samples| samples.one(seen.stats.versions_changed),
+    ),
+    counter(
+        "millrun_versions_unfit",
+        "runs that were tried on the newest version of their workflow and do not fit it",
+        |seen, samples| samples.one(seen.stats.versions_unfit),
+    ),
     counter(
         "millrun_attempts_started",
         "attempts of activities started",

@@ -51,6 +51,7 @@ fn shape(action: Action) -> Shape {
             ("topics", list(text())),
             ("topic_filters", list(text())),
         ]),
+        Action::Versions => object([("versions", list(named("WorkflowVersion")))]),
         Action::Instances => object([
             ("instances", list(named("InstanceSummary"))),
             ("next", or_null(text())),

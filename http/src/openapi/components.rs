@@ -44,6 +44,7 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("TraceLink", trace_link()),
         ("TracePage", trace_page()),
         ("CatalogueWorkflow", workflow()),
+        ("WorkflowVersion", version()),
         ("Stats", stats()),
         ("PastSample", past_sample()),
         ("Latency", latency()),
@@ -73,6 +74,7 @@ fn description() -> Shape {
         ("id", text()),
         ("run", run()),
         ("workflow", text()),
+        ("version", number()),
         ("status", status()),
         ("is_in_memory", flag()),
         ("started_at_us", time()),
@@ -136,6 +138,7 @@ fn found_run() -> Shape {
         ("id", text()),
         ("run", run()),
         ("workflow", text()),
+        ("version", or_null(number())),
         ("status", word(RunStatus::ALL.map(RunStatus::name))),
         ("started_at_us", time()),
         ("ended_at_us", or_null(time())),
@@ -350,9 +353,23 @@ fn trace_page() -> Shape {
     ])
 }
 
+fn version() -> Shape {
+    object([
+        ("workflow", text()),
+        ("version", number()),
+        ("is_registered", flag()),
+        ("is_newest", flag()),
+        ("policy", or_null(text())),
+        ("live", number()),
+        ("parked", number()),
+        ("is_deletable", flag()),
+    ])
+}
+
 fn workflow() -> Shape {
     object([
         ("name", text()),
+        ("version", number()),
         ("input", anything()),
         ("result", anything()),
         ("queries", list(text())),
@@ -377,6 +394,8 @@ fn stats() -> Shape {
         ("replay_checks", number()),
         ("replay_differences", number()),
         ("changed_values", number()),
+        ("versions_changed", number()),
+        ("versions_unfit", number()),
         ("attempts", number()),
         ("attempts_running", number()),
         ("queues", list(queue())),

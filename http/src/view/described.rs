@@ -14,6 +14,7 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("id", (&run.id).into()),
         ("run", run.run.into()),
         ("workflow", run.workflow.as_str().into()),
+        ("version", run.version.into()),
         ("status", status(&run.status).into()),
         ("is_in_memory", run.is_in_memory.into()),
         ("started_at_us", run.started_at.into()),

@@ -203,6 +203,7 @@ fn fields(event: &Event) -> Fields {
         ],
         Event::Parked { reason } => vec![("reason", park_reason(reason))],
         Event::Resumed => Vec::new(),
+        Event::VersionChanged { version } => vec![("version", (*version).into())],
         // A kind that a later version of millrun adds has its label at least.
         _ => Vec::new(),
     }
@@ -216,6 +217,7 @@ fn started(started: &Started) -> Fields {
     let origin = started.origin.as_deref();
     vec![
         ("workflow", started.workflow.as_ref().into()),
+        ("version", started.version.into()),
         ("id", (&started.id).into()),
         ("input", (&started.input).into()),
         ("parent", started.parent().map(|parent| parent.run).into()),

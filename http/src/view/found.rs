@@ -21,6 +21,7 @@ fn found_run(run: &RunSummary) -> Json {
         ("id", (&run.id).into()),
         ("run", run.run.into()),
         ("workflow", run.workflow.as_str().into()),
+        ("version", run.version.into()),
         ("status", run.status.name().into()),
         ("started_at_us", run.started_at.into()),
         ("ended_at_us", run.ended_at.into()),

@@ -1,6 +1,7 @@
 //! Lists of runs, counts, and what is registered.
 
-use millrun::operating::{Catalogue, InstanceSummary, PartStatus, QueueStats, RuntimeStats};
+use millrun::VersionPolicy;
+use millrun::operating::{Catalogue, InstanceSummary, PartStatus, QueueStats, RuntimeStats, WorkflowVersion};
 use millrun::store::FinishedRun;
 use millrun::streams::OutputStreamSummary;
 
@@ -90,6 +91,8 @@ pub(crate) fn stats(stats: &RuntimeStats) -> Json {
         ("replay_checks", stats.replay_checks.into()),
         ("replay_differences", stats.replay_differences.into()),
         ("changed_values", stats.changed_values.into()),
+        ("versions_changed", stats.versions_changed.into()),
+        ("versions_unfit", stats.versions_unfit.into()),
         ("attempts", stats.attempts.into()),
         ("attempts_running", stats.attempts_running.into()),
         ("queues", list(&stats.queues, queue)),
@@ -137,11 +140,38 @@ fn journal(stats: &RuntimeStats) -> Json {
     ])
 }
 
+/// The versions of workflows.
+pub(crate) fn versions(versions: &[WorkflowVersion]) -> Json {
+    let version = |version: &WorkflowVersion| {
+        object([
+            ("workflow", version.workflow.as_str().into()),
+            ("version", version.version.into()),
+            ("is_registered", version.is_registered.into()),
+            ("is_newest", version.is_newest.into()),
+            ("policy", version.policy.map(policy).into()),
+            ("live", version.live.into()),
+            ("parked", version.parked.into()),
+            ("is_deletable", version.is_deletable.into()),
+        ])
+    };
+    object([("versions", list(versions, version))])
+}
+
+fn policy(policy: VersionPolicy) -> &'static str {
+    match policy {
+        VersionPolicy::Pinned => "pinned",
+        VersionPolicy::MoveIfFits => "move-if-fits",
+        VersionPolicy::MustMove => "must-move",
+        _ => "other",
+    }
+}
+
 /// What is registered.
 pub(crate) fn catalogue(catalogue: &Catalogue) -> Json {
     let workflows = list(&catalogue.workflows, |workflow| {
         object([
             ("name", workflow.name.into()),
+            ("version", workflow.version.into()),
             ("input", workflow.input.into()),
             ("result", workflow.result.into()),
             ("queries", list(&workflow.queries, |name| (*name).into())),

@@ -19,7 +19,7 @@ pub(crate) use described::{description, park_reason};
 pub(crate) use event::{history, recorded};
 pub(crate) use found::{change, counts, found};
 pub(crate) use json::{Json, list, object};
-pub(crate) use lists::{catalogue, finished, instances, output_streams, parts, stats};
+pub(crate) use lists::{catalogue, finished, instances, output_streams, parts, stats, versions};
 pub(crate) use past::past;
 pub(crate) use record::{durable_topic, record, unreadable_record};
 pub(crate) use schedule::{schedule_told, schedules};

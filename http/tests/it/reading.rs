@@ -288,7 +288,7 @@ async fn lists_are_told_by_pages_that_lead_to_each_other() {
     assert_eq!(parts["parts"].as_array().unwrap().len(), runtime.parts().len());
     let catalogue = get(&app, "/m/v1/catalogue").await.json();
     let order = serde_json::json!({
-        "name": "order", "input": "u64", "result": "u64", "queries": [], "updates": [], "commands": [], "signals": []
+        "name": "order", "version": 0, "input": "u64", "result": "u64", "queries": [], "updates": [], "commands": [], "signals": []
     });
     assert_eq!(catalogue["workflows"], serde_json::json!([order]));
     assert_eq!(

@@ -90,6 +90,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Records(options) => records::records(options).await,
         ClientCommand::Publish(options) => topics::publish(options).await,
         ClientCommand::Catalogue(of) => program("catalogue", of, show::catalogue).await,
+        ClientCommand::Versions(of) => program("versions", of, show::versions).await,
         ClientCommand::Call(options) => call(options).await,
         ClientCommand::Counts(of) => inspect::counts(of).await,
         ClientCommand::Inspect(of) => inspect::inspect(of).await,

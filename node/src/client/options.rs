@@ -475,6 +475,8 @@ pub(crate) enum ClientCommand {
     RemoveSubscription(OfSubscription),
     /// Print what is registered: workflows, activities, task queues, topics.
     Catalogue(OfProgram),
+    /// Print which versions of workflows there are, how many live runs have each, and which code can be deleted.
+    Versions(OfProgram),
     /// Print how many runs there are, by workflow and by what they do.
     Counts(OfProgram),
     /// Tell what a store holds: its file, its runs, and whether it had to be repaired.

@@ -306,6 +306,24 @@ pub(super) fn parts(answer: &Raw) -> String {
     table.to_string()
 }
 
+/// The versions of workflows.
+pub(super) fn versions(answer: &Raw) -> String {
+    let mut table = Table::of(["workflow", "version", "live", "parked", "policy", "code"]);
+    for version in answer.list_of("versions") {
+        let is_so = |name: &str| version.text_of(name) == "true";
+        let code = match (is_so("is_registered"), is_so("is_newest"), is_so("is_deletable")) {
+            (false, ..) => "not registered",
+            (true, true, _) => "newest",
+            (true, false, true) => "can be deleted",
+            (true, false, false) => "registered",
+        };
+        let [workflow, number, live, parked, policy] =
+            ["workflow", "version", "live", "parked", "policy"].map(|name| version.text_of(name));
+        table.row([workflow, number, live, parked, policy, code.to_owned()]);
+    }
+    table.to_string()
+}
+
 /// What is registered.
 pub(super) fn catalogue(answer: &Raw) -> String {
     let joined = |item: &Raw, name: &str| {

@@ -50,6 +50,11 @@ fn what_runs_is_told_in_columns_and_as_json() {
     let why = program.run("why ship-1").expect(0).out;
     assert!(why.contains("timer"), "{why}");
     assert_eq!(program.json("why ship-1 --json")["waits"][0]["kind"], "timer");
+    let versions = program.run("versions").expect(0).out;
+    assert!(
+        versions.contains("sample-shipment") && versions.contains("newest"),
+        "{versions}"
+    );
     let catalogue = program.run("catalogue").expect(0).out;
     for name in ["sample-order", "sample-reserve", "status"] {
         assert!(catalogue.contains(name), "{catalogue}");

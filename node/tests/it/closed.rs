@@ -121,6 +121,7 @@ fn what_needs_a_program_says_so_and_leaves_the_file_alone() {
         "tail ship-1",
         "stats",
         "catalogue",
+        "versions",
         "topics",
         "records sample.ordered",
         "subscriptions sample.ordered",
