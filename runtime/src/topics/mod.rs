@@ -20,8 +20,9 @@ pub use durable::stored::RECORD_TEXT_BYTES_MAX;
 pub use durable::subscription::{
     AckSaved, AttachedSubscription, DurableSubscription, DurableSubscriptionSummary, FILTERED_TOPICS_MAX,
     FilteredOpenError, FilteredReadError, FilteredSubscription, FilteredTopics, FilteredTopicsError,
-    LeaseLost, RecordDelivery, RecordTurn, SendBackError, SubscribeFiltered, SubscribeRecords,
-    SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus, UndeliveredRecord,
+    LeaseLost, RecordDelivery, RecordTurn, SendBackError, SentBackStretch, SubscribeFiltered,
+    SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionReadError, SubscriptionStatus,
+    UndeliveredRecord,
 };
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use durable::trigger::{DurableTrigger, TriggerRecords};

@@ -1,4 +1,4 @@
-//! What an operator does to durable topics: drops their records, deletes them, removes subscriptions.
+//! What an operator does to durable topics: drops their records, deletes them, removes subscriptions and releases their keys.
 //!
 //! ```text
 //!   name ─► number in the journal ─► purge, delete ─► watermark ─► answer
@@ -14,7 +14,7 @@ use std::task::Poll;
 use millrun_core::{Offset, Sequence};
 use millrun_persistence::{JournalFailure, TopicChangeRefused, TopicStreams, TopicSummary};
 
-use super::subscription::kept_before;
+use super::subscription::{SubscriptionLost, kept_before, release_held_key};
 use super::token::RecordToken;
 use crate::inner::Inner;
 use crate::{Runtime, StopCause};
@@ -53,7 +53,7 @@ pub struct TopicDeleted {
     pub subscriptions: u64,
 }
 
-/// Why a durable topic was not purged or deleted, or a subscription not removed.
+/// Why a durable topic was not purged or deleted, or a subscription not removed or changed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicManageError {
@@ -71,6 +71,15 @@ pub enum TopicManageError {
         /// The name of the subscription.
         name: String,
     },
+    /// What the subscription has kept cannot be read.
+    #[error("what the subscription has kept cannot be read: {problem}")]
+    Unreadable {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The subscription does not go on here.
+    #[error(transparent)]
+    Lost(SubscriptionLost),
     /// The token is of a record in another store.
     #[error("the token is of a record in another store")]
     OtherStore,
@@ -86,6 +95,15 @@ pub enum TopicManageError {
     /// The runtime has stopped. Whether anything was done is not known.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
+}
+
+impl From<SubscriptionLost> for TopicManageError {
+    fn from(lost: SubscriptionLost) -> Self {
+        match lost {
+            SubscriptionLost::Stopped(cause) => Self::Stopped(cause),
+            lost => Self::Lost(lost),
+        }
+    }
 }
 
 impl Runtime {
@@ -215,6 +233,27 @@ impl Runtime {
         subscriptions.lose_where(|shared| shared.is_kept_in(kept.number));
         drop(opening);
         inner.until_durable(offset).await
+    }
+
+    /// Lets a key go on that a durable subscription
+    /// [holds](crate::topics::SubscribeRecords::hold_key_when_undelivered) behind a record that has gone to the topic for
+    /// undelivered ones, as [sending it back](crate::topics::DurableTopicHandle::send_back) does; that record stays where it is.
+    /// Durable when this answers, whether a consumer has the subscription open or not. Gives whether the key was held.
+    ///
+    /// # Errors
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the key may or may not be released. It can be released again.
+    pub async fn release_held_key(
+        &self,
+        topic: &str,
+        subscription: &str,
+        key: &str,
+    ) -> Result<bool, TopicManageError> {
+        let inner = self.inner();
+        inner.topic_to_manage(topic)?;
+        release_held_key(inner, (topic, subscription), key).await
     }
 }
 

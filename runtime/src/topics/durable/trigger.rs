@@ -167,6 +167,13 @@ impl<T> TriggerRecords<'_, T> {
         self.subscribe = self.subscribe.undelivered_to(topic, deliveries_max);
         self
     }
+
+    /// Holds the key of a record that could not be handled, until that is sent back or the key is released; as
+    /// [`SubscribeRecords::hold_key_when_undelivered`].
+    pub fn hold_key_when_undelivered(mut self) -> Self {
+        self.subscribe = self.subscribe.hold_key_when_undelivered();
+        self
+    }
 }
 
 impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::topics::{
     DurableSubscription, DurableTopicHandle, PurgeBefore, ReadFrom, ReadFromError, SubscriptionOpenError,
-    SubscriptionReadError, TopicLookError, TopicReadError, UndeliveredRecord,
+    SubscriptionReadError, TopicLookError, TopicManageError, TopicReadError, UndeliveredRecord,
 };
 use millrun::{DurableTopic, Payload, Runtime, Timestamp, Topic, Workflow, WorkflowContext, WorkflowError};
 use millrun_testkit::{SimConfig, SimHost};
@@ -268,6 +268,162 @@ async fn what_a_trigger_cannot_decode_is_buried_and_sent_back_byte_for_byte() {
     are_buried_and_sent_back(runtime, journal).await;
 }
 
+/// A subscription that holds the keys of what it gives up, and gives up at the first failure.
+async fn holding(topic: &DurableTopicHandle<u64>) -> DurableSubscription<u64> {
+    let holding = topic.subscribe("holding").undelivered_to(UNDELIVERED, 1);
+    holding.hold_key_when_undelivered().await.unwrap()
+}
+
+/// Gives up the next record, which is this number.
+async fn give_up(subscription: &DurableSubscription<u64>, number: u64) {
+    let delivery = subscription.next().await.unwrap();
+    assert_eq!(*delivery.payload(), number);
+    let answered = delivery.send_back(Duration::ZERO, "no way").unwrap();
+    answered.await.unwrap();
+    while subscription.status().held_keys == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_key_waits_behind_a_buried_record_over_a_restart_until_that_is_sent_back() {
+    let journal = memory();
+    let (runtime, topic) = over(&journal).await;
+    for (key, number) in [("held", 0), ("held", 1), ("free", 2)] {
+        topic.publish(&number).key(key).await.unwrap();
+    }
+    let subscription = holding(&topic).await;
+    give_up(&subscription, 0).await;
+    assert_eq!(take(&subscription, 1).await, [2], "other keys go on");
+    assert!(subscription.next().now_or_never().is_none(), "its key waits");
+    drop(subscription);
+    runtime.shutdown().await.unwrap();
+
+    let journal = Arc::new(journal.reopened());
+    let (runtime, topic) = over(&journal).await;
+    let told = runtime.durable_subscriptions("numbers", None, 1).await.unwrap();
+    assert_eq!(
+        told[0].status.as_ref().unwrap().held_keys,
+        1,
+        "also while it is closed"
+    );
+    let subscription = holding(&topic).await;
+    topic.publish(&3).key("held").await.unwrap();
+    assert!(subscription.next().now_or_never().is_none(), "its key waits on");
+    assert_eq!(subscription.status().held_keys, 1);
+    let undelivered = runtime.durable_topic(UNDELIVERED).unwrap();
+    let mut reader = undelivered.read(ReadFrom::Beginning).await.unwrap();
+    let buried = reader.next().await.unwrap().into_payload();
+    undelivered.send_back(&buried).await.unwrap();
+    assert_eq!(take(&subscription, 3).await, [1, 3, 0], "it joins at the end");
+    assert_eq!(
+        (subscription.status().held_keys, subscription.status().lag),
+        (0, 0)
+    );
+
+    // Sent back while nobody has it open.
+    topic.publish(&4).key("held").await.unwrap();
+    topic.publish(&5).key("held").await.unwrap();
+    give_up(&subscription, 4).await;
+    drop(subscription);
+    let buried = reader.next().await.unwrap().into_payload();
+    runtime.shutdown().await.unwrap();
+    let (runtime, topic) = over(&Arc::new(journal.reopened())).await;
+    let undelivered = runtime.durable_topic(UNDELIVERED).unwrap();
+    undelivered.send_back(&buried).await.unwrap();
+    let subscription = holding(&topic).await;
+    assert_eq!(take(&subscription, 2).await, [5, 4]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_held_key_is_released_by_an_operator_whether_the_subscription_is_open_or_not() {
+    let journal = memory();
+    let (runtime, topic) = over(&journal).await;
+    for number in 0..4 {
+        topic.publish(&number).key("k").await.unwrap();
+    }
+    let subscription = holding(&topic).await;
+    give_up(&subscription, 0).await;
+    for (name, key, expected) in [
+        ("holding", "other", false),
+        ("holding", "k", true),
+        ("holding", "k", false),
+    ] {
+        let released = runtime.release_held_key("numbers", name, key).await.unwrap();
+        assert_eq!(released, expected, "{key}");
+    }
+    give_up(&subscription, 1).await;
+    drop(subscription);
+    runtime.shutdown().await.unwrap();
+
+    let (runtime, topic) = over(&Arc::new(journal.reopened())).await;
+    assert!(runtime.release_held_key("numbers", "holding", "k").await.unwrap());
+    assert!(!runtime.release_held_key("numbers", "holding", "k").await.unwrap());
+    for (of, name) in [("numbers", "nobody"), ("nothing", "holding")] {
+        let refused = runtime.release_held_key(of, name, "k").await;
+        assert!(
+            matches!(
+                refused,
+                Err(TopicManageError::NoSubscription { .. } | TopicManageError::Unknown { .. })
+            ),
+            "{refused:?}"
+        );
+    }
+    let subscription = holding(&topic).await;
+    assert_eq!(take(&subscription, 1).await, [2]);
+    // Opened without it, keys go on.
+    give_up(&subscription, 3).await;
+    topic.publish(&4).key("k").await.unwrap();
+    drop(subscription);
+    let subscription = loop {
+        let opened = topic.subscribe("holding").undelivered_to(UNDELIVERED, 1).await;
+        match opened {
+            // The keeper of the other may still be about to end.
+            Err(SubscriptionOpenError::Contradiction) => tokio::task::yield_now().await,
+            opened => break opened.unwrap(),
+        }
+    };
+    assert_eq!(subscription.status().held_keys, 0);
+    assert_eq!(take(&subscription, 1).await, [4]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_trigger_holds_the_key_of_a_record_that_it_could_not_handle() {
+    const SAME: Workflow<u64, u64> = Workflow::named("same");
+    async fn same(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        Ok(number)
+    }
+    let builder = Runtime::volatile()
+        .durable_topic(NUMBERS)
+        .durable_topic(UNDELIVERED);
+    let runtime = builder.register(SAME, same).start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    let trigger = topic
+        .trigger("t")
+        .undelivered_to(UNDELIVERED, 3)
+        .hold_key_when_undelivered();
+    let trigger = trigger.start(SAME, |record| match *record.payload() {
+        0 => (String::new(), 0),
+        number => (format!("same-{number}"), number),
+    });
+    let trigger = trigger.await.unwrap();
+    for (key, number) in [("held", 0), ("held", 1), ("free", 2)] {
+        topic.publish(&number).key(key).await.unwrap();
+    }
+    while trigger.status().lag > 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((trigger.status().held_keys, trigger.handled()), (1, 1));
+    assert!(runtime.release_held_key("numbers", "t", "held").await.unwrap());
+    while trigger.status().lag > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(runtime.attach(SAME, "same-1").unwrap().result().await.unwrap(), 1);
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_answer_after_the_lease_says_so_and_changes_nothing() {
     let (_runtime, topic) = numbers().await;
@@ -346,6 +502,16 @@ async fn bounds_and_names_that_make_no_sense_are_refused() {
         (topic.subscribe("s").lease(Duration::ZERO).await, "lease"),
     ] {
         assert!(matches!(refused, Err(SubscriptionOpenError::Bound { field, .. }) if field == expected));
+    }
+    let holding = || topic.subscribe("s").hold_key_when_undelivered();
+    for refused in [
+        holding().await,
+        holding().undelivered_to(UNDELIVERED, 3).unordered().await,
+    ] {
+        assert!(
+            matches!(&refused, Err(SubscriptionOpenError::Bound { field, .. }) if *field == "hold_key_when_undelivered"),
+            "{refused:?}"
+        );
     }
     let refused = topic.subscribe("s").undelivered_to(UNDELIVERED, 3).await;
     assert!(

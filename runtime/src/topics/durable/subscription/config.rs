@@ -13,7 +13,12 @@ pub(crate) struct SubscriptionBounds {
     pub(crate) deliveries_max: Option<u32>,
     /// Whether a key waits while a record of it is in hand.
     pub(crate) is_ordered: bool,
+    /// Whether a key waits behind a record of it that is buried, until that is sent back or the key is released.
+    pub(crate) holds_keys: bool,
 }
+
+/// The most keys that a subscription holds behind buried records.
+pub(crate) const HELD_KEYS_MAX: usize = 1_024;
 
 /// The most records that a subscription may have in hand.
 pub(crate) const IN_FLIGHT_MAX: usize = 16_384;
@@ -25,6 +30,7 @@ impl Default for SubscriptionBounds {
             lease: Duration::from_secs(30),
             deliveries_max: None,
             is_ordered: true,
+            holds_keys: false,
         }
     }
 }

@@ -7,7 +7,9 @@
 //!      behind its key         └──► spent, after so many deliveries ──► buried, which acknowledges it
 //! ```
 //!
-//! Pure: time comes in as an argument. A key has one record at a time that is not held.
+//! Pure: time comes in as an argument. A key has one record at a time that is not held. A subscription that holds keys goes on
+//! to hold the key of a buried record until that is released; while it holds as many as it may, no further record with a key
+//! is buried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use millrun_core::Timestamp;
 use millrun_persistence::TopicRecord;
 
 use super::acknowledged::Acknowledged;
-use super::config::SubscriptionBounds;
+use super::config::{HELD_KEYS_MAX, SubscriptionBounds};
 
 /// The longest error that is kept of a delivery, in bytes.
 const ERROR_BYTES_MAX: usize = 512;
@@ -33,6 +35,8 @@ pub(crate) struct RecordsInHand {
     due: BTreeSet<(Timestamp, u64)>,
     /// Records that are held behind another of their key, in order.
     held: HashMap<Box<str>, VecDeque<u64>>,
+    /// Keys that wait behind a buried record, which is the number here.
+    held_keys: BTreeMap<Box<str>, u64>,
     /// Records that are to be buried.
     spent: VecDeque<u64>,
     /// How often records were delivered before this process, and why they came back.
@@ -97,11 +101,44 @@ impl RecordsInHand {
             ready: BTreeSet::new(),
             due: BTreeSet::new(),
             held: HashMap::new(),
+            held_keys: BTreeMap::new(),
             spent: VecDeque::new(),
             earlier,
             next_lease: 1,
             version: 0,
         }
+    }
+
+    /// Holds these keys behind buried records, as was kept; none, if it holds no keys any more.
+    pub(crate) fn with_held_keys(mut self, held_keys: BTreeMap<Box<str>, u64>) -> Self {
+        if self.bounds.holds_keys {
+            let entries = held_keys.keys().map(|key| (key.clone(), VecDeque::new()));
+            self.held = entries.collect();
+            self.held_keys = held_keys;
+        }
+        self
+    }
+
+    /// The keys that wait behind a buried record, each with the number of that.
+    pub(crate) fn held_keys(&self) -> &BTreeMap<Box<str>, u64> {
+        &self.held_keys
+    }
+
+    /// A key goes on that waits behind a buried record. Whether there was one.
+    pub(crate) fn release_key(&mut self, key: &str) -> bool {
+        let Some((key, _)) = self.held_keys.remove_entry(key) else {
+            return false;
+        };
+        self.version += 1;
+        self.next_of(&key);
+        true
+    }
+
+    /// The key goes on that waits behind this buried record.
+    pub(crate) fn release_behind(&mut self, buried: u64) -> bool {
+        let mut held = self.held_keys.iter();
+        let key = held.find_map(|(key, sequence)| (*sequence == buried).then(|| key.clone()));
+        key.is_some_and(|key| self.release_key(&key))
     }
 
     pub(crate) fn acknowledged(&self) -> &Acknowledged {
@@ -367,24 +404,38 @@ impl RecordsInHand {
         }
     }
 
-    /// The next record to be buried, with what it came back for. It stays the next until it is [buried](Self::buried).
+    /// The next record to be buried, with what it came back for. While as many keys are held as may be, it is one that has no
+    /// key.
     pub(crate) fn next_spent(&self) -> Option<(&TopicRecord, &Returned)> {
-        let in_hand = self.in_hand.get(self.spent.front()?)?;
+        let is_full = self.bounds.holds_keys && self.held_keys.len() >= HELD_KEYS_MAX;
+        let mut spent = self.spent.iter().filter_map(|at| self.in_hand.get(at));
+        let in_hand = spent.find(|in_hand| !is_full || in_hand.key.is_none())?;
         Some((&in_hand.record, &in_hand.returned))
     }
 
-    /// The record that was to be buried next is.
-    pub(crate) fn buried(&mut self) {
-        if let Some(sequence) = self.spent.pop_front() {
-            self.finish(sequence);
+    /// A record that was to be buried is. Its key is held from now on, unless the record was sent back already.
+    pub(crate) fn buried(&mut self, sequence: u64, is_sent_back: bool) {
+        self.spent.retain(|spent| *spent != sequence);
+        let Some(key) = self.take_out(sequence) else {
+            return;
+        };
+        if self.bounds.holds_keys && !is_sent_back {
+            self.held_keys.insert(key, sequence);
+        } else {
+            self.next_of(&key);
         }
     }
 
     /// Nobody waits for a record any more; the next of its key may be given.
     fn finish(&mut self, sequence: u64) {
-        let Some(in_hand) = self.in_hand.remove(&sequence) else {
-            return;
-        };
+        if let Some(key) = self.take_out(sequence) {
+            self.next_of(&key);
+        }
+    }
+
+    /// Nobody waits for a record any more. Gives its key, if it is one of a key.
+    fn take_out(&mut self, sequence: u64) -> Option<Box<str>> {
+        let in_hand = self.in_hand.remove(&sequence)?;
         match in_hand.state {
             InHandState::Leased { until, .. } | InHandState::Paused { until } => {
                 self.due.remove(&(until, sequence));
@@ -393,12 +444,16 @@ impl RecordsInHand {
         }
         self.acknowledged.add(sequence);
         self.version += 1;
-        let Some(key) = in_hand.key else { return };
-        let next = self.held.get_mut(&key).and_then(VecDeque::pop_front);
+        in_hand.key
+    }
+
+    /// The next record of a key may be given.
+    fn next_of(&mut self, key: &str) {
+        let next = self.held.get_mut(key).and_then(VecDeque::pop_front);
         match next {
             Some(next) => self.release(next),
             None => {
-                self.held.remove(&key);
+                self.held.remove(key);
             }
         }
     }

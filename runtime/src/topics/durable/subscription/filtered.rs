@@ -179,6 +179,7 @@ impl<T> FilteredTopics<T> {
             lease: None,
             is_unordered: false,
             undelivered: None,
+            holds_keys: false,
         }
     }
 }
@@ -195,6 +196,7 @@ pub struct SubscribeFiltered<'a, T> {
     lease: Option<Duration>,
     is_unordered: bool,
     undelivered: Option<(DurableTopic<UndeliveredRecord>, u32)>,
+    holds_keys: bool,
 }
 
 impl<T> SubscribeFiltered<'_, T> {
@@ -229,6 +231,12 @@ impl<T> SubscribeFiltered<'_, T> {
         self
     }
 
+    /// As [`SubscribeRecords::hold_key_when_undelivered`], of each topic.
+    pub fn hold_key_when_undelivered(mut self) -> Self {
+        self.holds_keys = true;
+        self
+    }
+
     /// What is said, of one topic.
     fn of_topic<'t>(&'t self, topic: &'t DurableTopicHandle<T>) -> SubscribeRecords<'t, T> {
         let mut subscribe = topic.subscribe(self.name).from(self.from);
@@ -240,6 +248,9 @@ impl<T> SubscribeFiltered<'_, T> {
         }
         if self.is_unordered {
             subscribe = subscribe.unordered();
+        }
+        if self.holds_keys {
+            subscribe = subscribe.hold_key_when_undelivered();
         }
         match self.undelivered {
             Some((topic, deliveries_max)) => subscribe.undelivered_to(topic, deliveries_max),

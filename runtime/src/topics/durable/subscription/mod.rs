@@ -22,6 +22,7 @@ mod filtered;
 mod keeper;
 mod open;
 mod places;
+mod releasing;
 mod shared;
 mod standing;
 mod stored;
@@ -38,13 +39,14 @@ pub use filtered::{
 };
 pub use open::{SubscribeRecords, SubscriptionOpenError};
 pub(crate) use places::note_places;
+pub(crate) use releasing::release_held_key;
 pub(crate) use shared::OpenSubscriptions;
 pub use shared::SubscriptionLost;
 pub(crate) use standing::record_standing;
 #[cfg(feature = "fuzz")]
 pub(crate) use stored::go_on_from;
 pub use summary::{DurableSubscriptionSummary, SubscriptionStatus};
-pub use undelivered::{SendBackError, UndeliveredRecord};
+pub use undelivered::{SendBackError, SentBackStretch, UndeliveredRecord};
 pub(crate) use undelivered::{burial_id, sent_back_id};
 
 /// How the names of the topics begin in which the subscriptions of a topic are kept; the name of the subscription follows. No

@@ -1,6 +1,5 @@
 //! How a subscription is opened.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -14,19 +13,16 @@ use millrun_workflow::DurableTopic;
 use super::acknowledged::Acknowledged;
 use super::config::{IN_FLIGHT_MAX, SubscriptionBounds};
 use super::consumer::DurableSubscription;
-use super::deliveries::{RecordsInHand, Returned};
+use super::deliveries::RecordsInHand;
 use super::expiry::EXPIRY_SHARE;
 use super::shared::{HeldSubscription, SubscriptionLost, SubscriptionShared, SubscriptionState};
-use super::stored::{self, StoredSubscriptionError};
+use super::stored::{self, KeptPlace, StoredSubscriptionError};
 use super::undelivered::UndeliveredRecord;
 use super::{keeper, kept_before};
 use crate::StopCause;
 use crate::topics::durable::declared::{DurableTopicError, KnownTopic};
 use crate::topics::durable::handle::DurableTopicHandle;
 use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReader};
-
-/// What a subscription is done with, and what has come back to it.
-type KeptState = (Acknowledged, BTreeMap<u64, Returned>);
 
 /// The longest name of a subscription, in bytes.
 const NAME_BYTES_MAX: usize = 100;
@@ -184,11 +180,27 @@ impl<'a, T> SubscribeRecords<'a, T> {
     }
 
     /// A record that has been given as often as this without success goes to that topic, with its bytes and the reason, and so
-    /// does one that is not what the topic carries; its key goes on then. Unless this is said, a record is given again and
-    /// again.
+    /// does one that is not what the topic carries; its key goes on then, unless it is
+    /// [held](Self::hold_key_when_undelivered). Unless this is said, a record is given again and again.
     pub fn undelivered_to(mut self, topic: DurableTopic<UndeliveredRecord>, deliveries_max: u32) -> Self {
         self.undelivered = Some(topic);
         self.bounds.deliveries_max = Some(deliveries_max);
+        self
+    }
+
+    /// Holds the key of a record that has gone to the topic for [undelivered](Self::undelivered_to) ones: no further record of
+    /// it is given, until that one is [sent back](DurableTopicHandle::send_back) or the key is
+    /// [released](crate::Runtime::release_held_key). It joins at the end, behind those that have waited. Held keys are kept,
+    /// and told in [`SubscriptionStatus::held_keys`](super::SubscriptionStatus::held_keys). A record without a key, or whose
+    /// key cannot be read, holds nothing.
+    ///
+    /// Records that wait behind a held key are in hand, and count to [`in_flight_max`](Self::in_flight_max): when all are of
+    /// held keys, the subscription stands still. At most 1,024 keys are held; while as many are, no further record with a key
+    /// is given up, and its key waits as well.
+    ///
+    /// A subscription that is opened without this lets all keys go on.
+    pub fn hold_key_when_undelivered(mut self) -> Self {
+        self.bounds.holds_keys = true;
         self
     }
 
@@ -212,6 +224,10 @@ impl<'a, T> SubscribeRecords<'a, T> {
         }
         if self.bounds.deliveries_max == Some(0) {
             return bound("deliveries_max", "must not be zero");
+        }
+        if self.bounds.holds_keys && (self.undelivered.is_none() || !self.bounds.is_ordered) {
+            let problem = "needs a topic for undelivered records, and order by key";
+            return bound("hold_key_when_undelivered", problem);
         }
         Ok(())
     }
@@ -261,14 +277,17 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let last_kept_at = kept.as_ref().map_or(now, |(kept_at, _)| *kept_at);
         let idle_max = durable.subscription_idle_max(self.topic.name);
         let renewed_each = idle_max.map(|idle_max| idle_max / EXPIRY_SHARE);
-        let (acknowledged, returned) = match kept {
+        let kept = match kept {
             Some((_, kept)) => kept,
             None => {
                 let reader = match beginning {
                     Some(reader) => reader,
                     None => self.reader_from_beginning().await?,
                 };
-                (Acknowledged::up_to(reader.read_through().get()), BTreeMap::new())
+                KeptPlace {
+                    acknowledged: Acknowledged::up_to(reader.read_through().get()),
+                    ..KeptPlace::default()
+                }
             }
         };
         if has_begun_anew {
@@ -278,11 +297,12 @@ impl<'a, T> SubscribeRecords<'a, T> {
                 "a durable subscription begins anew: one of its name has expired, or was removed"
             );
         }
-        let through = Sequence::new(acknowledged.through());
+        let through = Sequence::new(kept.acknowledged.through());
         // What is behind its beginning is held back from now on, also if that is not kept yet.
         streams.note_reader(self.topic.known.number, kept_in, through);
         let reader = TopicReader::behind(Arc::clone(inner), self.topic.known, through);
-        let in_hand = RecordsInHand::new(self.bounds, acknowledged, returned);
+        let in_hand = RecordsInHand::new(self.bounds, kept.acknowledged, kept.returned);
+        let in_hand = in_hand.with_held_keys(kept.held_keys);
         let mut state = SubscriptionState::new(in_hand, (last_kept, last_kept_at), renewed_each);
         if is_new {
             state.begin();
@@ -298,10 +318,12 @@ impl<'a, T> SubscribeRecords<'a, T> {
             reader,
             state,
         ));
-        let version = shared.lock().in_hand.version();
         let held = HeldSubscription::hold(Arc::clone(&shared)).expect("it has just been made");
         keeper::start(&shared);
         durable.subscriptions.insert(kept_name, &shared);
+        // Who sends a record back from now on finds the subscription; what was sent back before is found here.
+        shared.release_sent_back();
+        let version = shared.lock().in_hand.version();
         drop(opening);
         // Where it begins is kept before anything of it is given.
         held.until_saved(version).await?;
@@ -317,7 +339,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
     async fn kept(
         &self,
         kept_in: TopicNumber,
-    ) -> Result<(Sequence, Option<(Timestamp, KeptState)>), SubscriptionOpenError> {
+    ) -> Result<(Sequence, Option<(Timestamp, KeptPlace)>), SubscriptionOpenError> {
         let inner = &self.topic.inner;
         let known = KnownTopic {
             number: kept_in,

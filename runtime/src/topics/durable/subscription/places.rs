@@ -55,7 +55,7 @@ async fn place(inner: &Arc<Inner>, kept: &TopicSummary) -> Result<Sequence, Stop
     let problem = loop {
         break match inner.record_behind(kept.number, before).await? {
             Ok(Some(record)) => match stored::decode(&record.body) {
-                Ok((acknowledged, _)) => return Ok(Sequence::new(acknowledged.through())),
+                Ok(kept) => return Ok(Sequence::new(kept.acknowledged.through())),
                 Err(error) => error.to_string(),
             },
             Ok(None) => "it is not there".to_owned(),

@@ -13,14 +13,17 @@ use std::time::Duration;
 use millrun_core::{Partition, Sequence, Timestamp};
 use millrun_persistence::TopicNumber;
 use tokio::sync::Notify;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::config::SubscriptionBounds;
 use super::deliveries::RecordsInHand;
+use super::undelivered::sent_back_id;
 use crate::StopCause;
 use crate::inner::Inner;
 use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::publish::DurablePublishError;
 use crate::topics::durable::reader::{TopicReadError, TopicReader};
+use crate::topics::durable::token::RecordToken;
 
 /// The subscriptions that are open in a runtime, by the names of the topics in which they are kept.
 #[derive(Debug, Default)]
@@ -270,6 +273,32 @@ impl SubscriptionShared {
         self.lock().lost.get_or_insert(lost);
         self.saved.notify_waiters();
         self.changed.notify_waiters();
+    }
+
+    /// Whether a record that this subscription has buried was sent back, as far as the journal remembers.
+    pub(super) fn is_sent_back(&self, sequence: u64) -> bool {
+        let token = RecordToken::new(self.topic.store, self.topic.number, Sequence::new(sequence));
+        let id = xxh3_128(sent_back_id(&self.name, token).as_bytes());
+        let streams = self.inner.streams();
+        streams.appended_with(self.topic.number, id).is_some()
+    }
+
+    /// The keys go on of which the buried record was sent back.
+    pub(super) fn release_sent_back(&self) {
+        let held: Vec<u64> = self.lock().in_hand.held_keys().values().copied().collect();
+        for sequence in held.into_iter().filter(|sequence| self.is_sent_back(*sequence)) {
+            self.release_key(|in_hand| in_hand.release_behind(sequence));
+        }
+    }
+
+    /// A key goes on that waits behind a buried record. Whether there was one.
+    pub(super) fn release_key(&self, release: impl FnOnce(&mut RecordsInHand) -> bool) -> bool {
+        let is_released = release(&mut self.lock().in_hand);
+        if is_released {
+            self.to_save.notify_one();
+            self.changed.notify_waiters();
+        }
+        is_released
     }
 
     /// Whether the keeper ends: nobody holds the subscription, and all is kept.

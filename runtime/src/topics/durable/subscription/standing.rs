@@ -1,7 +1,5 @@
 //! How one record stands at one subscription.
 
-use std::collections::BTreeMap;
-
 use millrun_core::Sequence;
 use millrun_persistence::TopicSummary;
 
@@ -44,17 +42,12 @@ pub(crate) async fn record_standing(
         Err(error) => return Ok(StandingOfRecord::Unknown(error.to_string())),
     };
     Ok(match stored::decode(&record.body) {
-        Ok((acknowledged, returned)) => of_kept(&acknowledged, &returned, sequence),
+        Ok(kept) => {
+            let returned = kept.returned.get(&sequence.get());
+            of(&kept.acknowledged, returned, sequence)
+        }
         Err(error) => StandingOfRecord::Unknown(error.to_string()),
     })
-}
-
-fn of_kept(
-    acknowledged: &Acknowledged,
-    returned: &BTreeMap<u64, Returned>,
-    sequence: Sequence,
-) -> StandingOfRecord {
-    of(acknowledged, returned.get(&sequence.get()), sequence)
 }
 
 fn of(acknowledged: &Acknowledged, returned: Option<&Returned>, sequence: Sequence) -> StandingOfRecord {

@@ -1,18 +1,31 @@
 //! What a subscription keeps: a record of a topic of its own, of which the last one counts.
 //!
 //! ```text
-//!   version │ through │ count │ first, last, ... │ count │ sequence, deliveries, error, ...
-//!   1       │ 8       │ 4     │ 8 + 8 each       │ 4     │ 8 + 4 + (2 + text) each
+//!   version │ through │ count │ first, last, ... │ count │ sequence, deliveries, error, ... │ count │ sequence, key, ...
+//!   1, 2    │ 8       │ 4     │ 8 + 8 each       │ 4     │ 8 + 4 + (2 + text) each          │ 4     │ 8 + (2 + text) each
 //! ```
 //!
-//! Numbers are little-endian. Any bytes come to a state or an error.
+//! The held keys, which come last, are there in version 2 alone. Version 1 is written while none is held, so that earlier
+//! releases read it. Numbers are little-endian. Any bytes come to a state or an error.
 
 use std::collections::BTreeMap;
 
 use super::acknowledged::Acknowledged;
+use super::config::HELD_KEYS_MAX;
 use super::deliveries::{RecordsInHand, Returned};
+use crate::topics::durable::stored::RECORD_TEXT_BYTES_MAX;
 
 const VERSION: u8 = 1;
+const VERSION_WITH_HELD_KEYS: u8 = 2;
+
+/// What a subscription has kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeptPlace {
+    pub(crate) acknowledged: Acknowledged,
+    pub(crate) returned: BTreeMap<u64, Returned>,
+    /// Keys that wait behind a buried record, which is the number here.
+    pub(crate) held_keys: BTreeMap<Box<str>, u64>,
+}
 
 /// Why bytes are not what a subscription has kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +41,11 @@ pub(crate) enum StoredSubscriptionError {
 /// The bytes to be kept.
 pub(crate) fn encode(in_hand: &RecordsInHand) -> Vec<u8> {
     let acknowledged = in_hand.acknowledged();
-    let mut bytes = vec![VERSION];
+    let held_keys = in_hand.held_keys();
+    let mut bytes = match held_keys.is_empty() {
+        true => vec![VERSION],
+        false => vec![VERSION_WITH_HELD_KEYS],
+    };
     bytes.extend(acknowledged.through().to_le_bytes());
     let ranges = acknowledged.ranges();
     bytes.extend(narrow(ranges.len()).to_le_bytes());
@@ -48,16 +65,23 @@ pub(crate) fn encode(in_hand: &RecordsInHand) -> Vec<u8> {
         len += 1;
     }
     bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
+    if !held_keys.is_empty() {
+        bytes.extend(narrow(held_keys.len()).to_le_bytes());
+    }
+    for (key, sequence) in held_keys {
+        bytes.extend(sequence.to_le_bytes());
+        let len = u16::try_from(key.len()).expect("keys of records are checked before");
+        bytes.extend(len.to_le_bytes());
+        bytes.extend(key.as_bytes());
+    }
     bytes
 }
 
 /// What was kept.
-pub(crate) fn decode(
-    bytes: &[u8],
-) -> Result<(Acknowledged, BTreeMap<u64, Returned>), StoredSubscriptionError> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<KeptPlace, StoredSubscriptionError> {
     let mut left = bytes;
     let [version] = take(&mut left)?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_WITH_HELD_KEYS {
         return Err(StoredSubscriptionError::Version(version));
     }
     let mut acknowledged = Acknowledged::up_to(u64::from_le_bytes(take(&mut left)?));
@@ -79,22 +103,37 @@ pub(crate) fn decode(
     for _ in 0..u32::from_le_bytes(take(&mut left)?) {
         let sequence = u64::from_le_bytes(take(&mut left)?);
         let deliveries = u32::from_le_bytes(take(&mut left)?);
-        let len = usize::from(u16::from_le_bytes(take(&mut left)?));
-        let (error, rest) = left
-            .split_at_checked(len)
-            .ok_or(StoredSubscriptionError::Length)?;
-        left = rest;
-        let error = std::str::from_utf8(error).map_err(|_| StoredSubscriptionError::Contradiction)?;
+        let error = text(&mut left)?;
         let error = (!error.is_empty()).then(|| error.into());
         let before = returned.insert(sequence, Returned { deliveries, error });
         if before.is_some() || sequence == u64::MAX {
             return Err(StoredSubscriptionError::Contradiction);
         }
     }
+    let mut held_keys = BTreeMap::new();
+    if version == VERSION_WITH_HELD_KEYS {
+        let len = u32::from_le_bytes(take(&mut left)?);
+        // None is written as version 1.
+        if len == 0 || len as usize > HELD_KEYS_MAX {
+            return Err(StoredSubscriptionError::Contradiction);
+        }
+        for _ in 0..len {
+            let sequence = u64::from_le_bytes(take(&mut left)?);
+            let key = text(&mut left)?;
+            let is_right = key.len() <= RECORD_TEXT_BYTES_MAX && acknowledged.has(sequence);
+            if !is_right || held_keys.insert(key.into(), sequence).is_some() {
+                return Err(StoredSubscriptionError::Contradiction);
+            }
+        }
+    }
     if !left.is_empty() {
         return Err(StoredSubscriptionError::Length);
     }
-    Ok((acknowledged, returned))
+    Ok(KeptPlace {
+        acknowledged,
+        returned,
+        held_keys,
+    })
 }
 
 /// Goes on from any bytes that are what a subscription has kept: they are kept alike again, and each record behind them can
@@ -107,12 +146,18 @@ pub(crate) fn go_on_from(bytes: &[u8]) {
     use millrun_persistence::TopicRecord;
 
     let Ok(kept) = decode(bytes) else { return };
-    let mut in_hand = RecordsInHand::new(super::config::SubscriptionBounds::default(), kept.0, kept.1);
+    let bounds = super::config::SubscriptionBounds {
+        holds_keys: true,
+        ..super::config::SubscriptionBounds::default()
+    };
+    let in_hand = RecordsInHand::new(bounds, kept.acknowledged, kept.returned);
+    let mut in_hand = in_hand.with_held_keys(kept.held_keys);
     let again = decode(&encode(&in_hand)).expect("what is kept can be read");
-    assert_eq!(&again.0, in_hand.acknowledged());
+    assert_eq!(&again.acknowledged, in_hand.acknowledged());
+    assert_eq!(&again.held_keys, in_hand.held_keys());
     assert!(
         again
-            .1
+            .returned
             .iter()
             .map(|(at, returned)| (*at, returned))
             .eq(in_hand.returned())
@@ -155,6 +200,15 @@ fn take<const N: usize>(left: &mut &[u8]) -> Result<[u8; N], StoredSubscriptionE
     Ok(*taken)
 }
 
+fn text<'a>(left: &mut &'a [u8]) -> Result<&'a str, StoredSubscriptionError> {
+    let len = usize::from(u16::from_le_bytes(take(left)?));
+    let (text, rest) = left
+        .split_at_checked(len)
+        .ok_or(StoredSubscriptionError::Length)?;
+    *left = rest;
+    std::str::from_utf8(text).map_err(|_| StoredSubscriptionError::Contradiction)
+}
+
 fn narrow(len: usize) -> u32 {
     u32::try_from(len).expect("a subscription has fewer records in hand")
 }
@@ -194,10 +248,33 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_again() {
         let in_hand = some();
-        let (acknowledged, returned) = decode(&encode(&in_hand)).unwrap();
-        assert_eq!(&acknowledged, in_hand.acknowledged());
+        let kept = decode(&encode(&in_hand)).unwrap();
+        assert_eq!(&kept.acknowledged, in_hand.acknowledged());
         let error = Some("no way".into());
-        assert_eq!(returned, [(8, Returned { deliveries: 1, error })].into());
+        assert_eq!(kept.returned, [(8, Returned { deliveries: 1, error })].into());
+    }
+
+    #[test]
+    fn held_keys_are_kept_and_without_any_the_first_version_is_written() {
+        let bounds = SubscriptionBounds {
+            holds_keys: true,
+            ..SubscriptionBounds::default()
+        };
+        let held: BTreeMap<Box<str>, u64> = [("a".into(), 3), ("b".into(), 7)].into();
+        let in_hand = RecordsInHand::new(bounds, Acknowledged::up_to(7), BTreeMap::new());
+        let mut in_hand = in_hand.with_held_keys(held.clone());
+        let mut bytes = encode(&in_hand);
+        assert_eq!((bytes[0], decode(&bytes).unwrap().held_keys), (2, held));
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        // A key behind a record that is not acknowledged.
+        let at = bytes.len() - (8 + 2 + 1);
+        bytes[at] = 8;
+        assert_eq!(decode(&bytes), Err(StoredSubscriptionError::Contradiction));
+        assert!(in_hand.release_key("a") && in_hand.release_behind(7));
+        assert!(!in_hand.release_key("a") && !in_hand.release_behind(7));
+        assert_eq!(encode(&in_hand)[0], 1);
     }
 
     #[test]

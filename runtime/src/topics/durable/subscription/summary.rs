@@ -1,14 +1,13 @@
 //! How a subscription stands, whether a consumer has it open or not.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millrun_core::{Sequence, Timestamp};
 use millrun_persistence::{TopicNumber, TopicSummary};
 
 use super::acknowledged::Acknowledged;
-use super::deliveries::Returned;
 use super::shared::SubscriptionShared;
+use super::stored::KeptPlace;
 use super::{kept_before, stored};
 use crate::StopCause;
 use crate::inner::Inner;
@@ -29,6 +28,9 @@ pub struct SubscriptionStatus {
     pub leased: usize,
     /// How many of them have come back without success.
     pub returned: usize,
+    /// How many keys wait behind a record that has gone to the topic for undelivered ones, until that is sent back or the key is
+    /// [released](crate::Runtime::release_held_key).
+    pub held_keys: usize,
     /// The first that it has in hand, with the time at which it was appended.
     pub oldest: Option<(Sequence, Timestamp)>,
     /// How many were passed over since the subscription was opened here.
@@ -64,6 +66,7 @@ impl SubscriptionStatus {
             in_hand: state.in_hand.len(),
             leased: state.in_hand.leased_len(),
             returned: state.in_hand.returned().count(),
+            held_keys: state.in_hand.held_keys().len(),
             oldest: state
                 .in_hand
                 .oldest()
@@ -75,14 +78,11 @@ impl SubscriptionStatus {
     }
 
     /// The status of a subscription that nobody has open, of what it has kept.
-    fn of_kept(
-        acknowledged: &Acknowledged,
-        returned: &BTreeMap<u64, Returned>,
-        summary: Option<&TopicSummary>,
-    ) -> Self {
+    fn of_kept(kept: &KeptPlace, summary: Option<&TopicSummary>) -> Self {
         Self {
-            returned: returned.len(),
-            ..Self::of_acknowledged(acknowledged, summary)
+            returned: kept.returned.len(),
+            held_keys: kept.held_keys.len(),
+            ..Self::of_acknowledged(&kept.acknowledged, summary)
         }
     }
 
@@ -95,6 +95,7 @@ impl SubscriptionStatus {
             in_hand: 0,
             leased: 0,
             returned: 0,
+            held_keys: 0,
             oldest: None,
             missed: 0,
             undelivered: 0,
@@ -192,11 +193,7 @@ async fn kept_status(
     };
     let summary = inner.streams().summary(topic);
     Ok(match stored::decode(&record.body) {
-        Ok((acknowledged, returned)) => Ok(SubscriptionStatus::of_kept(
-            &acknowledged,
-            &returned,
-            summary.as_ref(),
-        )),
+        Ok(kept) => Ok(SubscriptionStatus::of_kept(&kept, summary.as_ref())),
         Err(error) => Err(error.to_string()),
     })
 }

@@ -2,15 +2,19 @@
 
 use std::fmt;
 
-use millrun_core::Partition;
-use millrun_workflow::Payload;
+use millrun_core::{Partition, Sequence};
+use millrun_workflow::{Payload, PayloadError};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::kept_before;
 use super::shared::{SubscriptionLost, SubscriptionShared};
+use crate::Runtime;
+use crate::topics::durable::declared::DurableTopicError;
 use crate::topics::durable::handle::DurableTopicHandle;
 use crate::topics::durable::publish::{DurablePublishError, PublishedRecord, RecordToAppend, append_record};
+use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReadError};
 use crate::topics::durable::stored::StoredHeader;
 use crate::topics::durable::token::RecordToken;
 
@@ -54,15 +58,162 @@ pub enum SendBackError {
         /// The topic.
         topic: String,
     },
+    /// There is no undelivered record at this place: retention has dropped it, or it is none.
+    #[error("there is no undelivered record at {token}: {problem}")]
+    NoRecord {
+        /// The place.
+        token: RecordToken,
+        /// What is there.
+        problem: String,
+    },
+    /// The token names no place of this topic.
+    #[error(transparent)]
+    From(#[from] ReadFromError),
+    /// The topic of undelivered records cannot be read.
+    #[error(transparent)]
+    Read(#[from] TopicReadError),
     /// It was not published again.
     #[error(transparent)]
     Publish(#[from] DurablePublishError),
 }
 
+/// What sending back a stretch of a topic of undelivered records has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SentBackStretch {
+    /// How many records were sent back.
+    pub sent_back: u64,
+    /// How many were before.
+    pub repeats: u64,
+    /// How many were passed over: they are no undelivered records, or their topic does not take them. A warning names each.
+    pub passed_over: u64,
+    /// Behind which place there may be more.
+    pub next: Option<RecordToken>,
+}
+
+impl Runtime {
+    /// The handle to a durable topic of undelivered records by its name, for operators, who send them back. That it carries
+    /// those is seen when it is read.
+    ///
+    /// # Errors
+    /// If the builder was told of no durable topic of this name.
+    pub fn undelivered_topic(
+        &self,
+        name: &str,
+    ) -> Result<DurableTopicHandle<UndeliveredRecord>, DurableTopicError> {
+        let durable = &self.inner().shared.durable;
+        let named = durable.iter().find(|(known, _)| *known == name);
+        let found = named.and_then(|(name, _)| Some((name, durable.named(name)?)));
+        let (name, known) = found.ok_or_else(|| DurableTopicError::NotDeclared {
+            name: name.to_owned(),
+        })?;
+        Ok(DurableTopicHandle::of(self.inner(), known, name))
+    }
+}
+
+impl SendBackError {
+    /// Whether it is at one record alone, so that others can be sent back.
+    fn is_of_record(&self) -> bool {
+        match self {
+            Self::NotDeclared { .. } | Self::NoRecord { .. } => true,
+            Self::Publish(error) => !matches!(
+                error,
+                DurablePublishError::Moved { .. } | DurablePublishError::Stopped(_)
+            ),
+            Self::From(_) | Self::Read(_) => false,
+        }
+    }
+}
+
 impl DurableTopicHandle<UndeliveredRecord> {
+    /// As [`send_back`](Self::send_back), of the record at this place.
+    ///
+    /// # Errors
+    /// See [`SendBackError`].
+    ///
+    /// # Cancel safety
+    /// As [`send_back`](Self::send_back).
+    pub async fn send_back_at(&self, token: RecordToken) -> Result<PublishedRecord, SendBackError> {
+        let no_record = |problem: &str| SendBackError::NoRecord {
+            token,
+            problem: problem.to_owned(),
+        };
+        let before = token.sequence().get().checked_sub(1);
+        let before = before.ok_or_else(|| no_record("records are counted from 1"))?;
+        let before = RecordToken::new(token.store(), token.topic(), Sequence::new(before));
+        let mut reader = self.read(ReadFrom::After(before)).await?;
+        match reader.next_encoded_now().await {
+            Ok(Some(record)) if record.token() == token => {
+                let record = record.payload().decode();
+                let record = record.map_err(|error: PayloadError| no_record(&error.to_string()))?;
+                self.send_back(&record).await
+            }
+            Ok(Some(_)) | Err(TopicReadError::Dropped { .. }) => Err(no_record("it is not there any more")),
+            Ok(None) => Err(no_record("it is not there yet")),
+            Err(error @ TopicReadError::Undecodable { .. }) => Err(no_record(&error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`send_back`](Self::send_back), of all that are there behind this place, in their order, `len_max` of them at most. One
+    /// that cannot be sent back is passed over, and counted.
+    ///
+    /// # Errors
+    /// See [`SendBackError`]. Those before it are sent back; made again, they are repeats.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, some are sent back. It can be made again.
+    pub async fn send_back_behind(
+        &self,
+        after: Option<RecordToken>,
+        len_max: usize,
+    ) -> Result<SentBackStretch, SendBackError> {
+        let mut reader = self
+            .read(after.map_or(ReadFrom::Beginning, ReadFrom::After))
+            .await?;
+        let mut done = SentBackStretch::default();
+        for _ in 0..len_max {
+            let record = match reader.next_encoded_now().await {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(done),
+                Err(TopicReadError::Dropped { .. }) => continue,
+                Err(error @ TopicReadError::Undecodable { .. }) => {
+                    tracing::warn!(topic = self.name, %error, "a record is not sent back");
+                    done.passed_over += 1;
+                    continue;
+                }
+                Err(TopicReadError::Damaged { count, cause }) if count > 0 => {
+                    tracing::warn!(topic = self.name, count, cause, "records are not sent back");
+                    done.passed_over += count;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let sent = match record.payload().decode() {
+                Ok(undelivered) => self.send_back(&undelivered).await,
+                Err(error) => Err(SendBackError::NoRecord {
+                    token: record.token(),
+                    problem: error.to_string(),
+                }),
+            };
+            match sent {
+                Ok(sent) if sent.is_repeat() => done.repeats += 1,
+                Ok(_) => done.sent_back += 1,
+                Err(error) if error.is_of_record() => {
+                    tracing::warn!(topic = self.name, record = %record.token(), %error, "a record is not sent back");
+                    done.passed_over += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        done.next = reader.position();
+        Ok(done)
+    }
+
     /// Publishes an undelivered record to its own topic again, at the end: all subscriptions get it. Once, however often it
     /// is called for a record, as long as the journal remembers the id that it gets. One that [is whole](UndeliveredRecord::is_whole)
-    /// is appended byte for byte, for a program that can read it.
+    /// is appended byte for byte, for a program that can read it. If the subscription
+    /// [holds](super::SubscribeRecords::hold_key_when_undelivered) its key, that goes on.
     ///
     /// # Errors
     /// See [`SendBackError`].
@@ -99,6 +250,14 @@ impl DurableTopicHandle<UndeliveredRecord> {
             unless_changed: None,
         };
         let (sequence, is_repeat) = append_record(&self.inner, appended).await?;
+        let kept_name = format!("{}{}", kept_before(&record.topic), record.subscription);
+        // One that is opened later finds out by the id of the append.
+        if let Some(open) = self.inner.shared.durable.subscriptions.get(&kept_name)
+            && open.topic.store == record.token.store()
+            && open.is_of(record.token.topic())
+        {
+            open.release_key(|in_hand| in_hand.release_behind(record.token.sequence().get()));
+        }
         let token = RecordToken::new(topic.store, topic.number, sequence);
         Ok(PublishedRecord::new(token, is_repeat))
     }
@@ -119,7 +278,7 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
     let Some(topic) = shared.undelivered else {
         return Ok(false);
     };
-    let appended = {
+    let (buried, appended) = {
         let state = shared.lock();
         let Some((record, returned)) = state.in_hand.next_spent() else {
             return Ok(false);
@@ -147,7 +306,7 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         })?;
         header.record = Some(token);
         let id = burial_id(&shared.name, token);
-        RecordToAppend {
+        let appended = RecordToAppend {
             topic: topic.number,
             // Where the subscription is kept: who has it can bury.
             partition: shared.partition,
@@ -156,11 +315,14 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
             payload_len: payload.len(),
             // Another owner may have been done with the record.
             unless_changed: Some((shared.kept_in, state.last_kept)),
-        }
+        };
+        (record.sequence.get(), appended)
     };
     append_record(&shared.inner, appended).await?;
     let mut state = shared.lock();
-    state.in_hand.buried();
+    // Asked with the state at hand: who sends it back from now on finds the key held.
+    let is_sent_back = shared.is_sent_back(buried);
+    state.in_hand.buried(buried, is_sent_back);
     state.undelivered += 1;
     Ok(true)
 }

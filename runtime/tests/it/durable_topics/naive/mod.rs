@@ -226,6 +226,16 @@ impl World {
                 });
                 durable(sent)
             }
+            Op::Release { who, key } => {
+                let runtime = self.process().runtime.clone();
+                let released = self.run(commits_max, async move {
+                    let key = key.to_string();
+                    let released = runtime.release_held_key(TOPIC, WHO[who].name, &key);
+                    // There may be no such subscription yet, or not any more.
+                    released.await.unwrap_or_default()
+                });
+                durable(released.map(Answer::Released))
+            }
             Op::Subscribe { who, from } => self.subscribe(who, from, commits_max),
             Op::Close { who } => {
                 let process = self.process.as_mut().unwrap();
@@ -286,6 +296,11 @@ impl World {
                 subscribe
             } else {
                 subscribe.unordered()
+            };
+            let subscribe = if it.holds_keys {
+                subscribe.hold_key_when_undelivered()
+            } else {
+                subscribe
             };
             match it.deliveries_max {
                 Some(max) => subscribe.undelivered_to(UNDELIVERED, max).await.unwrap(),
@@ -392,6 +407,7 @@ impl World {
                 in_hand: status.in_hand,
                 leased: status.leased,
                 returned: status.returned,
+                held_keys: status.held_keys,
                 missed: status.missed,
                 buried: status.undelivered,
             };

@@ -44,6 +44,8 @@ struct Progress {
     done: BTreeSet<u64>,
     /// How often records came back, and why the last time.
     returned: BTreeMap<u64, (u32, String)>,
+    /// Keys that wait behind a buried record.
+    held: BTreeMap<char, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,6 +89,8 @@ pub(super) enum Answer {
     /// Whether its lease was not over.
     Answered(bool),
     Purged(u64),
+    /// Whether the key was held.
+    Released(bool),
 }
 
 /// How a subscription stands.
@@ -99,6 +103,7 @@ pub(super) struct Standing {
     pub(super) in_hand: usize,
     pub(super) leased: usize,
     pub(super) returned: usize,
+    pub(super) held_keys: usize,
     pub(super) missed: u64,
     pub(super) buried: u64,
 }
@@ -182,11 +187,9 @@ impl Open {
     /// Of a key, the first record in hand goes before the others.
     fn is_behind_its_key(&self, sequence: u64) -> bool {
         let key = self.in_hand[&sequence].0.key;
+        let mut before = self.in_hand.range(..sequence);
         WHO[self.who].is_ordered
-            && self
-                .in_hand
-                .range(..sequence)
-                .any(|(_, (before, _))| before.key == key)
+            && (self.progress.held.contains_key(&key) || before.any(|(_, (before, _))| before.key == key))
     }
 
     fn free(&self) -> Vec<u64> {
@@ -302,6 +305,10 @@ impl Open {
     }
 }
 
+fn sent_back_id(who: &str, sequence: u64) -> String {
+    format!("{sequence} of {who}")
+}
+
 impl Model {
     pub(super) fn new(keep: Keep) -> Self {
         Self {
@@ -339,6 +346,7 @@ impl Model {
                 in_hand: open.map_or(0, |open| open.in_hand.len()),
                 leased: open.map_or(0, leased),
                 returned: progress.returned.len(),
+                held_keys: progress.held.len(),
                 missed: open.map_or(0, |open| open.missed),
                 buried: open.map_or(0, |open| open.buried),
             };
@@ -387,9 +395,38 @@ impl Model {
                 open.come_back(sequence, then, SENT_BACK);
             }),
             Op::SendUndelivered { nth } if !self.buried.is_empty() => {
-                let buried = &self.buried[nth % self.buried.len()];
-                let id = format!("{} of {}", buried.sequence, buried.who);
-                self.append(Some(id), (buried.value, buried.key), facts.bytes)
+                let buried = self.buried[nth % self.buried.len()].clone();
+                let id = sent_back_id(buried.who, buried.sequence);
+                let mut done = self.append(Some(id), (buried.value, buried.key), facts.bytes);
+                let who = WHO.iter().position(|who| who.name == buried.who);
+                done.commits
+                    .extend(self.release(who.expect("it is one"), buried.key, Some(buried.sequence)));
+                done
+            }
+            Op::Release { who, key } => {
+                let place = self.open.get(&who).map(|open| &open.progress);
+                let place = place.or(self.kept.get(&who));
+                let is_held = place.is_some_and(|place| place.held.contains_key(&key));
+                let commits = if self.open.contains_key(&who) {
+                    self.release(who, key, None)
+                } else if is_held {
+                    self.kept
+                        .get_mut(&who)
+                        .expect("it is held there")
+                        .held
+                        .remove(&key);
+                    vec![self.clone()]
+                } else {
+                    Vec::new()
+                };
+                // Another record of the key may be buried first.
+                let goes_on = |commit: &Self| !commit.kept[&who].held.contains_key(&key);
+                let durable_with = commits.iter().position(goes_on).filter(|_| is_held);
+                Done {
+                    answer: Answer::Released(is_held),
+                    commits,
+                    durable_with,
+                }
             }
             Op::SendUndelivered { .. } | Op::Wait => Answer::Nothing.into(),
             Op::Purge { but } => {
@@ -416,6 +453,19 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// The key of an open subscription goes on, if it waits behind this record, or behind any.
+    fn release(&mut self, who: usize, key: char, behind: Option<u64>) -> Vec<Self> {
+        let Some(open) = self.open.get_mut(&who) else {
+            return Vec::new();
+        };
+        let held = open.progress.held.get(&key).copied();
+        if held.is_some() && behind.is_none_or(|behind| held == Some(behind)) {
+            open.progress.held.remove(&key);
+            open.spend();
+        }
+        self.save(who)
     }
 
     fn append(&mut self, id: Option<String>, (value, key): (u64, char), bytes: u64) -> Done {
@@ -493,6 +543,11 @@ impl Model {
             buried: 0,
         };
         self.open.insert(who, open);
+        let open = self.open.get_mut(&who).expect("it is open");
+        // What was sent back while it was closed holds no key.
+        let ids = &self.ids;
+        let is_held = |_: &char, buried: &mut u64| !ids.contains_key(&sent_back_id(WHO[who].name, *buried));
+        open.progress.held.retain(is_held);
         let commits = self.save(who);
         let durable_with = (!commits.is_empty()).then_some(0);
         Done {
@@ -566,6 +621,10 @@ impl Model {
                 let open = self.open.get_mut(&who).expect("it is open");
                 open.spent.pop_front();
                 open.buried += 1;
+                if WHO[who].holds_keys && !self.ids.contains_key(&sent_back_id(WHO[who].name, sequence)) {
+                    let key = open.in_hand[&sequence].0.key;
+                    open.progress.held.insert(key, sequence);
+                }
                 open.finish(sequence);
             }
             let progress = &self.open[&who].progress;

@@ -14,26 +14,38 @@ pub(super) struct Who {
     pub(super) is_ordered: bool,
     /// After how many deliveries a record is buried.
     pub(super) deliveries_max: Option<u32>,
+    /// Whether the key of a buried record waits.
+    pub(super) holds_keys: bool,
 }
 
-pub(super) const WHO: [Who; 3] = [
+pub(super) const WHO: [Who; 4] = [
     Who {
         name: "careful",
         in_flight_max: 3,
         is_ordered: true,
         deliveries_max: Some(2),
+        holds_keys: false,
     },
     Who {
         name: "patient",
         in_flight_max: 4,
         is_ordered: false,
         deliveries_max: None,
+        holds_keys: false,
     },
     Who {
         name: "strict",
         in_flight_max: 2,
         is_ordered: true,
         deliveries_max: Some(1),
+        holds_keys: false,
+    },
+    Who {
+        name: "holding",
+        in_flight_max: 3,
+        is_ordered: true,
+        deliveries_max: Some(1),
+        holds_keys: true,
     },
 ];
 
@@ -86,6 +98,11 @@ pub(super) enum Op {
     SendUndelivered {
         nth: usize,
     },
+    /// An operator lets a key go on.
+    Release {
+        who: usize,
+        key: char,
+    },
     /// All but the last records are purged.
     Purge {
         but: u64,
@@ -114,12 +131,13 @@ fn ops() -> impl Strategy<Value = Op> {
         16 => (prop::char::range('a', 'c'), id).prop_map(|(key, id)| Op::Publish { key, id }),
         12 => (who.clone(), start).prop_map(|(who, from)| Op::Subscribe { who, from }),
         1 => who.clone().prop_map(|who| Op::Close { who }),
-        24 => who.prop_map(|who| Op::Take { who }),
+        24 => who.clone().prop_map(|who| Op::Take { who }),
         10 => (0..8_usize, weighted(0.2, Just(()))).prop_map(|(nth, through)| {
             Op::Ack { nth, is_through: through.is_some() }
         }),
         10 => (0..8_usize, 0..PAUSES.len()).prop_map(|(nth, pause)| Op::SendBack { nth, pause }),
-        2 => (0..8_usize).prop_map(|nth| Op::SendUndelivered { nth }),
+        4 => (0..8_usize).prop_map(|nth| Op::SendUndelivered { nth }),
+        2 => (who, prop::char::range('a', 'c')).prop_map(|(who, key)| Op::Release { who, key }),
         2 => (0..6_u64).prop_map(|but| Op::Purge { but }),
         6 => Just(Op::Wait),
         1 => Just(Op::LongWait),

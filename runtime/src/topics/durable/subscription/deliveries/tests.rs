@@ -22,12 +22,13 @@ fn record(sequence: u64) -> TopicRecord {
     }
 }
 
-fn bounds() -> SubscriptionBounds {
+fn bounds(holds_keys: bool) -> SubscriptionBounds {
     SubscriptionBounds {
         in_flight_max: 6,
         lease: LEASE,
         deliveries_max: Some(3),
         is_ordered: true,
+        holds_keys,
     }
 }
 
@@ -44,6 +45,8 @@ enum Step {
     Acknowledge(usize),
     SendBack(usize, u64),
     Bury,
+    /// Lets a key go on.
+    Release(u64),
     Pass(u64),
     /// The process ends, and another goes on with what was kept.
     Crash,
@@ -56,6 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..8_usize).prop_map(Step::Acknowledge),
         2 => (0..8_usize, 0..8_u64).prop_map(|(which, pause)| Step::SendBack(which, pause)),
         1 => Just(Step::Bury),
+        1 => (1..4_u64).prop_map(Step::Release),
         2 => (0..15_u64).prop_map(Step::Pass),
         1 => Just(Step::Crash),
     ];
@@ -76,6 +80,8 @@ struct Modelled {
 #[derive(Debug, Default)]
 struct Model {
     records: BTreeMap<u64, Modelled>,
+    /// Keys that wait behind a buried record.
+    held: BTreeMap<String, u64>,
     now: u64,
 }
 
@@ -83,6 +89,9 @@ impl Model {
     /// Whether a record is in hand, and none of its key before it.
     fn is_free(&self, sequence: u64) -> bool {
         let key = key_of(sequence);
+        if key.as_ref().is_some_and(|key| self.held.contains_key(key)) {
+            return false;
+        }
         let before = self.records.range(..sequence);
         let mut of_key = before.filter(|(other, record)| record.is_in_hand && key_of(**other) == key);
         self.records[&sequence].is_in_hand && (key.is_none() || of_key.next().is_none())
@@ -126,8 +135,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn it_does_what_a_naive_model_does(steps in steps()) {
-        let mut in_hand = RecordsInHand::new(bounds(), Acknowledged::default(), BTreeMap::new());
+    fn it_does_what_a_naive_model_does(steps in steps(), holds_keys in any::<bool>()) {
+        let bounds = bounds(holds_keys);
+        let mut in_hand = RecordsInHand::new(bounds, Acknowledged::default(), BTreeMap::new());
         let mut model = Model::default();
         let (mut next_taken_in, mut given) = (1, Vec::<(u64, u64)>::new());
         for step in steps {
@@ -183,17 +193,32 @@ proptest! {
                         let modelled = model.records.get_mut(&sequence).unwrap();
                         prop_assert_eq!(modelled.deliveries, deliveries);
                         *modelled = Modelled { is_done: true, ..Modelled::default() };
-                        in_hand.buried();
+                        // Every fifth was sent back already.
+                        let is_sent_back = sequence.is_multiple_of(5);
+                        if let Some(key) = key_of(sequence).filter(|_| holds_keys && !is_sent_back) {
+                            model.held.insert(key, sequence);
+                        }
+                        in_hand.buried(sequence, is_sent_back);
                     } else {
                         prop_assert!(model.records.keys().all(|at| !model.is_spent(*at)));
                     }
+                }
+                Step::Release(number) => {
+                    let key = key_of(number).unwrap();
+                    let buried = model.held.remove(&key);
+                    let is_released = match buried {
+                        Some(buried) if buried.is_multiple_of(2) => in_hand.release_behind(buried),
+                        _ => in_hand.release_key(&key),
+                    };
+                    prop_assert_eq!(is_released, buried.is_some());
                 }
                 Step::Pass(seconds) => model.now += seconds,
                 Step::Crash => {
                     let returned = in_hand.returned().map(|(sequence, returned)| (sequence, returned.clone()));
                     let (acknowledged, returned) = (in_hand.acknowledged().clone(), returned.collect());
                     next_taken_in = acknowledged.through() + 1;
-                    in_hand = RecordsInHand::new(bounds(), acknowledged, returned);
+                    let held = in_hand.held_keys().clone();
+                    in_hand = RecordsInHand::new(bounds, acknowledged, returned).with_held_keys(held);
                     given.clear();
                     for modelled in model.records.values_mut() {
                         *modelled = Modelled {
@@ -205,6 +230,8 @@ proptest! {
                     }
                 }
             }
+            let held = in_hand.held_keys().iter().map(|(key, buried)| (key.to_string(), *buried));
+            prop_assert_eq!(held.collect::<BTreeMap<_, _>>(), model.held.clone());
             for (sequence, modelled) in &model.records {
                 prop_assert_eq!(in_hand.acknowledged().has(*sequence), modelled.is_done, "{}", sequence);
             }
@@ -214,7 +241,7 @@ proptest! {
 
 #[test]
 fn all_that_are_leased_before_one_are_acknowledged_with_it() {
-    let mut in_hand = RecordsInHand::new(bounds(), Acknowledged::default(), BTreeMap::new());
+    let mut in_hand = RecordsInHand::new(bounds(false), Acknowledged::default(), BTreeMap::new());
     for sequence in [4, 5, 6, 8] {
         in_hand.take_in(record(sequence), None);
     }
@@ -227,6 +254,28 @@ fn all_that_are_leased_before_one_are_acknowledged_with_it() {
     in_hand.pass_over(1, 3);
     assert_eq!(in_hand.acknowledged().through(), 6);
     assert_eq!(in_hand.acknowledge(6, leases[2], at(1)), Err(NotLeased));
+}
+
+#[test]
+fn while_as_many_keys_are_held_as_may_be_only_records_without_a_key_are_buried() {
+    let held = (0..HELD_KEYS_MAX).map(|number| (format!("held-{number}").into(), 1));
+    let mut in_hand = RecordsInHand::new(bounds(true), Acknowledged::up_to(1), BTreeMap::new());
+    in_hand = in_hand.with_held_keys(held.collect());
+    for (sequence, key) in [(2, Some("one")), (3, Some("two")), (4, None)] {
+        in_hand.take_in(record(sequence), key);
+        let leased = in_hand.give(at(0)).unwrap();
+        in_hand.spend(sequence, leased.lease, "no way");
+    }
+    let next = |in_hand: &RecordsInHand| in_hand.next_spent().map(|(record, _)| record.sequence.get());
+    assert_eq!(next(&in_hand), Some(4));
+    in_hand.buried(4, false);
+    assert_eq!(next(&in_hand), None);
+    assert!(in_hand.release_key("held-7"));
+    assert_eq!(next(&in_hand), Some(2));
+    in_hand.buried(2, false);
+    assert_eq!((next(&in_hand), in_hand.held_keys().len()), (None, HELD_KEYS_MAX));
+    in_hand.take_in(record(5), Some("one"));
+    assert!(in_hand.give(at(0)).is_none(), "its key waits");
 }
 
 #[test]
