@@ -1,5 +1,5 @@
-// What an operator does to a durable topic: purge it, delete it, remove one of its subscriptions. None can be undone, so
-// each asks first, in a dialog that names what goes.
+// What an operator does to a durable topic: purge it, delete it, remove one of its subscriptions, send its undelivered records
+// back. None can be undone, so each asks first, in a dialog that names what goes.
 
 import { html, nothing } from './vendor/lit-html.js';
 import { asWritten, post } from './api.js';
@@ -39,6 +39,24 @@ function remove(told, done) {
     perform: () => post(`${path(told.name)}/delete`, {}),
     done,
   });
+}
+
+// Whether a topic has undelivered records, by the type of what it carries.
+export const isOfUndelivered = told => Boolean(told?.payload?.endsWith('UndeliveredRecord'));
+
+// The button that sends one undelivered record back, by its token, or all of a topic.
+export function sendingBack(topic, token, done) {
+  if (!operates()) return nothing;
+  const asked = () =>
+    ask({
+      title: token ? 'Send it back' : `Send back all of ${topic}`,
+      about: `${token ? 'It is' : 'Up to 1,000 records are'} published to ${token ? 'its' : 'their'} own topic again, at the end: all subscriptions get ${token ? 'it' : 'them'}. What was sent back before is not sent again.`,
+      fields: [],
+      button: 'Send back',
+      perform: () => post(`${path(topic)}/send_back`, token ? { token } : { limit: 1000 }),
+      done,
+    });
+  return html`<button type="button" class=${token ? 'small' : ''} @click=${asked}>${token ? 'Send back…' : 'Send all back…'}</button>`;
 }
 
 // The button for one subscription of a topic.

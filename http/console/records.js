@@ -7,7 +7,7 @@ import { parse } from './exact.js';
 import { ago, bytes, count, exactTime, span, time } from './format.js';
 import { Latest } from './latest.js';
 import { live } from './live.js';
-import { managing, removing } from './managing.js';
+import { isOfUndelivered, managing, removing, sendingBack } from './managing.js';
 import { Trace } from './trace.js';
 import { link, operates, Repeat, trouble, ui } from './ui.js';
 import { value } from './value.js';
@@ -159,6 +159,7 @@ export class Records {
     return html`<p class="quiet up"><a href="#/topics">Topics</a></p>
       <div class="title"><h1 class="id">${this.topic}</h1>
         ${operates() && told?.is_exposed ? html`<button type="button" @click=${() => this.publish()}>Publish…</button>` : nothing}
+        ${isOfUndelivered(told) ? sendingBack(this.topic, null, () => this.repeat.now()) : nothing}
         ${told ? managing(told, (answer, what) => this.managed(answer, what)) : nothing}</div>
       ${trouble(this.error)}
       ${told
@@ -178,7 +179,7 @@ export class Records {
             <td data-of="Oldest">${one.oldest === null ? '–' : html`<span title=${exactTime(one.oldest_at_us)}>${count(one.oldest)}, ${ago(one.oldest_at_us)}</span>`}</td>
             ${cell('In hand', count(one.in_hand))}${cell('Given', count(one.leased))}
             ${cell('Returned', count(one.returned), one.returned)}${cell('Missed', count(one.missed), one.missed)}
-            ${cell('Undelivered', html`${count(one.undelivered)}${one.undelivered_to ? html` to <a href=${link(['records', one.undelivered_to])}>${one.undelivered_to}</a>` : nothing}`, one.undelivered)}
+            ${cell('Undelivered', html`${count(one.undelivered)}${one.undelivered_to ? html` to <a href=${link(['records', one.undelivered_to])}>${one.undelivered_to}</a>` : nothing}${one.held_keys ? html`; ${count(one.held_keys)} ${one.held_keys === 1 ? 'key waits' : 'keys wait'}` : nothing}`, one.undelivered)}
             ${operates() ? html`<td data-of="Actions">${removing(this.topic, one, () => this.repeat.now())}</td>` : nothing}</tr>`)}</tbody></table>`
         : html`<p class="empty">It has none.</p>`}</section>`;
   }
@@ -204,7 +205,8 @@ export class Records {
             ${chosen.cause ? html`<div><dt>Caused by</dt><dd><a class="mono" href=${link(['run', chosen.cause.run])}>${chosen.cause.run}</a></dd></div>` : nothing}
             <div><dt>Token</dt><dd class="mono">${chosen.token}</dd></div>
             <div><dt>Payload</dt><dd>${value(chosen.payload, this.topic)}</dd></div>
-          </dl></div>
+          </dl>
+          ${isOfUndelivered(this.told) ? sendingBack(this.topic, chosen.token, () => this.repeat.now()) : nothing}</div>
           <div class="trace">${this.trace.view('What led to it, and what came of it')}</div>`
         : nothing}</section>`;
   }

@@ -99,7 +99,7 @@ export class Run {
 
   async askCode() {
     const { workflows } = await get('v1/catalogue');
-    this.code = workflows.find(one => one.name === this.told.workflow) ?? { queries: [], updates: [], signals: [] };
+    this.code = workflows.find(one => one.name === this.told.workflow) ?? { queries: [], updates: [], signals: [], commands: [] };
   }
 
   async askInput() {
@@ -261,6 +261,7 @@ export class Run {
       <button type="button" @click=${() => this.signal(told)}>Signal…</button>
       ${asking}
       ${this.code?.updates.length ? html`<button type="button" @click=${() => this.update(told)}>Update…</button>` : nothing}
+      ${this.code?.commands.length ? html`<button type="button" @click=${() => this.command(told)}>Command…</button>` : nothing}
       ${parked
         ? html`<button type="button" @click=${() => this.resume(told)}>Resume…</button>`
         : reasoned('pause', 'Pause', 'Its code stops; what it is sent is recorded.')}
@@ -309,6 +310,23 @@ export class Run {
       ],
       button: 'Update',
       perform: fields => post(`${instancePath(told.id)}/update`, { ...fields, request: `console-${request}` }),
+      done: ({ answer }) => show(`The answer of ${told.id}`, answer),
+    });
+  }
+
+  // Of an entity, whose id is its name, a slash and its key.
+  command(told) {
+    const request = crypto.getRandomValues(new Uint32Array(4)).join('-');
+    const key = encodeURIComponent(told.id.slice(told.workflow.length + 1));
+    this.dialog({
+      title: `Command ${told.id}`,
+      fields: [
+        { name: 'name', label: 'Command', kind: 'choice', choices: this.code.commands },
+        { name: 'input', label: 'Input, as JSON', kind: 'json' },
+      ],
+      button: 'Command',
+      perform: fields =>
+        post(`v1/entities/${encodeURIComponent(told.workflow)}/${key}/command`, { ...fields, request: `console-${request}` }),
       done: ({ answer }) => show(`The answer of ${told.id}`, answer),
     });
   }

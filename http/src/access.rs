@@ -129,8 +129,8 @@ impl Access {
     /// called for each such request, once for each exposed topic where topics are listed or traced, and must not block.
     ///
     /// Other operations go by the role as ever. So a reader still sees in the histories of runs what these publish and
-    /// receive, and the names of durable topics with the lag of their subscriptions; purging and deleting a topic is for
-    /// operators. A topic for undelivered records has the keys, the payloads and the errors of records of other topics: who may
+    /// receive, and the names of durable topics with the lag of their subscriptions; purging and deleting a topic, and
+    /// sending its undelivered records back, is for operators. A topic for undelivered records has the keys, the payloads and the errors of records of other topics: who may
     /// read it reads those. The page shows its form for publishing by the role, and the answer tells who may not.
     ///
     /// ```

@@ -10,9 +10,11 @@ use millrun::operating::{InstanceDescription, InstanceStatus};
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, Timestamp};
 
 use crate::body::{
-    EmptyBody, NameBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload,
+    EmptyBody, NameBody, QueryBody, ReasonBody, ReleaseBody, SessionBody, SignalBody, UpdateBody, parse,
+    payload,
 };
 use crate::bulk::{start_bulk, told_bulk};
+use crate::entities::{entities_page, on_entity};
 use crate::exporting::export_history;
 use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
@@ -27,7 +29,7 @@ use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events, run_output};
 use crate::topics::{
-    ExposedTopic, delete_topic, purge_topic, record_tail, records_page, subscriptions_page, tail,
+    ExposedTopic, delete_topic, purge_topic, record_tail, records_page, send_back, subscriptions_page, tail,
 };
 use crate::trace::{trace_instance, trace_record, trace_run};
 use crate::traceparent::trace_of;
@@ -210,11 +212,22 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
             runtime.remove_durable_subscription(value, &name).await?;
             object([("removed", true.into())])
         }
+        Action::ReleaseKey => {
+            let ReleaseBody { subscription, key } = parse(body)?;
+            let released = runtime.release_held_key(value, &subscription, &key).await?;
+            object([("released", released.into())])
+        }
+        Action::SendBack => send_back(runtime, value, parse(body)?).await?,
         Action::Publish => publish(served, value, query, &head.headers, parse(body)?).await?,
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
             let answer = instance()?.query(&name, payload(question)?).await?;
             object([("answer", (&answer).into())])
+        }
+        Action::Entities => entities_page(runtime, value, query).await?,
+        Action::EntityRead | Action::EntityCommand | Action::EntityDelete => {
+            let entity = value_of(head.uri.path(), Some(2))?;
+            on_entity(runtime, action, (&entity, value), &head.headers, body).await?
         }
         Action::Signal => {
             let SignalBody { name, request, value } = parse(body)?;

@@ -174,6 +174,17 @@ pub(crate) struct UpdateBody<'a> {
     pub(crate) input: Option<&'a RawValue>,
 }
 
+/// Has an entity perform a command; under a request of the client's choice, sent again, it is performed once.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PerformBody<'a> {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) request: Option<String>,
+    #[serde(borrow, default)]
+    pub(crate) input: Option<&'a RawValue>,
+}
+
 /// Cancels, terminates or pauses.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -318,6 +329,29 @@ pub(crate) struct CopyBody {
 pub(crate) struct PurgeBody {
     pub(crate) before: Option<u64>,
     pub(crate) token: Option<String>,
+}
+
+/// Which key of which subscription goes on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReleaseBody {
+    pub(crate) subscription: String,
+    pub(crate) key: String,
+}
+
+/// Which undelivered records are sent back.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SendBackBody {
+    /// The place of one.
+    #[serde(default)]
+    pub(crate) token: Option<String>,
+    /// The place behind which they are,
+    #[serde(default)]
+    pub(crate) after: Option<String>,
+    /// and how many, at most.
+    #[serde(default)]
+    pub(crate) limit: Option<usize>,
 }
 
 /// Names what is meant.

@@ -26,6 +26,7 @@ mod body;
 mod bulk;
 mod checked;
 mod console;
+mod entities;
 mod exporting;
 mod hooks;
 mod keys;

@@ -249,6 +249,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "name the record by its token or its number: ids are remembered for the last 100,000 records",
     ),
     problem(
+        "no-undelivered-record",
+        404,
+        "there is no undelivered record at this place",
+        "records of the topic tells which are there; the topic is that of undelivered_to",
+    ),
+    problem(
         "no-subscription",
         404,
         "the topic has no durable subscription of this name",
@@ -371,7 +377,7 @@ pub static PROBLEMS: &[ProblemType] = &[
     problem(
         "rejected",
         422,
-        "the validator of the update has said no",
+        "the validator of the update, or the handler of the command, has said no",
         "change the input as the error says",
     ),
     problem(
@@ -447,6 +453,14 @@ impl Problem {
             detail: detail.into(),
             is_retryable: false,
             error: None,
+        }
+    }
+
+    /// The code has said no, with this error.
+    pub(crate) fn rejected(error: Payload, detail: &str) -> Self {
+        Self {
+            error: Some(error),
+            ..Self::new("rejected", detail)
         }
     }
 
@@ -544,10 +558,7 @@ impl From<UpdateError<Payload>> for Problem {
     fn from(error: UpdateError<Payload>) -> Self {
         match error {
             UpdateError::Run(error) => error.into(),
-            UpdateError::Rejected(error) => Self {
-                error: Some(error),
-                ..Self::new("rejected", "the run's state is as it was")
-            },
+            UpdateError::Rejected(error) => Self::rejected(error, "the run's state is as it was"),
             UpdateError::Failed { message } => Self::new("update-failed", message),
             UpdateError::Parked(reason) => Self {
                 is_retryable: true,

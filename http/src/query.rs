@@ -93,6 +93,26 @@ impl FindQuery {
     }
 }
 
+/// Which entities are asked for.
+#[derive(Debug)]
+pub(crate) struct EntitiesQuery {
+    /// How their keys begin.
+    pub(crate) prefix: String,
+    pub(crate) after: Option<RunCursor>,
+    pub(crate) limit: usize,
+}
+
+impl EntitiesQuery {
+    pub(crate) fn parse(query: &str) -> Result<Self, Problem> {
+        let [prefix, after, limit] = parameters(query, ["prefix", "after", "limit"])?;
+        Ok(Self {
+            prefix: prefix.unwrap_or_default(),
+            after: cursor(after)?,
+            limit: page_limit(limit)?,
+        })
+    }
+}
+
 /// Which page of the bulks, or of the schedules, is asked for: its cursor, and how many there are on it.
 pub(crate) fn own_page(query: &str) -> Result<(Option<RunCursor>, usize), Problem> {
     let PageQuery { after, limit } = PageQuery::parse(query)?;

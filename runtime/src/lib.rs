@@ -94,6 +94,7 @@ pub use error::{
     StartWithUpdateError, StopCause, UpdateError,
 };
 pub use handles::entity::{CommandError, EntityHandle};
+pub use handles::entity_untyped::UntypedEntity;
 pub use handles::run::RunHandle;
 pub use handles::start::OnConflict;
 pub use handles::untyped::UntypedHandle;

@@ -385,6 +385,12 @@ pub static METRICS: &[Metric] = &[
         |seen, samples| for_open(seen, samples, |status| status.in_hand as u64),
     )
     .label("subscription"),
+    gauge(
+        "millrun_durable_subscription_held_keys",
+        "keys that a durable subscription holds behind undelivered records",
+        |seen, samples| for_open(seen, samples, |status| status.held_keys as u64),
+    )
+    .label("subscription"),
     counter(
         "millrun_durable_subscription_missed",
         "records that a durable subscription has passed over since it was opened",

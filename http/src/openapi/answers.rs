@@ -1,5 +1,6 @@
 //! Answers of operations, when nothing is wrong.
 
+use millrun::operating::RunStatus;
 use utoipa::openapi::{Content, Response, ResponseBuilder};
 
 use super::parameters::{record_token, run};
@@ -153,7 +154,31 @@ fn shape(action: Action) -> Shape {
         Action::PurgeTopic => object([("purged", number()), ("first", number())]),
         Action::DeleteTopic => object([("deleted", number()), ("subscriptions", number())]),
         Action::RemoveSubscription => object([("removed", flag())]),
-        Action::Query | Action::Update => object([("answer", named("Payload"))]),
+        Action::ReleaseKey => object([("released", flag())]),
+        Action::SendBack => object([
+            ("sent_back", number()),
+            ("repeats", number()),
+            ("passed_over", number()),
+            ("next", or_null(record_token())),
+        ]),
+        Action::Entities => object([
+            (
+                "entities",
+                list(object([
+                    ("key", text()),
+                    ("id", text()),
+                    ("run", run()),
+                    ("status", word(RunStatus::ALL.map(RunStatus::name))),
+                    ("begun_at_us", time()),
+                ])),
+            ),
+            ("unreadable", number()),
+            ("next", or_null(text())),
+        ]),
+        Action::EntityDelete => object([("deleted", flag())]),
+        Action::Query | Action::Update | Action::EntityRead | Action::EntityCommand => {
+            object([("answer", named("Payload"))])
+        }
         Action::Start | Action::StartByKey => object([
             ("id", text()),
             ("run", or_null(run())),

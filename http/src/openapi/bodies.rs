@@ -14,6 +14,17 @@ pub(super) fn of(action: Action) -> Shape {
     match action {
         Action::Session => sent([], [("end", flag())]),
         Action::Query => sent([("name", name())], [("question", anything())]),
+        Action::EntityRead => sent([("name", name())], [("question", anything())]),
+        Action::EntityCommand => sent([("name", name())], [("request", name()), ("input", anything())]),
+        Action::ReleaseKey => sent([("subscription", text()), ("key", text())], []),
+        Action::SendBack => sent(
+            [],
+            [
+                ("token", record_token()),
+                ("after", record_token()),
+                ("limit", number_between(1, 1_000)),
+            ],
+        ),
         Action::Publish => sent(
             [],
             [

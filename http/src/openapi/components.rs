@@ -273,6 +273,7 @@ fn durable_subscription() -> Shape {
         ("in_hand", figure()),
         ("leased", figure()),
         ("returned", figure()),
+        ("held_keys", figure()),
         ("missed", figure()),
         ("undelivered", figure()),
         ("undelivered_to", or_null(text())),

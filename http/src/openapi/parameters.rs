@@ -50,6 +50,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             all.extend(times.map(|(name, about)| behind(name, number(), about)));
             all.extend([cursor(), limit()]);
         }
+        Action::Entities => all.extend([behind("prefix", text(), "how the keys begin"), cursor(), limit()]),
         Action::Bulks | Action::Schedules => all.extend([cursor(), limit()]),
         Action::Events | Action::Output | Action::Tail | Action::Changes => {
             all.extend([
@@ -108,6 +109,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
         | Action::Publish
         | Action::Signal
         | Action::Update
+        | Action::EntityCommand
         | Action::ScheduleTrigger
         | Action::ScheduleBackfill
         | Action::BulkStart => {
@@ -151,6 +153,8 @@ fn in_path(part: &str) -> Option<Parameter> {
         "{name}" => ("name", text_of(1, 242), "the name of a bulk"),
         "{schedule}" => ("schedule", text_of(1, 160), "the id of a schedule"),
         "{stream}" => ("stream", text_of(1, 255), "the name of an output stream"),
+        "{entity}" => ("entity", text_of(1, 255), "the name of an entity"),
+        "{key}" => ("key", text_of(1, 255), "the key of one"),
         "{topic}" => ("topic", text_of(1, 255), "the name of a topic"),
         _ => return None,
     };

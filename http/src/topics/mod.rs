@@ -31,7 +31,8 @@ use crate::problem::Problem;
 use crate::view::{Json, durable_topic, list, object};
 
 pub(crate) use durable::{
-    CarriesRecords, RecordSaid, delete_topic, purge_topic, record_tail, records_page, subscriptions_page,
+    CarriesRecords, RecordSaid, delete_topic, purge_topic, record_tail, records_page, send_back,
+    subscriptions_page,
 };
 pub(crate) use tail::tail;
 

@@ -48,6 +48,21 @@ async fn a_signal_sent_from_the_page_completes_a_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entity_is_commanded_from_the_page_and_its_answer_shown() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.world.put("a/1 ü").await;
+    scene.open("/millrun", "instances/shelf%2Fa%2F1%20%C3%BC");
+    click(&scene, "Command…");
+    scene
+        .browser
+        .run("document.querySelector('#field-input').value = '41'", &[]);
+    click(&scene, "Command");
+    scene.browser.until_shown("The answer of shelf/a/1 ü");
+    scene.browser.until_shown("42");
+    scene.is_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_paused_resumed_and_cancelled_with_buttons() {
     let Some(scene) = Scene::new().await else { return };
     scene.open("/millrun", "instances/order-1");

@@ -116,6 +116,35 @@ async fn the_page_of_a_topic_forgets_what_was_purged_and_a_subscription_that_was
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn undelivered_records_are_sent_back_one_by_one_and_all() {
+    let Some(scene) = Scene::new().await else { return };
+    let shipping = scene.world.refuse(1).await;
+    scene.open("/millrun", "records/orders.placed");
+    scene.browser.until_shown("1 key waits");
+    scene.open("/millrun", "records/refused");
+    scene
+        .browser
+        .until("document.querySelectorAll('.rows .row').length === 1");
+    click(&scene, "Send all back…");
+    click(&scene, "Send back");
+    scene.browser.until("!document.querySelector('dialog')");
+    // The key goes on: the second order, and behind it the first again.
+    for expected in [2, 1] {
+        let given = shipping.next().await.unwrap();
+        assert_eq!(*given.payload(), expected);
+        given.ack().unwrap().await.unwrap();
+    }
+    scene
+        .browser
+        .run("document.querySelector('.rows .row').click()", &[]);
+    click(&scene, "Send back…");
+    click(&scene, "Send back");
+    scene.browser.until("!document.querySelector('dialog')");
+    assert_eq!(shipping.status().lag, 0, "it is not sent again");
+    scene.is_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_only_read_is_offered_nothing_of_it() {
     let Some(scene) = Scene::new().await else { return };
     for part in ["topics", "records/orders.placed"] {

@@ -10,12 +10,14 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use futures_util::StreamExt as _;
 use millrun::operating::{BulkAction, RunSearch};
-use millrun::topics::DurableSubscription;
+use millrun::topics::{DurableSubscription, UndeliveredRecord};
 use millrun::{
-    Activity, ActivityContext, ActivityError, DurableTopic, OnConflict, OutputStream, Query, Retry, Runtime,
-    RuntimeBuilder, Signal, Topic, Update, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, Entity, EntityCommand, EntityState, OnConflict,
+    OutputStream, Query, Retry, Runtime, RuntimeBuilder, Signal, Topic, Update, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use millrun_http::{Access, Console, Token, router};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -37,6 +39,10 @@ const ADD: Update<u64, u64, u64> = Update::named("add");
 const SHIPPED: Topic<String> = Topic::named("orders.shipped");
 const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
 const AUDIT: DurableTopic<String> = Topic::named("audit").durable().len_max(10);
+/// Records of the orders that shipping has given up.
+const REFUSED: DurableTopic<UndeliveredRecord> = Topic::named("refused").durable();
+const SHELF: Entity<Shelf> = Entity::named("shelf");
+const PUT: EntityCommand<Shelf, u64, u64> = EntityCommand::named("put");
 const PLACING: Workflow<u64, ()> = Workflow::named("placing");
 const ORDER: Workflow<u64, u64> = Workflow::named("order");
 const PARCEL: Workflow<String, u64> = Workflow::named("parcel");
@@ -48,6 +54,22 @@ const TOKENS: OutputStream<String> = OutputStream::named("tokens");
 const WRITE: Activity<String, ()> = Activity::named("write");
 const ANSWER: Workflow<String, ()> = Workflow::named("answer");
 const ECHO: Workflow<Vec<u64>, Vec<u64>> = Workflow::named("echo");
+
+/// How much stands on it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Shelf(u64);
+
+impl EntityState for Shelf {
+    type Event = u64;
+
+    fn begin(_key: &str) -> Self {
+        Self(0)
+    }
+
+    fn apply(&mut self, put: u64) {
+        self.0 += put;
+    }
+}
 
 async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
     Ok(cents)
@@ -182,6 +204,11 @@ impl World {
             .topic(SHIPPED)
             .durable_topic(PLACED)
             .durable_topic(AUDIT)
+            .durable_topic(REFUSED)
+            .entity(SHELF.command(PUT, |shelf, count, cx| {
+                cx.emit(count);
+                Ok(shelf.0 + count)
+            }))
             .register(PLACING, placing)
             .register(
                 ORDER
@@ -207,6 +234,7 @@ impl World {
         let console = || {
             let console = Console::new(&runtime, Access::operator());
             let console = console.expose(SHIPPED).unwrap().expose_durable(PLACED).unwrap();
+            let console = console.expose_durable(REFUSED).unwrap();
             console.keep_past().router()
         };
         // Under a proxy that strips its prefix, the program sees none.
@@ -348,6 +376,27 @@ impl World {
         for number in numbers {
             placed.publish(&number).key("tea").await.unwrap();
         }
+    }
+
+    /// Puts one thing on a shelf.
+    pub(crate) async fn put(&self, shelf: &str) {
+        self.runtime.entity(SHELF, shelf).call(PUT, 1).await.unwrap();
+    }
+
+    /// Shipping gives up the first records of the durable topic, as many as this, and holds their keys.
+    pub(crate) async fn refuse(&self, len: usize) -> DurableSubscription<u64> {
+        let placed = self.runtime.durable_topic(PLACED).unwrap();
+        let shipping = placed.subscribe("shipping").undelivered_to(REFUSED, 1);
+        let shipping = shipping.hold_key_when_undelivered().await.unwrap();
+        for _ in 0..len {
+            let given = shipping.next().await.unwrap();
+            let answered = given.send_back(Duration::ZERO, "no stamps").unwrap();
+            answered.await.unwrap();
+        }
+        while shipping.status().undelivered < len as u64 {
+            tokio::task::yield_now().await;
+        }
+        shipping
     }
 
     /// Has a run publish to the durable topic, and gives its id.

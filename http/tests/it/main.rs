@@ -10,6 +10,7 @@ mod causing;
 mod checks;
 mod client;
 mod documents;
+mod entities;
 mod finding;
 mod following;
 mod keys;
@@ -26,6 +27,7 @@ mod redacting;
 mod refusing;
 #[cfg(feature = "serve")]
 mod schedules;
+mod sending_back;
 mod serving;
 mod store;
 mod streaming;

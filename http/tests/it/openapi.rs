@@ -12,6 +12,7 @@ use millrun::{
 use millrun_http::{Access, Console, OPERATIONS, openapi_json};
 use serde_json::{Value, json};
 
+use crate::entities::till;
 use crate::support::{Answer, CHARGE, ORDER, get, path_of, send};
 
 const SUM: Workflow<u64, u64> = Workflow::named("sum");
@@ -144,6 +145,7 @@ async fn what_routes_answer_is_as_the_document_says() {
         .register(CHARGE, crate::support::charge);
     let runtime = builder
         .register(ORDER, crate::support::order)
+        .entity(till())
         .topic(PRICES)
         .durable_topic(PLACED)
         .start()
@@ -179,6 +181,17 @@ async fn what_routes_answer_is_as_the_document_says() {
             "publish",
             "v1/topics/orders.placed/publish",
             json!({"value": 7, "key": "k", "id": "i", "correlation": "c", "content_type": "text/plain"}),
+        ),
+        ("read_entity", "v1/entities/till/a/read", json!({"name": "sum"})),
+        (
+            "command",
+            "v1/entities/till/a/command",
+            json!({"name": "put", "input": 1, "request": "r"}),
+        ),
+        (
+            "command",
+            "v1/entities/till/a/command",
+            json!({"name": "take", "input": 7}),
         ),
         (
             "start",
@@ -281,6 +294,7 @@ async fn what_routes_answer_is_as_the_document_says() {
             let answer = match operation.name {
                 // It would wait for a message.
                 "tail" => get(&app, "/v1/topics/nothing/tail").await,
+                "entities" if id == "o" => get(&app, "/v1/entities/till").await,
                 "records" if id == "o" => get(&app, "/v1/topics/orders.placed/records").await,
                 "trace_record" if id == "o" => get(&app, "/v1/topics/orders.placed/trace?id=i").await,
                 "subscriptions" if id == "o" => get(&app, "/v1/topics/orders.placed/subscriptions").await,
@@ -291,6 +305,19 @@ async fn what_routes_answer_is_as_the_document_says() {
         }
     }
     for (operation, what, body) in [
+        ("send_back", "send_back", json!({})),
+        ("send_back", "send_back", json!({"token": "x"})),
+        (
+            "release_key",
+            "release_key",
+            json!({"subscription": "billing", "key": "k"}),
+        ),
+        (
+            "release_key",
+            "release_key",
+            json!({"subscription": "nobody", "key": "k"}),
+        ),
+        ("delete_entity", "delete", json!({})),
         ("purge_topic", "purge", json!({"before": 1})),
         ("purge_topic", "purge", json!({"before": "x"})),
         (
@@ -309,6 +336,7 @@ async fn what_routes_answer_is_as_the_document_says() {
     ] {
         let path = match operation {
             "delete_schedule" => "/v1/schedules/o/delete".to_owned(),
+            "delete_entity" => "/v1/entities/till/a/delete".to_owned(),
             _ => format!("/v1/topics/orders.placed/{what}"),
         };
         let answer = post(&app, &path, "application/json", body.to_string()).await;

@@ -119,12 +119,13 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
     let app = router(&runtime, Access::operator());
     let before = state(&runtime).await;
     let reading = millrun_http::OPERATIONS.iter();
-    // A tail and records need a topic, changes and output are waited for, and the runtime has no store.
+    // A tail and records need a topic, changes and output are waited for, and the runtime has no entity and no store.
     let others = [
         "tail",
         "records",
         "subscriptions",
         "trace_record",
+        "entities",
         "changes",
         "output",
         "store",

@@ -536,7 +536,7 @@ async fn how_far_behind_each_subscription_is_stands_in_the_api_and_that_of_open_
         page,
         json!({"next": null, "subscriptions": [{
             "name": "billing", "is_open": true, "lag": 4, "dropped": 0, "acknowledged_through": 1,
-            "oldest": 2, "oldest_at_us": records["records"][1]["at_us"], "in_hand": 4, "leased": 1,
+            "oldest": 2, "oldest_at_us": records["records"][1]["at_us"], "held_keys": 0, "in_hand": 4, "leased": 1,
             "returned": 0, "missed": 0, "undelivered": 0, "undelivered_to": null, "problem": null,
         }]})
     );

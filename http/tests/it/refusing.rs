@@ -77,6 +77,12 @@ async fn each_role_may_ask_for_what_the_table_says() {
             } else if role >= operation.role && ["tail", "records", "subscriptions"].contains(&operation.name)
             {
                 assert_eq!(answer.code(), "no-topic", "it is let in, and none is exposed");
+            } else if role >= operation.role && operation.name == "entities" {
+                assert_eq!(
+                    answer.code(),
+                    "not-registered",
+                    "it is let in, and none is registered"
+                );
             } else if role >= operation.role
                 && ["changes", "output", "trace_record"].contains(&operation.name)
             {

@@ -90,6 +90,8 @@ pub(crate) fn path_of(operation: &Operation, id: &str, run: RunId) -> String {
         .replace("{id}", id)
         .replace("{name}", id)
         .replace("{schedule}", id)
+        .replace("{entity}", id)
+        .replace("{key}", id)
         .replace("{run}", &run.to_string())
         .replace("{stream}", id);
     match operation.name {

@@ -7,13 +7,16 @@ use millrun::OpenError;
 use millrun::store::UpkeepError;
 use millrun_http::TokenError;
 use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::raw::Raw;
 
 /// Why a command was not done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     /// The program's answer: a problem.
     #[error("{}", .0.told())]
-    Problem(Problem),
+    Problem(Box<Problem>),
     /// Nobody answers at the URL or socket.
     #[error("nobody answers at {place}\ntry: millrun serve, or --url, --socket or --store for another place")]
     Unreachable {
@@ -123,6 +126,9 @@ pub(crate) struct Problem {
     detail: String,
     #[serde(default)]
     advice: String,
+    /// What the code says about it, as a payload.
+    #[serde(default)]
+    error: Option<Box<RawValue>>,
     /// The instance that was asked for.
     #[serde(skip)]
     pub(crate) id: Option<String>,
@@ -140,6 +146,9 @@ impl Problem {
         let mut told = title.clone();
         if !detail.is_empty() {
             told.push_str(&format!(": {detail}"));
+        }
+        if let Some(error) = self.error.as_ref().and_then(|error| Raw::parse(error.get()).ok()) {
+            told.push_str(&format!("\nerror: {}", error.text()));
         }
         if !advice.is_empty() {
             told.push_str(&format!("\nadvice: {advice}"));
@@ -180,7 +189,7 @@ impl Problem {
             "not-durable" => of_instance("tail --topic"),
             "record-token" | "other-store" | "other-topic" | "record-not-yet" => of_instance("records")
                 .map(|command| format!("{command} --from beginning, now, last:20, or a time such as 2h")),
-            "record-gone" | "no-record" => of_instance("records"),
+            "record-gone" | "no-record" | "no-undelivered-record" => of_instance("records"),
             "topic-full" => Some("millrun topology".to_owned()),
             "too-many-live" => Some("millrun stats".to_owned()),
             "damaged" => Some("millrun salvage".to_owned()),

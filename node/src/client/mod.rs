@@ -8,6 +8,7 @@
 
 mod bulk;
 mod closed;
+mod entities;
 mod error;
 mod exporting;
 mod filter;
@@ -70,6 +71,10 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Signal(options) => signal(options).await,
         ClientCommand::Query(say) => query(say).await,
         ClientCommand::Update(options) => update(options).await,
+        ClientCommand::Command(options) => entities::command(options).await,
+        ClientCommand::Read(options) => entities::read(options).await,
+        ClientCommand::Entities(options) => entities::entities(options).await,
+        ClientCommand::DeleteEntity(of) => entities::delete(of).await,
         ClientCommand::Cancel(options) => end("cancel", options).await,
         ClientCommand::Terminate(options) => end("terminate", options).await,
         ClientCommand::Pause(options) => end("pause", options).await,
@@ -87,6 +92,8 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::PurgeTopic(options) => topics::purge(options).await,
         ClientCommand::DeleteTopic(of) => topics::change(of, "delete_topic", object(&[])).await,
         ClientCommand::RemoveSubscription(options) => topics::remove_subscription(options).await,
+        ClientCommand::ReleaseKey(options) => topics::release_key(options).await,
+        ClientCommand::SendBack(options) => topics::send_back(options).await,
         ClientCommand::Records(options) => records::records(options).await,
         ClientCommand::Publish(options) => topics::publish(options).await,
         ClientCommand::Catalogue(of) => program("catalogue", of, show::catalogue).await,
@@ -370,11 +377,16 @@ async fn query(options: Say) -> Result<Outcome, Box<dyn Error>> {
     .await
 }
 
-async fn update(options: Update) -> Result<Outcome, Box<dyn Error>> {
-    let request = options.request.unwrap_or_else(|| {
+/// The name of a request, or one that no other request has.
+fn request_or_own(request: Option<String>) -> String {
+    request.unwrap_or_else(|| {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         format!("command-line-{}-{}", std::process::id(), since.as_nanos())
-    });
+    })
+}
+
+async fn update(options: Update) -> Result<Outcome, Box<dyn Error>> {
+    let request = request_or_own(options.request);
     let body = object(&[
         ("name", &text(&options.name)),
         ("request", &text(&request)),

@@ -313,6 +313,63 @@ pub(crate) struct Signal {
     pub(crate) request: Option<String>,
 }
 
+/// An entity.
+#[derive(Debug, Args)]
+pub(crate) struct OfEntity {
+    /// The name of the entity, as it is registered: see `millrun catalogue`.
+    pub(crate) entity: String,
+    /// Its key.
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CommandEntity {
+    #[command(flatten)]
+    pub(crate) of: OfEntity,
+    /// The name of the command.
+    pub(crate) name: String,
+    /// The input in JSON; - reads standard input.
+    #[arg(default_value = "null")]
+    pub(crate) input: String,
+    /// The name of the request: asked again under it, the command is performed once. One of its own by default.
+    #[arg(long)]
+    pub(crate) request: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadEntity {
+    #[command(flatten)]
+    pub(crate) of: OfEntity,
+    /// The name of the query.
+    pub(crate) name: String,
+    /// The question in JSON; - reads standard input.
+    #[arg(default_value = "null")]
+    pub(crate) question: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Entities {
+    /// The name of the entity, as it is registered: see `millrun catalogue`.
+    pub(crate) entity: String,
+    /// Those whose keys begin so.
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+    /// How many, at most.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) limit: u64,
+    /// Those behind the cursor of a page, as `next` of the API tells it.
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Publish {
     /// The topic: see `millrun topics`.
@@ -393,6 +450,34 @@ pub(crate) struct OfSubscription {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReleaseKey {
+    #[command(flatten)]
+    pub(crate) of: OfTopic,
+    /// The subscription: see `millrun subscriptions TOPIC`.
+    pub(crate) subscription: String,
+    /// The key, as the undelivered record has it.
+    pub(crate) key: String,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "sent_back", required = true, multiple = false, args = ["token", "all"])]
+pub(crate) struct SendBack {
+    #[command(flatten)]
+    pub(crate) of: OfTopic,
+    /// The undelivered record: its token, as `millrun records TOPIC` prints it.
+    pub(crate) token: Option<String>,
+    /// All that are there. Those that were sent back before are not sent again.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// With --all, those behind this token.
+    #[arg(long, value_name = "TOKEN", requires = "all")]
+    pub(crate) after: Option<String>,
+    /// With --all, how many, at most.
+    #[arg(long, value_name = "N", default_value_t = 10_000, requires = "all")]
+    pub(crate) limit: u64,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Subscriptions {
     /// The durable topic: see `millrun topics`.
     pub(crate) topic: String,
@@ -437,6 +522,14 @@ pub(crate) enum ClientCommand {
     Query(Say),
     /// Ask an instance for an update, and print its answer.
     Update(Update),
+    /// Have an entity perform a command, and print its answer.
+    Command(CommandEntity),
+    /// Ask an entity a query, which leaves no trace.
+    Read(ReadEntity),
+    /// List the keys of an entity, the latest begun first.
+    Entities(Entities),
+    /// Delete an entity: it is as if nobody had commanded it yet.
+    DeleteEntity(OfEntity),
     /// Ask an instance to end, with time to clean up.
     Cancel(End),
     /// End an instance without asking its code.
@@ -473,6 +566,10 @@ pub(crate) enum ClientCommand {
     DeleteTopic(OfTopic),
     /// Remove a durable subscription; opened again it is a new one.
     RemoveSubscription(OfSubscription),
+    /// Let a key go on that a durable subscription holds behind an undelivered record.
+    ReleaseKey(ReleaseKey),
+    /// Publish undelivered records to their own topics again, each once: one by its token, or --all.
+    SendBack(SendBack),
     /// Print what is registered: workflows, activities, task queues, topics.
     Catalogue(OfProgram),
     /// Print which versions of workflows there are, how many live runs have each, and which code can be deleted.

@@ -2,11 +2,14 @@
 
 use std::error::Error;
 
-use super::options::{OfProgram, OfSubscription, OfTopic, Publish, PurgeTopic, Subscriptions};
+use super::options::{
+    OfProgram, OfSubscription, OfTopic, Publish, PurgeTopic, ReleaseKey, SendBack, Subscriptions,
+};
 use super::place::client;
 use super::raw::Raw;
 use super::time::{date_and_time, duration};
-use super::{json, object, pages, program, say, show, text, write_list};
+use super::wire::Ask;
+use super::{PAGE, json, object, pages, program, say, show, text, write, write_list};
 use crate::outcome::Outcome;
 use crate::table::Table;
 
@@ -128,6 +131,60 @@ pub(super) async fn remove_subscription(options: OfSubscription) -> Result<Outco
     change(options.of, "remove_subscription", body).await
 }
 
+/// Lets a key go on that a subscription holds.
+pub(super) async fn release_key(options: ReleaseKey) -> Result<Outcome, Box<dyn Error>> {
+    let body = object(&[
+        ("subscription", &text(&options.subscription)),
+        ("key", &text(&options.key)),
+    ]);
+    change(options.of, "release_key", body).await
+}
+
+/// Sends undelivered records back: one, or page by page all that are there.
+pub(super) async fn send_back(options: SendBack) -> Result<Outcome, Box<dyn Error>> {
+    if let Some(token) = options.token {
+        let body = object(&[("token", &text(&token))]);
+        return change(options.of, "send_back", body).await;
+    }
+    let client = client(&options.of.at).await?;
+    let (mut after, mut left) = (options.after, options.limit);
+    let mut counts = [("sent_back", 0), ("repeats", 0), ("passed_over", 0)];
+    while left > 0 {
+        let limit = left.min(PAGE);
+        left -= limit;
+        let mut fields = vec![("limit", limit.to_string())];
+        fields.extend(after.as_deref().map(|after| ("after", text(after))));
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        let ask = Ask {
+            operation: "send_back",
+            value: &options.of.topic,
+            body: Some(object(&fields)),
+            ..Ask::default()
+        };
+        let answer = Raw::parse(&client.ask(ask).await?)?;
+        for (name, count) in &mut counts {
+            *count += answer.number_of(name).unwrap_or(0);
+        }
+        let next = answer.text_of("next");
+        after = (!next.is_empty()).then_some(next);
+        if after.is_none() {
+            break;
+        }
+    }
+    let next = after.map_or_else(|| "null".to_owned(), |after| text(&after));
+    let counts = counts.map(|(name, count)| (name, count.to_string()));
+    let mut fields: Vec<_> = counts
+        .iter()
+        .map(|(name, count)| (*name, count.as_str()))
+        .collect();
+    fields.push(("next", &next));
+    write(&object(&fields), options.of.form, show::fields)?;
+    Ok(Outcome::Complete)
+}
+
 /// Changes a durable topic, and tells what that has done.
 pub(super) async fn change(of: OfTopic, operation: &str, body: String) -> Result<Outcome, Box<dyn Error>> {
     say(operation, &of.topic, body, &of.at, of.form, show::fields).await
@@ -158,6 +215,7 @@ fn shown_subscriptions(items: &[Raw]) -> String {
         "in hand",
         "leased",
         "returned",
+        "held keys",
         "missed",
         "undelivered",
         "problem",
@@ -178,6 +236,7 @@ fn shown_subscriptions(items: &[Raw]) -> String {
             figure("in_hand"),
             figure("leased"),
             figure("returned"),
+            figure("held_keys"),
             figure("missed"),
             undelivered,
             figure("problem"),

@@ -56,7 +56,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) operation: &'a str,
     /// What stands in its path.
     pub(crate) value: &'a str,
-    /// The second value in its path, with which it ends; empty if it has one value only.
+    /// The second value in its path; empty if it has one value only.
     pub(crate) second: &'a str,
     /// Its parameters.
     pub(crate) query: Vec<(&'a str, String)>,
@@ -64,6 +64,17 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: Option<String>,
     /// How long it is asked to wait.
     pub(crate) wait: Duration,
+}
+
+impl Ask<'_> {
+    /// What the advice of an error names: the value in the path; of an entity the instance that it is.
+    fn id(&self) -> Option<String> {
+        match self.operation {
+            _ if self.value.is_empty() => None,
+            "command" | "read_entity" | "delete_entity" => Some(format!("{}/{}", self.value, self.second)),
+            _ => Some(self.value.to_owned()),
+        }
+    }
 }
 
 impl Client {
@@ -79,7 +90,7 @@ impl Client {
     pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<String, ClientError> {
         let within = ANSWER_WITHIN + ask.wait;
         let asked = async {
-            let id = (!ask.value.is_empty()).then(|| ask.value.to_owned());
+            let id = ask.id();
             let (status, bytes) = collected(self.send(&ask).await?).await?;
             let text = String::from_utf8(bytes.into());
             let text = text.map_err(|_| ClientError::Answer("it is no UTF-8".to_owned()))?;
@@ -98,7 +109,7 @@ impl Client {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(crate) async fn stream(&self, ask: Ask<'_>) -> Result<Incoming, ClientError> {
-        let id = (!ask.value.is_empty()).then(|| ask.value.to_owned());
+        let id = ask.id();
         let answer = timeout(ANSWER_WITHIN, self.send(&ask)).await;
         let answer = answer.map_err(|_| ClientError::Late(ANSWER_WITHIN.as_secs()))??;
         if answer.status().is_success() {
@@ -184,14 +195,20 @@ fn request(
             let after = rest.split_once('}').map_or("", |(_, after)| after);
             target.push_str(&format!("{before}{}", encoded(ask.value)));
             if after.contains('{') && ask.second.is_empty() {
-                let why = format!("{} has two values\ntry: millrun stream RUN NAME", operation.name);
+                let try_this = match operation.name {
+                    "output" => "stream RUN NAME",
+                    _ => "command, read or delete-entity, with ENTITY KEY",
+                };
+                let why = format!("{} has two values\ntry: millrun {try_this}", operation.name);
                 return Err(ClientError::Usage(why));
             }
-            let (between, second) = match after.split_once('{') {
-                Some((between, _)) => (between, encoded(ask.second)),
-                None => (after, String::new()),
-            };
-            target.push_str(&format!("{between}{second}"));
+            match after.split_once('{') {
+                Some((between, rest)) => {
+                    let behind = rest.split_once('}').map_or("", |(_, behind)| behind);
+                    target.push_str(&format!("{between}{}{behind}", encoded(ask.second)));
+                }
+                None => target.push_str(after),
+            }
         }
     }
     for (number, (name, value)) in ask.query.iter().enumerate() {
@@ -255,7 +272,7 @@ fn refused(status: StatusCode, text: &str, id: Option<String>) -> ClientError {
     match serde_json::from_str::<Problem>(text) {
         Ok(mut problem) => {
             problem.id = id;
-            ClientError::Problem(problem)
+            ClientError::Problem(Box::new(problem))
         }
         Err(_) => ClientError::Answer(format!("the status is {status}; is this the address of the API?")),
     }

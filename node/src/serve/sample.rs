@@ -1,10 +1,12 @@
 //! The demo workflows of `serve`: something to see, to signal, to kill and to find again.
 //!
 //! ```text
-//!   every 10 s  a record of sample.ordered, a durable topic ──► its trigger starts sample-order, under the record's key
+//!   every 10 s  a record of sample.ordered, a durable topic ──► its trigger starts sample-order, under the record's key;
+//!               what cannot be started goes to sample.refused
 //!               sample-order ── reserve (fails twice, backs off) ── "paid", or 10 minutes ── child ── told on sample.sent
 //!                                                                               sample-shipment: a timer, a label
 //!   once        sample-stuck ── its code panics: parked, and says why
+//!   on demand   sample-shelf ── an entity: put, take, stock
 //! ```
 //!
 //! They are registered whether they are started or not, so that those of an earlier process go on.
@@ -12,11 +14,13 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 
-use millrun::topics::{DurablePublishError, DurableTrigger};
+use millrun::builders::EntityCode;
+use millrun::topics::{DurablePublishError, DurableTrigger, UndeliveredRecord};
 use millrun::workflow::Either;
 use millrun::{
-    Activity, ActivityContext, ActivityError, DurableTopic, OutputStream, Query, Retry, Runtime,
-    RuntimeBuilder, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, DurableTopic, Entity, EntityCommand, EntityContext,
+    EntityState, OutputStream, Query, Retry, Runtime, RuntimeBuilder, Signal, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_http::Console;
 use serde::{Deserialize, Serialize};
@@ -29,10 +33,17 @@ const STATUS: Query<String, (), String> = Query::named("status");
 const SENT: Topic<String> = Topic::named("sample.sent");
 const ORDERED_NAME: &str = "sample.ordered";
 const ORDERED: DurableTopic<Order> = Topic::named(ORDERED_NAME).durable();
+/// Orders that no workflow could be started for, under a key that is no id say.
+const REFUSED: DurableTopic<UndeliveredRecord> = Topic::named("sample.refused").durable();
 const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
 /// What the activities of an order send while they work.
 const PROGRESS: OutputStream<String> = OutputStream::named("progress");
 const LABEL: Activity<String, String> = Activity::named("sample-label");
+
+const SHELF: Entity<Shelf> = Entity::named("sample-shelf");
+const PUT: EntityCommand<Shelf, u64, u64> = EntityCommand::named("put");
+const TAKE: EntityCommand<Shelf, u64, u64> = EntityCommand::named("take");
+const STOCK: Query<Shelf, (), u64> = Query::named("stock");
 
 /// The pause between two orders.
 const EVERY: Duration = Duration::from_secs(10);
@@ -56,6 +67,49 @@ struct Payment {
     by: String,
 }
 
+/// What stands on a shelf.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Shelf {
+    stock: u64,
+}
+
+/// What becomes of a shelf.
+#[derive(Debug, Serialize, Deserialize)]
+enum ShelfEvent {
+    Put(u64),
+    Taken(u64),
+}
+
+impl EntityState for Shelf {
+    type Event = ShelfEvent;
+
+    fn begin(_key: &str) -> Self {
+        Self::default()
+    }
+
+    fn apply(&mut self, event: ShelfEvent) {
+        self.stock = match event {
+            ShelfEvent::Put(count) => self.stock.saturating_add(count),
+            ShelfEvent::Taken(count) => self.stock.saturating_sub(count),
+        };
+    }
+}
+
+fn shelf() -> EntityCode<Shelf> {
+    SHELF
+        .command(PUT, |shelf, count, cx: &mut EntityContext<'_, Shelf>| {
+            cx.emit(ShelfEvent::Put(count));
+            Ok(shelf.stock.saturating_add(count))
+        })
+        .command(TAKE, |shelf, count, cx| {
+            let short = || WorkflowError::failed("there are not so many on the shelf");
+            let left = shelf.stock.checked_sub(count).ok_or_else(short)?;
+            cx.emit(ShelfEvent::Taken(count));
+            Ok(left)
+        })
+        .query(STOCK, |shelf, ()| shelf.stock)
+}
+
 /// Registers the workflows.
 pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder
@@ -64,8 +118,10 @@ pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(STUCK, stuck)
         .register(RESERVE, reserve)
         .register(LABEL, label)
+        .entity(shelf())
         .topic(SENT)
         .durable_topic(ORDERED)
+        .durable_topic(REFUSED)
 }
 
 /// Has the console show what is ordered, and what the workflows publish.
@@ -73,7 +129,10 @@ pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
 /// # Errors
 /// When a topic has another type in the program.
 pub(super) fn expose(console: Console) -> Result<Console, Box<dyn Error>> {
-    Ok(console.expose(SENT)?.expose_durable(ORDERED)?)
+    Ok(console
+        .expose(SENT)?
+        .expose_durable(ORDERED)?
+        .expose_durable(REFUSED)?)
 }
 
 /// Starts an order for each record of the topic of orders, as long as the trigger is there: under its key, or one of its own.
@@ -82,7 +141,8 @@ pub(super) fn expose(console: Console) -> Result<Console, Box<dyn Error>> {
 /// When the trigger cannot be had.
 pub(super) async fn trigger(runtime: &Runtime) -> Result<DurableTrigger, Box<dyn Error>> {
     let ordered = runtime.durable_topic(ORDERED)?;
-    let trigger = ordered.trigger("sample-orders").start(ORDER, |record| {
+    let trigger = ordered.trigger("sample-orders").undelivered_to(REFUSED, 3);
+    let trigger = trigger.start(ORDER, |record| {
         let id = match record.key() {
             Some(key) => key.to_owned(),
             None => format!("sample-order-{}", record.token()),

@@ -503,6 +503,102 @@ fn records_are_purged_a_subscription_is_removed_and_a_topic_deleted() {
 }
 
 #[test]
+fn an_entity_is_commanded_read_listed_and_deleted() {
+    let program = program();
+    assert_eq!(program.run("read sample-shelf a/1 stock").expect(0).out, "0\n");
+    for _ in 0..2 {
+        let put = program.run("command sample-shelf a/1 put 5 --request r-1");
+        assert_eq!(put.expect(0).out, "5\n", "once under its request");
+    }
+    assert_eq!(
+        program.run("command sample-shelf a/1 take 2").expect(0).out,
+        "3\n"
+    );
+    program.run("command sample-shelf b put 1").expect(0);
+    assert_eq!(
+        program.json("read sample-shelf a/1 stock --json")["answer"]["value"],
+        3
+    );
+    let listed = program.json("entities sample-shelf --prefix a/ --json");
+    assert_eq!(
+        (listed.as_array().unwrap().len(), &listed[0]["key"]),
+        (1, &"a/1".into())
+    );
+    let listed = program.run("entities sample-shelf --limit 1").expect(0);
+    assert!(listed.out.contains("b    running"), "{listed:#?}");
+    for (line, code, expected) in [
+        (
+            "command sample-shelf a/1 take 9",
+            1,
+            "there are not so many on the shelf",
+        ),
+        ("command sample-shelf a/1 take {", 2, "is no JSON"),
+        ("command sample-shelves a put 1", 1, "no entity"),
+        ("call read_entity sample-shelf", 2, "try: millrun command"),
+        ("read sample-shelf a --store other.redb", 2, "<NAME>"),
+    ] {
+        let refused = program.run(line).expect(code);
+        assert!(format!("{refused:?}").contains(expected), "{line}: {refused:#?}");
+    }
+    for expected in [true, false] {
+        let deleted = program.json("delete-entity sample-shelf a/1 --json");
+        assert_eq!(deleted["deleted"], expected);
+    }
+    assert_eq!(program.run("read sample-shelf a/1 stock").expect(0).out, "0\n");
+}
+
+#[test]
+fn undelivered_records_are_sent_back_one_by_one_or_all() {
+    let program = program();
+    // A key that is no id of an instance.
+    let key = "k".repeat(300);
+    let order = r#"{"customer":"ada","cents":5}"#;
+    for id in ["1", "2"] {
+        let line = ["publish", "sample.ordered", order, "--key", &key, "--id", id];
+        program.folder.run(&line).expect(0);
+    }
+    let refused = || {
+        let lines = program.run("records sample.refused --jsonl").expect(0).out;
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.collect::<Vec<_>>()
+    };
+    while refused().len() < 2 {}
+    let token = refused()[0]["token"].as_str().unwrap().to_owned();
+    let sent = |line: &str| {
+        let told = program.json(&format!("send-back sample.refused --json {line}"));
+        ["sent_back", "repeats", "passed_over"].map(|name| told[name].as_u64().unwrap())
+    };
+    assert_eq!(sent(&token), [1, 0, 0]);
+    assert_eq!(sent(&token), [0, 1, 0]);
+    assert_eq!(sent(&format!("--all --after {token} --limit 1")), [1, 0, 0]);
+    let shown = program
+        .run("send-back sample.refused --all --limit 2")
+        .expect(0)
+        .out;
+    assert!(shown.contains("repeats      2"), "{shown}");
+    // Sent back, they are refused again.
+    while refused().len() < 4 {}
+    let released = program.json(&format!("release-key sample.ordered sample-orders {key} --json"));
+    assert_eq!(released["released"], false, "the sample holds no keys");
+    for (line, code, expected) in [
+        ("send-back sample.refused", 2, "--all"),
+        ("send-back sample.refused x --all", 2, "cannot be used with"),
+        ("send-back sample.refused x", 1, "token"),
+        ("send-back nothing --all", 1, "try: millrun topics"),
+        (
+            "release-key sample.ordered nobody k",
+            1,
+            "no durable subscription",
+        ),
+    ] {
+        let refused = program.run(line).expect(code);
+        assert!(refused.err.contains(expected), "{line}: {refused:#?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_with_topics_says_what_to_try() {
     let program = program();
     for (line, code, expected) in [

@@ -166,28 +166,8 @@ impl<S: EntityState> EntityHandle<S> {
             name: query.name().into(),
             value: Payload::encode(&question).map_err(QueryError::Payload)?,
         };
-        let target = self.target(id);
-        let (reply, answer) = oneshot::channel();
-        let request = Request::Query {
-            target: target.clone(),
-            question: question.clone(),
-            reply,
-        };
-        let answer = match self.inner.ask(&target, request, answer).await {
-            Err(QueryError::Run(RunError::NotFound | RunError::Finished | RunError::Expired)) => {
-                self.ask_begun(id, &question)?
-            }
-            answer => answer?,
-        };
+        let answer = self.inner.read_entity(self.entity.name(), id, question).await?;
         answer.decode().map_err(QueryError::Payload)
-    }
-
-    /// What the entity answers as it begins.
-    fn ask_begun(&self, id: &InstanceId, question: &Question) -> Result<Payload, QueryError> {
-        let code = self.inner.shared.workflows.code_of(self.entity.name());
-        let code = code.ok_or(RunError::NotFound)?;
-        code.query_begun(id, &question.name, &question.value)
-            .map_err(QueryError::Unanswered)
     }
 
     /// Deletes the entity: it is as if nobody had commanded it yet. Gives whether there was one. What it has begun is
@@ -202,22 +182,7 @@ impl<S: EntityState> EntityHandle<S> {
     /// Dropping the future may or may not leave it deleted.
     pub async fn delete(&self) -> Result<bool, RunError> {
         let id = self.id.as_ref().map_err(|error| RunError::Id(*error))?;
-        let handle =
-            RunHandle::<Payload, RunFailure>::new(Arc::clone(&self.inner), id.clone(), self.target(id));
-        let reason = "the entity is deleted".into();
-        match handle.tell(Tell::Cancel { reason }).await {
-            Ok(()) => {}
-            Err(RunError::NotFound | RunError::Finished | RunError::Expired) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        self.inner.until_deleted(id).await.map(|()| true)
-    }
-
-    fn target(&self, id: &InstanceId) -> Target {
-        Target::Latest(Arc::new(Latest {
-            id: id.clone(),
-            workflow: Some(self.entity.name()),
-        }))
+        self.inner.delete_entity(self.entity.name(), id).await
     }
 }
 
@@ -280,7 +245,57 @@ impl<A: DeserializeOwned, E: TypedError> EntityCall<'_, A, E> {
     }
 }
 
+/// The instance with this id, as an entity of this name.
+fn target(entity: &'static str, id: &InstanceId) -> Target {
+    Target::Latest(Arc::new(Latest {
+        id: id.clone(),
+        workflow: Some(entity),
+    }))
+}
+
 impl Inner {
+    /// Asks the state of an entity; what it answers as it begins, if there is none.
+    pub(crate) async fn read_entity(
+        &self,
+        entity: &'static str,
+        id: &InstanceId,
+        question: Question,
+    ) -> Result<Payload, QueryError> {
+        let target = target(entity, id);
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Query {
+            target: target.clone(),
+            question: question.clone(),
+            reply,
+        };
+        match self.ask(&target, request, answer).await {
+            Err(QueryError::Run(RunError::NotFound | RunError::Finished | RunError::Expired)) => {
+                let code = self.shared.workflows.code_of(entity);
+                let code = code.ok_or(RunError::NotFound)?;
+                code.query_begun(id, &question.name, &question.value)
+                    .map_err(QueryError::Unanswered)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Ends an entity, and waits for its end. Whether there was one.
+    pub(crate) async fn delete_entity(
+        self: &Arc<Self>,
+        entity: &'static str,
+        id: &InstanceId,
+    ) -> Result<bool, RunError> {
+        let target = target(entity, id);
+        let handle = RunHandle::<Payload, RunFailure>::new(Arc::clone(self), id.clone(), target);
+        let reason = "the entity is deleted".into();
+        match handle.tell(Tell::Cancel { reason }).await {
+            Ok(()) => {}
+            Err(RunError::NotFound | RunError::Finished | RunError::Expired) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        self.until_deleted(id).await.map(|()| true)
+    }
+
     /// Has the entity with this id perform a command.
     pub(crate) async fn command(
         self: &Arc<Self>,

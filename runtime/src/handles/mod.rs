@@ -4,6 +4,7 @@
 //! of the run.
 
 pub(crate) mod entity;
+pub(crate) mod entity_untyped;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod untyped;

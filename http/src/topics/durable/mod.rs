@@ -18,7 +18,7 @@ mod subscriptions;
 mod tail;
 
 pub(crate) use carried::{CarriesRecords, RecordSaid, TypedRecords};
-pub(crate) use managing::{delete_topic, purge_topic};
+pub(crate) use managing::{delete_topic, purge_topic, send_back};
 pub(crate) use page::records_page;
 pub(crate) use subscriptions::subscriptions_page;
 pub(crate) use tail::record_tail;

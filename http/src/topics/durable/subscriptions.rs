@@ -47,6 +47,7 @@ fn subscription(summary: &DurableSubscriptionSummary) -> Json {
         ("in_hand", figure(|status| status.in_hand.into())),
         ("leased", figure(|status| status.leased.into())),
         ("returned", figure(|status| status.returned.into())),
+        ("held_keys", figure(|status| status.held_keys.into())),
         ("missed", figure(|status| status.missed.into())),
         ("undelivered", figure(|status| status.undelivered.into())),
         ("undelivered_to", summary.undelivered_to.as_deref().into()),
