@@ -1,10 +1,14 @@
 //! Opens a store: checks the server and the schema, takes the store for this process, and reads its live runs and topics.
 //!
 //! ```text
-//!   connect ─► version, standby, rights ─► tables (made, or checked) ─► lock ─► term ─► facts
+//!   connect ─► version, standby, rights ─► tables (made, or checked) ─► lock ─► format ─► term ─► facts
 //! ```
 //!
-//! Nothing is changed in a schema that is not a store of this format.
+//! Nothing is changed in a schema that is not a store, or one of a later format, and nothing of a store that other processes
+//! have: an upgrade waits for the lock of a process alone, also where the store is joined as a node.
+//!
+//! What an opening changes of nodes and of who may write is one transaction. A process that is killed in the middle has changed
+//! nothing.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -102,7 +106,22 @@ pub(crate) fn open(
         .map_err(|error| door.refused(error))?;
     door.check(&facts)?;
     door.make_tables(&mut connection, store)?;
-    door.lock(&mut connection, &server)?;
+    let is_old = door.format(&mut connection)? < FORMAT;
+    if is_old {
+        // Processes of the former release write what the upgrade changes.
+        door.lock(&mut connection, &server, tables::LOCK)?;
+        door.upgrade(&mut connection)?;
+    }
+    door.lock(&mut connection, &server, server.lock_statement())?;
+    if is_old && server.is_shared {
+        let schema = &address.schema;
+        let unlocked = connection.rows(tables::UNLOCK, &[schema]);
+        unlocked.map_err(|error| door.refused(error))?;
+    }
+    // Another process may have upgraded the store before this one had the lock.
+    if door.format(&mut connection)? < FORMAT {
+        return Err(door.corrupted("its format went back while it was opened"));
+    }
     server.sessions().push(facts.backend.clone());
     let found = match node {
         None => door.facts(&mut connection, &server, &facts)?,
@@ -192,7 +211,7 @@ impl StoreDoor<'_> {
         }
     }
 
-    /// Makes the tables in a schema that has none, and checks the format of others.
+    /// Makes the tables in a schema that has none. Tables of others are refused.
     fn make_tables(&self, connection: &mut Connection, number: i64) -> Result<(), PostgresOpenError> {
         let schema = &self.address.schema;
         let (has_schema, has_tables, is_store) = self.look_at_schema(connection)?;
@@ -215,6 +234,11 @@ impl StoreDoor<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The format of the store, which is this release's or an earlier one.
+    fn format(&self, connection: &mut Connection) -> Result<i32, PostgresOpenError> {
         let format = connection.first("SELECT millrun_format FROM {s}.store", &[]);
         let format = format.map_err(|error| self.refused(error))?;
         let Some(format) = format else {
@@ -222,20 +246,25 @@ impl StoreDoor<'_> {
         };
         let found: i32 = get(&format, 0).map_err(|error| self.refused(error))?;
         match found {
-            FORMAT => Ok(()),
-            1 => {
-                let upgrade = tables::of_schema(tables::UPGRADE_1, schema);
-                let lock = "SELECT pg_advisory_xact_lock(1835625580, 0);";
-                let upgraded = connection.batch(&format!("{lock}{upgrade}"));
-                upgraded.map_err(|error| self.refused(error))
-            }
-            1.. if found > FORMAT => Err(PostgresOpenError::NewerFormat {
+            1..=FORMAT => Ok(found),
+            _ if found > FORMAT => Err(PostgresOpenError::NewerFormat {
                 address: self.at(),
                 found,
                 supported: FORMAT,
             }),
             _ => Err(self.corrupted("its format is none")),
         }
+    }
+
+    /// Makes the store one of this format. The caller has it to itself.
+    fn upgrade(&self, connection: &mut Connection) -> Result<(), PostgresOpenError> {
+        for (from, upgrade) in (1..).zip(tables::UPGRADES) {
+            if self.format(connection)? == from {
+                let upgrade = tables::of_schema(upgrade, &self.address.schema);
+                connection.batch(&upgrade).map_err(|error| self.refused(error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether there is the schema, whether anything stands in it, and whether that is a store.
@@ -254,11 +283,16 @@ impl StoreDoor<'_> {
     }
 
     /// Keeps other processes out, as long as the connection lives; for a node those that want the store to themselves.
-    fn lock(&self, connection: &mut Connection, server: &PgServer) -> Result<(), PostgresOpenError> {
+    fn lock(
+        &self,
+        connection: &mut Connection,
+        server: &PgServer,
+        statement: &'static str,
+    ) -> Result<(), PostgresOpenError> {
         let began = Instant::now();
         let schema = &self.address.schema;
         loop {
-            let row = connection.one(server.lock_statement(), &[schema, &server.node]);
+            let row = connection.one(statement, &[schema, &server.node]);
             let row = row.map_err(|error| self.refused(error))?;
             let [is_free, is_unnamed]: [bool; 2] = [
                 get(&row, 0).map_err(|error| self.refused(error))?,
@@ -323,7 +357,8 @@ impl StoreDoor<'_> {
         node: NodeKey,
     ) -> Result<StoreFacts, PostgresOpenError> {
         let refused = |error| self.refused(error);
-        connection.rows(tables::RETIRE_ONE, &[]).map_err(refused)?;
+        connection.batch("BEGIN").map_err(refused)?;
+        let retired = connection.rows(tables::RETIRE_ONE, &[]).map_err(refused)?;
         let session = &told.backend;
         let values: [&(dyn ToSql + Sync); 4] = [&server.node, &server.holder, &session.pid, &session.started];
         let joined = connection.first(tables::JOIN, &values).map_err(refused)?;
@@ -332,9 +367,14 @@ impl StoreDoor<'_> {
             .first(tables::JOIN_MARKER, &[&server.node])
             .map_err(refused)?;
         let marker = marker.ok_or_else(|| self.missing("marker"))?;
-        let tables = tables::of_schema(tables::JOIN_TABLES, &self.address.schema);
-        connection.batch(&tables).map_err(refused)?;
+        if !retired.is_empty() {
+            // No node has numbered a run since one process had the store: none is numbered while this is set.
+            connection.rows(tables::NUMBER_ON, &[]).map_err(refused)?;
+        }
+        connection.rows(tables::BURY, &[]).map_err(refused)?;
+        connection.rows(tables::FORGET_GONE, &[]).map_err(refused)?;
         let (openings, first, store_number) = self.count_opening(connection)?;
+        connection.batch("COMMIT").map_err(refused)?;
         let last_closed = connection.first(tables::LAST_CLOSED, &[]).map_err(refused)?;
         let last_closed = last_closed.map_or(Ok(0), |row| get::<i64>(&row, 0));
         let facts = StoreFacts {
@@ -364,6 +404,7 @@ impl StoreDoor<'_> {
         let refused = |error| self.refused(error);
         let (session, now) = (&told.backend, told.now);
         let values: [&(dyn ToSql + Sync); 4] = [&server.node, &server.holder, &session.pid, &session.started];
+        connection.batch("BEGIN").map_err(refused)?;
         let taken = connection.first(tables::TAKE, &values).map_err(refused)?;
         let taken = taken.ok_or_else(|| self.missing("writer"))?;
         let cleared = tables::of_schema(tables::TAKE_TABLES, &self.address.schema);
@@ -373,6 +414,7 @@ impl StoreDoor<'_> {
             .map_err(refused)?;
         let marker = marker.ok_or_else(|| self.missing("marker"))?;
         let (openings, first, store_number) = self.count_opening(connection)?;
+        connection.batch("COMMIT").map_err(refused)?;
         let mut retained = None;
         let counted = connection.each(tables::RETAINED, &[&first], &mut |row| {
             retained = Some(row);

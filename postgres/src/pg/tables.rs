@@ -69,9 +69,10 @@ INSERT INTO {s}.marker VALUES ('one', 0);
 INSERT INTO {s}.part SELECT part, 0 FROM generate_series(0, 1023) AS part;
 ";
 
-/// Makes a store of format 1 one of format 2, in one transaction. All columns have values that a process of an earlier
-/// release, which does not know them, leaves as they must be.
-pub(super) const UPGRADE_1: &str = "
+/// Make a store of format 1 one of format 2, and so on, each in one transaction.
+pub(super) const UPGRADES: [&str; 1] = [UPGRADE_1];
+
+const UPGRADE_1: &str = "
 ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS pid int NOT NULL DEFAULT 0;
 ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS started text NOT NULL DEFAULT '';
 ALTER TABLE {s}.marker ADD COLUMN IF NOT EXISTS len bigint NOT NULL DEFAULT 0;
@@ -292,18 +293,25 @@ pub(super) const JOIN_MARKER: &str = "
 INSERT INTO {s}.marker AS m (node, at) VALUES ($1, 0)
 ON CONFLICT (node) DO UPDATE SET len = 0, bytes = 0 RETURNING at";
 
-/// A process that had the store to itself, and is cut off, writes nothing any more.
+/// A process that had the store to itself, and is cut off, writes nothing any more. It tells whether there was one since nodes
+/// had the store last.
 pub(super) const RETIRE_ONE: &str =
-    "UPDATE {s}.writer SET term = term + 1, holder = 0 WHERE node = 'one' AND holder <> 0";
+    "UPDATE {s}.writer SET term = term + 1, holder = 0 WHERE node = 'one' AND holder <> 0 RETURNING node";
 
-/// Numbers of finished runs that come behind all there are, and holders of which nothing is left: in one transaction, one
-/// node at a time.
-pub(super) const JOIN_TABLES: &str = "
-SELECT FROM {s}.store FOR UPDATE;
+/// Numbers of finished runs that come behind all there are.
+pub(super) const NUMBER_ON: &str = "
 SELECT setval('{s}.finished_number', next.number) FROM (SELECT max(number) + 1 AS number FROM {s}.finished) next
-WHERE next.number > (SELECT last_value FROM {s}.finished_number);
-DELETE FROM {s}.gone g WHERE NOT EXISTS (SELECT FROM {s}.part p WHERE p.holder = g.holder);
-";
+WHERE next.number > (SELECT last_value FROM {s}.finished_number)";
+
+/// A holder of partitions without a row writes nothing any more: no flush of its finds its fence.
+pub(super) const BURY: &str = "
+INSERT INTO {s}.gone (holder)
+SELECT DISTINCT p.holder FROM {s}.part p
+WHERE p.holder <> 0 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = p.holder) ON CONFLICT DO NOTHING";
+
+/// Holders that are gone, and of which nothing is left.
+pub(super) const FORGET_GONE: &str =
+    "DELETE FROM {s}.gone g WHERE NOT EXISTS (SELECT FROM {s}.part p WHERE p.holder = g.holder)";
 
 /// Nodes that have the store no longer leave no trace: this opening has it to itself.
 pub(super) const TAKE_TABLES: &str = "
@@ -356,6 +364,10 @@ WHERE nspname = $1";
 pub(super) const LOCK_NODE: &str = "
 SELECT pg_try_advisory_lock_shared(1835625580, (oid::bigint - 2147483648)::int),
     pg_try_advisory_lock(hashtextextended($2, oid::bigint)) FROM pg_namespace WHERE nspname = $1";
+
+/// Lets nodes in again, behind an upgrade.
+pub(super) const UNLOCK: &str = "
+SELECT pg_advisory_unlock(1835625580, (oid::bigint - 2147483648)::int) FROM pg_namespace WHERE nspname = $1";
 
 pub(super) const LOCK_HOLDER: &str = "
 SELECT a.pid, coalesce(host(a.client_addr), 'a socket'), coalesce(a.application_name, ''), a.backend_start::text

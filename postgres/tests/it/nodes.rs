@@ -863,24 +863,25 @@ fn a_server_that_is_killed_moves_no_partition() {
     assert_eq!(owned, [[partition_of(&ids[0])], [partition_of(&ids[1])]]);
 }
 
-/// A store of the format before nodes.
+/// Makes a store as the format before nodes had it.
+const TO_FORMAT_1: &str = "
+    ALTER TABLE {s}.writer DROP COLUMN pid, DROP COLUMN started;
+    ALTER TABLE {s}.marker DROP COLUMN len, DROP COLUMN bytes;
+    ALTER TABLE {s}.part DROP COLUMN holder;
+    ALTER TABLE {s}.finished DROP COLUMN gone;
+    DROP TABLE {s}.gone;
+    DROP SEQUENCE {s}.finished_number;
+    UPDATE {s}.store SET millrun_format = 1";
+
 #[test]
-fn a_store_of_format_1_is_made_one_of_format_2() {
+fn a_store_of_format_1_is_made_one_of_the_present_format() {
     let Some(cluster) = Cluster::new() else { return };
     let subject = AtUrl(cluster.url());
     let journal = subject.open();
     let mut author = Author::new(&journal, "run", 1);
     author.append(&subject, &journal, &[b"one"], false);
     drop(journal);
-    cluster.sql(
-        "ALTER TABLE {s}.writer DROP COLUMN pid, DROP COLUMN started;
-         ALTER TABLE {s}.marker DROP COLUMN len, DROP COLUMN bytes;
-         ALTER TABLE {s}.part DROP COLUMN holder;
-         ALTER TABLE {s}.finished DROP COLUMN gone;
-         DROP TABLE {s}.gone;
-         DROP SEQUENCE {s}.finished_number;
-         UPDATE {s}.store SET millrun_format = 1",
-    );
+    cluster.sql(TO_FORMAT_1);
     let a = cluster.join("a");
     author.epoch = a.claimed(&[author.id.partition()])[0];
     a.append(&mut author, b"two", true);
@@ -888,6 +889,109 @@ fn a_store_of_format_1_is_made_one_of_format_2() {
     drop(a);
     let journal = subject.open();
     author.assert_history(&journal);
+}
+
+/// An opening upgraded the tables before it found that it may not have the store: the processes of the earlier release that had
+/// it failed.
+#[test]
+fn a_store_that_is_open_elsewhere_is_not_upgraded() {
+    let Some(cluster) = Cluster::new() else { return };
+    let subject = AtUrl(cluster.url());
+    drop(subject.open());
+    cluster.sql(TO_FORMAT_1);
+    // As a node of an earlier release has it.
+    let has_it = HeldLock::take(
+        &cluster,
+        "SELECT pg_advisory_xact_lock_shared(1835625580, (oid::bigint - 2147483648)::int) FROM pg_namespace \
+         WHERE nspname = '{s}'",
+    );
+    let columns = || {
+        cluster.sql(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = '{s}' ORDER BY 1, 2",
+        )
+    };
+    let before = columns();
+    let mut config = PostgresConfig::default();
+    config.open_wait_max = std::time::Duration::ZERO;
+    for url in [cluster.url(), format!("{}&node=a", cluster.url())] {
+        let refused = PostgresJournal::open(&url, config.clone()).expect_err("it is open elsewhere");
+        assert!(
+            matches!(refused, PostgresOpenError::AlreadyOpen { .. }),
+            "{refused:?}"
+        );
+        assert_eq!(columns(), before);
+    }
+    has_it.let_go();
+    // The upgrade keeps other nodes out for no longer than it lasts.
+    let nodes = [cluster.join("a"), cluster.join("b")];
+    assert_eq!(nodes[0].look().nodes.len(), 2);
+    drop(nodes);
+    drop(subject.open());
+}
+
+/// A process was killed when it had taken the store from nodes and had not noted that they own nothing any more: no node could
+/// claim what they had owned.
+#[test]
+fn a_process_that_takes_the_store_from_nodes_takes_all_of_it_or_nothing() {
+    let Some(cluster) = Cluster::new() else { return };
+    let a = cluster.join("a");
+    let mut author = a.author("run", 1);
+    a.append(&mut author, b"one", false);
+    cluster.sql("SELECT pg_terminate_backend(pid, 5000) FROM {s}.writer WHERE node = 'n/a'");
+    cluster.sql(
+        "CREATE FUNCTION {s}.fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'killed'; END $$;
+         CREATE TRIGGER fails BEFORE UPDATE ON {s}.part FOR EACH ROW EXECUTE FUNCTION {s}.fails()",
+    );
+    let writers = || cluster.sql("SELECT node, term, holder FROM {s}.writer ORDER BY node");
+    let before = writers();
+    PostgresJournal::open(&cluster.url(), PostgresConfig::default()).expect_err("it fails on its way");
+    assert_eq!(writers(), before);
+    cluster.sql("DROP TRIGGER fails ON {s}.part");
+    let b = cluster.join("b");
+    b.nodes().declare_dead(a.nodes().node()).unwrap();
+    author.epoch = b.claimed(&[partition_of("run")])[0];
+    b.append(&mut author, b"two", false);
+    author.assert_history(&b.journal);
+}
+
+/// As stores are that a process of an earlier release has left.
+#[test]
+fn what_a_holder_owned_of_which_there_is_no_row_is_free_for_the_nodes_that_join() {
+    let Some(cluster) = Cluster::new() else { return };
+    let a = cluster.join("a");
+    let mut author = a.author("run", 1);
+    a.append(&mut author, b"one", false);
+    let partition = partition_of("run");
+    let b = cluster.join("b");
+    cluster.sql("DELETE FROM {s}.writer WHERE node = 'n/a'; DELETE FROM {s}.marker WHERE node = 'n/a'");
+    let c = cluster.join("c");
+    author.epoch = c.claimed(&[partition])[0];
+    assert_eq!(refused(b.claim(&[partition])), [partition]);
+    c.append(&mut author, b"two", false);
+    author.assert_history(&b.journal);
+    a.nodes().look().expect_err("it is fenced");
+}
+
+/// A node that joined set the numbers on while others took some: two runs could get one number, and the nodes stopped.
+#[test]
+fn a_node_that_joins_others_leaves_their_numbers_of_finished_runs() {
+    let Some(cluster) = Cluster::new() else { return };
+    let subject = AtUrl(cluster.url());
+    let alone = subject.open();
+    for number in 0..3 {
+        let mut author = Author::new(&alone, &format!("alone{number}"), 500 + number);
+        author.append(&subject, &alone, &[b"all"], true);
+    }
+    drop(alone);
+    let a = cluster.join("a");
+    let mut author = a.author("run", 1);
+    a.append(&mut author, b"all", true);
+    let next = || cluster.sql("SELECT last_value FROM {s}.finished_number").remove(0);
+    let before = next();
+    let _b = cluster.join("b");
+    assert_eq!(next(), before);
+    let found = a.journal.find_finished(&FinishedSearch::new(), 10).unwrap();
+    assert_eq!((found.runs.len(), found.runs[0].run), (4, author.run));
 }
 
 /// Claims of parts of one process go on as in a store that it has to itself.
