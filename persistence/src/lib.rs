@@ -79,7 +79,7 @@ pub use journal::{
     Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, RefusedTurn, Ringing, Stats,
 };
 pub use memory::MemoryJournal;
-pub use nodes::{NodeKey, NodeSeen, NodesSeen, SharedStore};
+pub use nodes::{NodeKey, NodeSeen, NodeTerms, NodesSeen, SharedStore};
 pub use owners::OwnerTable;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot, Trimmed};
 pub use redb::{

@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_core::Partition;
 
@@ -56,6 +57,24 @@ impl fmt::Display for NodeKey {
     }
 }
 
+/// What a node says of itself, for the others to go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeTerms {
+    /// How long it may write nothing until the others take it for dead.
+    pub lease: Duration,
+    /// Whether it claims its share of the partitions by itself. One that does not has no share.
+    pub claims: bool,
+}
+
+impl NodeTerms {
+    /// The terms of a node that is taken for dead when it has written nothing for this lease.
+    #[must_use]
+    pub const fn new(lease: Duration, claims: bool) -> Self {
+        Self { lease, claims }
+    }
+}
+
 /// What a store says of a node that has joined it, and has neither left it nor been declared dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -66,17 +85,33 @@ pub struct NodeSeen {
     pub beat: u64,
     /// The partitions that it owns, in order.
     pub partitions: Vec<Partition>,
+    /// What it says of itself; `None` until it has said anything.
+    pub terms: Option<NodeTerms>,
 }
 
 impl NodeSeen {
-    /// A node as a store tells of it.
+    /// A node as a store tells of it, which has said nothing of itself.
     #[must_use]
     pub fn new(node: NodeKey, beat: u64, partitions: Vec<Partition>) -> Self {
         Self {
             node,
             beat,
             partitions,
+            terms: None,
         }
+    }
+
+    /// The same, with what it says of itself.
+    #[must_use]
+    pub fn with_terms(mut self, terms: NodeTerms) -> Self {
+        self.terms = Some(terms);
+        self
+    }
+
+    /// Whether it claims its share of the partitions by itself.
+    #[must_use]
+    pub fn claims(&self) -> bool {
+        self.terms.is_some_and(|terms| terms.claims)
     }
 }
 
@@ -94,6 +129,12 @@ pub struct NodesSeen {
 pub trait SharedStore: Send + Sync {
     /// The node that this process is. It is not among those that a [look](Self::look) finds once it has been declared dead.
     fn node(&self) -> &NodeKey;
+
+    /// Says this of this node to all others, in the place of what it said before.
+    ///
+    /// # Errors
+    /// When the store could not be reached: whether the others are told is not known then. Say it again.
+    fn announce(&self, terms: NodeTerms) -> Result<(), ReadError>;
 
     /// How far all nodes have come, and who owns which partitions.
     ///

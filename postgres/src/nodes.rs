@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use millrun_persistence::{JournalFailure, NodeKey, NodesSeen, ReadError, SharedStore};
+use millrun_persistence::{JournalFailure, NodeKey, NodeTerms, NodesSeen, ReadError, SharedStore};
 
 use crate::reading::unread;
 use crate::server::{NodesSession, Server, ServerTrouble};
@@ -60,6 +60,10 @@ impl NodesDoor {
 impl SharedStore for NodesDoor {
     fn node(&self) -> &NodeKey {
         &self.node
+    }
+
+    fn announce(&self, terms: NodeTerms) -> Result<(), ReadError> {
+        self.ask(move |session| session.announce(terms))
     }
 
     fn look(&self) -> Result<NodesSeen, ReadError> {

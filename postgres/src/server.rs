@@ -7,8 +7,8 @@
 use bytes::Bytes;
 use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
-    FinishedHead, FinishedRun, FinishedSearch, NodeKey, NodesSeen, Snapshot, StoredTopicRow, TopicNumber,
-    TopicRowOutline,
+    FinishedHead, FinishedRun, FinishedSearch, NodeKey, NodeTerms, NodesSeen, Snapshot, StoredTopicRow,
+    TopicNumber, TopicRowOutline,
 };
 
 use crate::heads::LiveHead;
@@ -75,6 +75,9 @@ pub(crate) struct StoredPartitions {
 pub(crate) trait NodesSession: Send {
     /// Whether the writer has connected anew since this session was opened.
     fn is_outdated(&self) -> bool;
+
+    /// Says this of this node to the others.
+    fn announce(&mut self, terms: NodeTerms) -> Result<(), ServerTrouble>;
 
     /// All nodes and what they own.
     fn look(&mut self) -> Result<NodesSeen, ServerTrouble>;

@@ -198,10 +198,10 @@ pub mod store {
     pub use millrun_persistence::{
         Archive, BackupError, ClaimRefused, Compacted, Durability, Exported, FailureKind, FinishedFound,
         FinishedHead, FinishedRun, FinishedSearch, Glance, ImportError, Imported, Journal, JournalConfig,
-        JournalFailure, MemoryJournal, NodeKey, NodeSeen, NodesSeen, NotWhole, READ_ONLY_BYTES_MAX, Reads,
-        RecordKinds, RedbConfig, RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress,
-        SalvageReport, SharedStore, StoreConfig, StoreError, UpkeepUndone, Verified, WithoutOwner, compact,
-        import, salvage,
+        JournalFailure, MemoryJournal, NodeKey, NodeSeen, NodeTerms, NodesSeen, NotWhole,
+        READ_ONLY_BYTES_MAX, Reads, RecordKinds, RedbConfig, RedbJournal, Retention, SalvageError,
+        SalvageOptions, SalvageProgress, SalvageReport, SharedStore, StoreConfig, StoreError, UpkeepUndone,
+        Verified, WithoutOwner, compact, import, salvage,
     };
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::Partition;
-use millrun_persistence::{NodeKey, NodeSeen, NodesSeen};
+use millrun_persistence::{NodeKey, NodeSeen, NodeTerms, NodesSeen};
 use tokio_postgres::types::ToSql;
 
 use super::connection::{ConnectError, Connection, get};
 use super::reader::check_place;
-use super::values::partition;
+use super::values::{long, number, partition};
 use super::{PgServer, tables};
 use crate::server::{NodesSession, ServerTrouble};
 
@@ -18,6 +18,9 @@ const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a flush of a node that is declared dead is waited for, until the session is ended that performs it.
 const FLUSH_WAIT: &str = "SET lock_timeout = '1s'";
+
+/// How often a node tries to say something of itself while a flush of its holds its row, for a second each time.
+const ANNOUNCED_MAX: u32 = 10;
 
 /// How often the session of such a node is ended, and the lock waited for again.
 const ENDS_MAX: u32 = 10;
@@ -55,6 +58,28 @@ impl NodesSession for PgNodes {
         self.server.known().term != self.term
     }
 
+    fn announce(&mut self, terms: NodeTerms) -> Result<(), ServerTrouble> {
+        let server = Arc::clone(&self.server);
+        let lease = long(u64::try_from(terms.lease.as_micros()).unwrap_or(u64::MAX)).max(1);
+        let values: [&(dyn ToSql + Sync); 4] = [&server.node, &server.holder, &lease, &terms.claims];
+        let mut announced = Err(ServerTrouble::Refused(
+            "a flush holds the row of the node".to_owned(),
+        ));
+        for _ in 0..ANNOUNCED_MAX {
+            announced = self.connection.first(tables::ANNOUNCE, &values);
+            // A flush of this node's that takes long is waited for.
+            if !matches!(announced, Err(ServerTrouble::Refused(_))) {
+                break;
+            }
+        }
+        match announced? {
+            Some(_) => Ok(()),
+            None => Err(ServerTrouble::Failed(
+                "the node has no row any more: it was declared dead".to_owned(),
+            )),
+        }
+    }
+
     fn look(&mut self) -> Result<NodesSeen, ServerTrouble> {
         // The owners first: who is among the nodes then has joined no later, and what nobody of them owns is free.
         let mut holders = Vec::new();
@@ -71,7 +96,13 @@ impl NodesSession for PgNodes {
             let owned = holders.extract_if(.., |(of, _)| *of == holder);
             let owned: Vec<Partition> = owned.flat_map(|(_, parts)| parts).collect();
             let beat = get::<i64>(&row, 2)?.cast_unsigned();
-            seen.nodes.push(NodeSeen::new(key, beat, owned));
+            let mut node = NodeSeen::new(key, beat, owned);
+            let (lease, claims) = (number(get(&row, 3)?), get(&row, 4)?);
+            // A node that has said nothing has none.
+            if lease > 0 {
+                node = node.with_terms(NodeTerms::new(Duration::from_micros(lease), claims));
+            }
+            seen.nodes.push(node);
         }
         seen.free = holders.into_iter().flat_map(|(_, parts)| parts).collect();
         seen.free.sort_unstable();

@@ -1,8 +1,9 @@
-//! The tables of a store, format 2. All stand in one schema, of which `{s}` is the name.
+//! The tables of a store, format 3. All stand in one schema, of which `{s}` is the name.
 //!
 //! ```text
 //!   store     one row: format, number of the store, number of openings, first finished run that is retained
-//!   writer    node, term, holder (the number of the opening, 0: none), its session: who may write
+//!   writer    node, term, holder (the number of the opening, 0: none), its session: who may write; what a node says of itself
+//!             (its lease in microseconds, 0: nothing yet; whether it claims its share)
 //!   marker    node, where its last flush has left it, what it retains of finished runs
 //!   part      1,024 rows: the latest epoch of each partition, and the holder that owns it (0: none)
 //!   gone      holders that write nothing any more, for good: what they owned is free
@@ -27,7 +28,7 @@ pub(super) fn of_schema(sql: &str, schema: &str) -> String {
 }
 
 /// The newest format that this release reads and writes.
-pub(super) const FORMAT: i32 = 2;
+pub(super) const FORMAT: i32 = 3;
 
 /// Makes the tables, in one transaction of the server: several statements that are sent as one are one.
 pub(super) const CREATE: &str = "
@@ -36,7 +37,7 @@ CREATE TABLE {s}.store (
     openings bigint NOT NULL, first bigint NOT NULL);
 CREATE TABLE {s}.writer (
     node text PRIMARY KEY, term bigint NOT NULL, holder bigint NOT NULL, pid int NOT NULL DEFAULT 0,
-    started text NOT NULL DEFAULT '');
+    started text NOT NULL DEFAULT '', lease bigint NOT NULL DEFAULT 0, claims boolean NOT NULL DEFAULT false);
 CREATE TABLE {s}.marker (
     node text PRIMARY KEY, at bigint NOT NULL, len bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0);
 CREATE TABLE {s}.part (part smallint PRIMARY KEY, epoch bigint NOT NULL, holder bigint NOT NULL DEFAULT 0);
@@ -63,14 +64,14 @@ CREATE TABLE {s}.topic_row (
     PRIMARY KEY (topic, first));
 ALTER TABLE {s}.topic_row ALTER frames SET STORAGE EXTERNAL;
 CREATE TABLE {s}.topic_id (number bigint PRIMARY KEY, topic int NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);
-INSERT INTO {s}.store VALUES (true, 2, {number}, 0, 0);
+INSERT INTO {s}.store VALUES (true, 3, {number}, 0, 0);
 INSERT INTO {s}.writer VALUES ('one', 0, 0);
 INSERT INTO {s}.marker VALUES ('one', 0);
 INSERT INTO {s}.part SELECT part, 0 FROM generate_series(0, 1023) AS part;
 ";
 
 /// Make a store of format 1 one of format 2, and so on, each in one transaction.
-pub(super) const UPGRADES: [&str; 1] = [UPGRADE_1];
+pub(super) const UPGRADES: [&str; 2] = [UPGRADE_1, UPGRADE_2];
 
 const UPGRADE_1: &str = "
 ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS pid int NOT NULL DEFAULT 0;
@@ -82,6 +83,11 @@ CREATE TABLE IF NOT EXISTS {s}.gone (holder bigint PRIMARY KEY);
 ALTER TABLE {s}.finished ADD COLUMN IF NOT EXISTS gone boolean NOT NULL DEFAULT false;
 CREATE SEQUENCE IF NOT EXISTS {s}.finished_number;
 UPDATE {s}.store SET millrun_format = 2 WHERE millrun_format = 1;
+";
+
+const UPGRADE_2: &str = "
+ALTER TABLE {s}.writer ADD COLUMN lease bigint NOT NULL DEFAULT 0, ADD COLUMN claims boolean NOT NULL DEFAULT false;
+UPDATE {s}.store SET millrun_format = 3 WHERE millrun_format = 2;
 ";
 
 /// The name of the node that has the store to itself.
@@ -285,8 +291,13 @@ WITH former AS (
 )
 INSERT INTO {s}.writer AS w (node, term, holder, pid, started)
 SELECT $1, 1, $2::bigint, $3::int, $4::text FROM (SELECT count(*) FROM buried) first
-ON CONFLICT (node) DO UPDATE SET term = w.term + 1, holder = $2, pid = $3, started = $4
+ON CONFLICT (node) DO UPDATE
+SET term = w.term + 1, holder = $2, pid = $3, started = $4, lease = 0, claims = false
 RETURNING term";
+
+/// What a node says of itself. It waits for a flush of the node's that is under way.
+pub(super) const ANNOUNCE: &str =
+    "UPDATE {s}.writer SET lease = $3, claims = $4 WHERE node = $1 AND holder = $2 RETURNING node";
 
 /// The marker of a node that joins, which stays where a former opening has left it.
 pub(super) const JOIN_MARKER: &str = "
@@ -320,9 +331,9 @@ DELETE FROM {s}.gone;
 DELETE FROM {s}.marker WHERE node <> 'one';
 ";
 
-/// The nodes that have joined and not left, with the places of their markers.
+/// The nodes that have joined and not left, with the places of their markers and what they say of themselves.
 pub(super) const NODES: &str = "
-SELECT w.node, w.holder, m.at FROM {s}.writer w JOIN {s}.marker m ON m.node = w.node WHERE w.holder <> 0 ORDER BY w.node";
+SELECT w.node, w.holder, m.at, w.lease, w.claims FROM {s}.writer w JOIN {s}.marker m ON m.node = w.node WHERE w.holder <> 0 ORDER BY w.node";
 
 /// The partitions of each holder.
 pub(super) const HOLDERS: &str = "SELECT holder, array_agg(part ORDER BY part) FROM {s}.part GROUP BY holder";

@@ -144,6 +144,38 @@ async fn runtimes_share_the_partitions_and_run_what_they_own() {
     c.shutdown().await.unwrap();
 }
 
+/// How many partitions each node owns.
+fn shares(status: &ClusterStatus) -> Vec<usize> {
+    status.nodes.iter().map(|node| node.partitions.len()).collect()
+}
+
+/// The others gave partitions back for it, which stood still for as long as it lived.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_claims_nothing_by_itself_has_no_share() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let a = joined(&url, "a").await;
+    let watching = builder(&url, "b").configure(|config| config.claimed_at_open = Some(Vec::new()));
+    let b = watching.start().await.unwrap();
+    let c = joined(&url, "c").await;
+    until(&a, |status| shares(status) == [512, 0, 512]).await;
+    let nodes = a.cluster().unwrap().nodes;
+    let claim: Vec<_> = nodes.iter().map(|node| node.claims).collect();
+    assert_eq!(claim, [true, false, true]);
+    // What it is told to claim is its own.
+    let some: Vec<_> = a.partitions().owned().into_iter().take(24).collect();
+    a.partitions().release(&some);
+    while b.partitions().claim(&some).await.is_err() {
+        moment().await;
+    }
+    until(&a, |status| shares(status) == [500, 24, 500]).await;
+    for node in [a, b, c] {
+        node.shutdown().await.unwrap();
+    }
+}
+
 /// What [`the_node_that_is_killed`] is told by.
 const URL: &str = "MILLRUN_POSTGRES_NODE";
 
@@ -289,7 +321,11 @@ async fn the_runs_of_a_node_that_is_killed_go_on_elsewhere() {
 
 /// A node `b`, over a way that can be cut, which hears soon that its server is silent.
 async fn behind(proxy: &Proxy, schema: &str) -> RuntimeBuilder {
-    let url = format!("{}&node=b&connect_timeout=1", proxy.url(schema));
+    named_behind(proxy, schema, "b").await
+}
+
+async fn named_behind(proxy: &Proxy, schema: &str, name: &str) -> RuntimeBuilder {
+    let url = format!("{}&node={name}&connect_timeout=1", proxy.url(schema));
     let opened = tokio::task::spawn_blocking(move || {
         let mut config = PostgresConfig::default();
         config.answer_wait_max = Duration::from_millis(500);
@@ -378,6 +414,35 @@ async fn a_node_that_was_cut_off_for_a_lease_stops_when_it_is_back() {
         "{stopped:?}"
     );
     assert!(run.result().await.is_err(), "it tells nothing that another owns");
+}
+
+/// Each node judged the others by its own lease: the longer one was in vain.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_is_given_as_long_as_its_own_lease_says() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let proxy = Proxy::to(server.port());
+    let a = joined(&server.url(&schema), "a").await;
+    let patient = behind(&proxy, &schema).await.register(DOUBLE, double);
+    let b = patient.configure(|config| config.lease = Duration::from_secs(60));
+    let b = b.start().await.unwrap();
+    let c = named_behind(&proxy, &schema, "c").await.register(DOUBLE, double);
+    let c = c.start().await.unwrap();
+    until(&a, |status| is_even(status, 3)).await;
+    let mine = ids(1_000).into_iter().find(|id| owns(&b, id)).unwrap();
+    let run = b.start(SUM, mine.as_str(), 1).await.unwrap();
+    proxy.set(Cut::Swallow);
+    // The node with a lease of a second is dead, and this one had as little to say.
+    until(&a, |status| status.nodes.len() == 2).await;
+    assert_eq!(a.cluster().unwrap().nodes[1].name, "b");
+    proxy.set(Cut::Never);
+    run.signal(ADD, 2).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 4);
+    until(&a, |status| is_even(status, 2)).await;
+    drop(c);
+    assert!(b.stop_cause().is_none());
 }
 
 #[tokio::test(flavor = "current_thread")]

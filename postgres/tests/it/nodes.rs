@@ -865,7 +865,7 @@ fn a_server_that_is_killed_moves_no_partition() {
 
 /// Makes a store as the format before nodes had it.
 const TO_FORMAT_1: &str = "
-    ALTER TABLE {s}.writer DROP COLUMN pid, DROP COLUMN started;
+    ALTER TABLE {s}.writer DROP COLUMN pid, DROP COLUMN started, DROP COLUMN lease, DROP COLUMN claims;
     ALTER TABLE {s}.marker DROP COLUMN len, DROP COLUMN bytes;
     ALTER TABLE {s}.part DROP COLUMN holder;
     ALTER TABLE {s}.finished DROP COLUMN gone;
@@ -986,7 +986,11 @@ fn a_node_that_joins_others_leaves_their_numbers_of_finished_runs() {
     let a = cluster.join("a");
     let mut author = a.author("run", 1);
     a.append(&mut author, b"all", true);
-    let next = || cluster.sql("SELECT last_value FROM {s}.finished_number").remove(0);
+    let next = || {
+        cluster
+            .sql("SELECT last_value FROM {s}.finished_number")
+            .remove(0)
+    };
     let before = next();
     let _b = cluster.join("b");
     assert_eq!(next(), before);

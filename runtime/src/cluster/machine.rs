@@ -1,7 +1,7 @@
 //! Who is dead, when this node beats, and what it claims: a pure machine, without a clock and without a store.
 //!
 //! ```text
-//!   turn(now) ──► Beat, each lease / 5 ──► the driver flushes ──► landed(asked_at)
+//!   turn(now) ──► Beat, 5 in a lease ────► the driver flushes ──► landed(asked_at)
 //!            └──► Look, each 250 ms ─────► the driver reads ────► looked(began, ended, what is seen) or look_failed
 //!                                                                    │
 //!        DeclareDead ◄── a beat stood still for a lease ◄────────────┤
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Times are those of a clock of this process that never jumps ([`Host::elapsed`](millrun_core::Host::elapsed)); no
-//! time of day decides anything. A node counts as dead when good reads of this node's own have shown the same beat over a
-//! lease. What this node did not see for itself does not count, so all watches begin anew:
+//! time of day decides anything. A node counts as dead when good reads of this node's own have shown the same beat over the
+//! lease that the node has announced, or over this node's if it has announced none. What this node did not see for itself does
+//! not count, so watches begin anew:
 //!
 //! - behind a time without a good read: the store was away, or this process stood still;
 //! - while this node's own flushes do not land: perhaps nobody's do.
@@ -30,6 +31,12 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The fewest good reads by which a node counts as dead.
 pub(crate) const READS_MIN: u32 = 4;
+
+/// How often a node beats in a lease.
+const BEATS_OF_LEASE: u32 = 5;
+
+/// For how many leases nothing is given back for a node that lives and has left its share free: it would leave it again.
+const SHUNNED_LEASES: u32 = 20;
 
 /// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +76,15 @@ pub(crate) struct ClusterMachine {
     /// The last flush that has landed was asked for then.
     confirmed: Duration,
     next_beat: Duration,
+    /// A fifth of the shortest lease of all nodes: who judges others must know of itself for as short a time.
+    beat_every: Duration,
     is_beating: bool,
     next_look: Duration,
     is_claiming: bool,
+    /// Since when partitions are free, by the end of the first good read that has shown it.
+    free_since: BTreeMap<Partition, Duration>,
+    /// Nodes that live and have left their share to others. Until then they are given nothing.
+    shunned: BTreeMap<NodeKey, Duration>,
     /// The nodes that the last look has shown: shares are only evened out between those that stay.
     stable: Vec<NodeKey>,
 }
@@ -88,9 +101,12 @@ impl ClusterMachine {
             last_read: None,
             confirmed,
             next_beat: confirmed,
+            beat_every: lease / BEATS_OF_LEASE,
             is_beating: false,
             next_look: confirmed,
             is_claiming: false,
+            free_since: BTreeMap::new(),
+            shunned: BTreeMap::new(),
             stable: Vec::new(),
         }
     }
@@ -115,7 +131,7 @@ impl ClusterMachine {
         // A beat that has not landed is not asked for again: this node beats only while its writer commits.
         if !self.is_beating && now >= self.next_beat {
             self.is_beating = true;
-            self.next_beat = now + self.lease / 5;
+            self.next_beat = now + self.beat_every;
             actions.push(ClusterAction::Beat);
         }
         if now >= self.next_look {
@@ -153,30 +169,35 @@ impl ClusterMachine {
         seen: &NodesSeen,
     ) -> Vec<ClusterAction> {
         let gap = self.last_read.map(|last| began.saturating_sub(last));
-        let gap_max = (self.lease / 4).max(4 * self.look_every);
-        let has_been_away = gap.is_none_or(|gap| gap > gap_max);
-        let cannot_write = ended.saturating_sub(self.confirmed) > self.lease / 2;
-        if has_been_away || cannot_write {
-            self.watched.clear();
-        }
         self.last_read = Some(ended);
+        let unconfirmed_for = ended.saturating_sub(self.confirmed);
+        // What was seen before counts for a lease of this length.
+        let has_watched = |lease: Duration, look_every: Duration| {
+            let gap_max = (lease / 4).max(4 * look_every);
+            gap.is_some_and(|gap| gap <= gap_max) && unconfirmed_for <= lease / 2
+        };
+        let leases = seen.nodes.iter().filter_map(|node| node.terms);
+        let shortest = leases.map(|terms| terms.lease).min();
+        self.beat_every = shortest.map_or(self.lease, |lease| lease.min(self.lease)) / BEATS_OF_LEASE;
+        self.next_beat = self.next_beat.min(ended + self.beat_every);
         let mut actions = Vec::new();
         let others = seen.nodes.iter().filter(|node| node.node != self.me);
         let mut watched = BTreeMap::new();
         for node in others {
+            let lease = node.terms.map_or(self.lease, |terms| terms.lease);
             let fresh = WatchedNode {
                 beat: node.beat,
                 since: ended,
                 reads: 1,
             };
             let known = self.watched.get(&node.node);
-            let known = known.filter(|known| known.beat == node.beat);
+            let known = known.filter(|known| known.beat == node.beat && has_watched(lease, self.look_every));
             let now = known.map_or(fresh, |known| WatchedNode {
                 reads: known.reads.saturating_add(1),
                 ..*known
             });
             let still_for = began.saturating_sub(now.since);
-            if self.is_deciding && still_for >= self.lease && now.reads >= READS_MIN {
+            if self.is_deciding && still_for >= lease && now.reads >= READS_MIN {
                 actions.push(ClusterAction::DeclareDead(node.node.clone()));
             }
             watched.insert(node.node.clone(), now);
@@ -185,19 +206,56 @@ impl ClusterMachine {
         let nodes: Vec<_> = seen.nodes.iter().map(|node| node.node.clone()).collect();
         let is_stable = nodes == self.stable;
         self.stable = nodes;
-        if self.is_deciding && !self.is_claiming && !cannot_write {
-            let wanted = shares::to_claim(&self.me, seen);
+        if !has_watched(self.lease, self.look_every) {
+            self.free_since.clear();
+        }
+        self.note_free(ended, &seen.free);
+        if self.is_deciding && !self.is_claiming && unconfirmed_for <= self.lease / 2 {
+            let wanted = self.wanted((began, ended), seen);
             if !wanted.is_empty() {
                 self.is_claiming = true;
                 actions.push(ClusterAction::Claim(wanted));
             } else if is_stable && actions.is_empty() {
-                let surplus = shares::to_release(&self.me, seen);
+                self.shunned.retain(|_, until| ended < *until);
+                let surplus = shares::to_release(&self.me, seen, |node| self.shunned.contains_key(node));
                 if !surplus.is_empty() {
                     actions.push(ClusterAction::Release(surplus));
                 }
             }
         }
         actions
+    }
+
+    /// Notes which partitions a look has shown to be free.
+    fn note_free(&mut self, ended: Duration, free: &[Partition]) {
+        self.free_since
+            .retain(|partition, _| free.binary_search(partition).is_ok());
+        for partition in free {
+            self.free_since.entry(*partition).or_insert(ended);
+        }
+    }
+
+    /// What this node should claim: its share, or else what has been left for a lease by the node whose share it is.
+    fn wanted(&mut self, (began, ended): (Duration, Duration), seen: &NodesSeen) -> Vec<Partition> {
+        let share = shares::to_claim(&self.me, seen);
+        if !share.is_empty() {
+            return share;
+        }
+        let is_left = |since: &Duration| began.saturating_sub(*since) >= self.lease;
+        let left = self.free_since.iter().filter(|(_, since)| is_left(since));
+        let left: Vec<_> = left.map(|(partition, _)| *partition).collect();
+        let taken_up = shares::to_take_up(&self.me, seen, &left);
+        if !taken_up.is_empty() {
+            let until = ended + self.lease * SHUNNED_LEASES;
+            // One that does not beat is dead, or comes back and claims.
+            let lives = |node: &NodeKey| {
+                let watched = self.watched.get(node);
+                watched.is_some_and(|watched| began.saturating_sub(watched.since) < self.lease / 2)
+            };
+            let lacking = shares::lacking(seen).filter(|node| lives(node));
+            self.shunned.extend(lacking.map(|node| (node.clone(), until)));
+        }
+        taken_up
     }
 }
 

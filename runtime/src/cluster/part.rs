@@ -42,8 +42,7 @@ impl ClusterPart {
             .holds_until()
             .unwrap_or(now)
             .saturating_sub(lease * 4 / 5);
-        // A program that says what is to be claimed decides about partitions itself.
-        let is_deciding = shared.config.claimed_at_open.is_none() && !shared.is_read_only;
+        let is_deciding = ClusterShared::terms(&shared.config).claims && !shared.is_read_only;
         let machine = ClusterMachine::new(cluster.node.clone(), lease, is_deciding, confirmed);
         Self {
             shared,

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millrun_core::Partition;
-use millrun_persistence::{NodeKey, NodesSeen};
+use millrun_persistence::{NodeKey, NodeTerms, NodesSeen};
 
 use super::view::{ClusterStatus, NodeStatus};
+use crate::RuntimeConfig;
 
 /// Until when attempts may begin, by the host's monotonic clock. A cheap clone.
 #[derive(Clone, Debug)]
@@ -61,6 +62,12 @@ impl ClusterShared {
         }
     }
 
+    /// What a node of this configuration says of itself. A program that names what is to be claimed decides about partitions
+    /// itself.
+    pub(crate) fn terms(config: &RuntimeConfig) -> NodeTerms {
+        NodeTerms::new(config.lease, config.claimed_at_open.is_none())
+    }
+
     pub(crate) fn note(&self, nodes: NodesSeen) {
         let mut owners = vec![None; usize::from(Partition::COUNT)];
         for (index, node) in nodes.nodes.iter().enumerate() {
@@ -85,6 +92,8 @@ impl ClusterShared {
             name: node.node.name().to_owned(),
             number: node.node.number(),
             is_here: node.node == self.node,
+            claims: node.claims(),
+            lease: node.terms.map(|terms| terms.lease),
             partitions: node.partitions.clone(),
         });
         ClusterStatus {

@@ -1,31 +1,39 @@
 //! Who of several nodes should own which partitions.
 //!
 //! ```text
-//!   nodes in order: a │ b │ c        quota: 1,024 / 3, the first ones one more
-//!   owned:        900 │ 0 │ 0        a gives back what is above its quota, a bounded number at a time
-//!   free:         124                b takes the first of them, up to its quota, c the next
+//!   nodes that claim, in order: a │ b │ c        quota: what they own and what is free / 3, the first ones one more
+//!   owned:                      900 │ 0 │ 0        a gives back what is above its quota, a bounded number at a time
+//!   free:                       124                b takes the first of them, up to its quota, c the next
 //! ```
+//!
+//! A node that does not claim by itself has no quota, and what it owns is its own. What has been free for long is anybody's,
+//! whatever the quotas: the node that it is left to does not claim it.
 //!
 //! Pure functions of one look at the store. Nodes that see the same want different partitions, so their claims seldom meet;
 //! where they do, the store grants one.
 
 use millrun_core::Partition;
-use millrun_persistence::{NodeKey, NodesSeen};
+use millrun_persistence::{NodeKey, NodeSeen, NodesSeen};
 
 /// The most partitions that a node gives back to others at a time: runs there stand still until they are claimed.
 pub(crate) const HANDED_OVER_MAX: usize = 128;
 
-/// How many partitions each node should own, in the order in which they are seen.
-fn quotas(len: usize) -> impl Iterator<Item = usize> {
-    let all = usize::from(Partition::COUNT);
+/// The nodes that claim by themselves, in the order in which they are seen, and how many partitions each should own.
+fn quotas(seen: &NodesSeen) -> Vec<(&NodeSeen, usize)> {
+    let claiming: Vec<_> = seen.nodes.iter().filter(|node| node.claims()).collect();
+    let len = claiming.len();
+    let owned: usize = claiming.iter().map(|node| node.partitions.len()).sum();
+    let all = owned + seen.free.len();
     let more = all.checked_rem(len).unwrap_or(0);
-    (0..len).map(move |index| all / len + usize::from(index < more))
+    let quotas = claiming.into_iter().enumerate();
+    let quotas = quotas.map(|(index, node)| (node, all / len + usize::from(index < more)));
+    quotas.collect()
 }
 
 /// The free partitions that this node should claim.
 pub(crate) fn to_claim(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
     let mut free = &seen.free[..];
-    for (node, quota) in seen.nodes.iter().zip(quotas(seen.nodes.len())) {
+    for (node, quota) in quotas(seen) {
         let lacking = quota.saturating_sub(node.partitions.len()).min(free.len());
         let (share, rest) = free.split_at(lacking);
         if node.node == *me {
@@ -36,21 +44,52 @@ pub(crate) fn to_claim(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
     Vec::new()
 }
 
-/// The partitions of this node that it should give back for others to claim.
-pub(crate) fn to_release(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
+/// Those of the partitions that have been free for long, in order, that this node should claim next. Nodes begin at different
+/// ones.
+pub(crate) fn to_take_up(me: &NodeKey, seen: &NodesSeen, left: &[Partition]) -> Vec<Partition> {
+    let quotas = quotas(seen);
+    let Some(place) = quotas.iter().position(|(node, _)| node.node == *me) else {
+        return Vec::new();
+    };
+    let begin = left.len() * place / quotas.len();
+    let (before, behind) = left.split_at(begin);
+    let mut wanted: Vec<_> = behind
+        .iter()
+        .chain(before)
+        .copied()
+        .take(HANDED_OVER_MAX)
+        .collect();
+    wanted.sort_unstable();
+    wanted
+}
+
+/// The nodes that claim by themselves and own less than they should.
+pub(crate) fn lacking(seen: &NodesSeen) -> impl Iterator<Item = &NodeKey> {
+    let lacking = quotas(seen).into_iter();
+    let lacking = lacking.filter(|(node, quota)| node.partitions.len() < *quota);
+    lacking.map(|(node, _)| &node.node)
+}
+
+/// The partitions of this node that it should give back for others to claim, but for those that are shunned.
+pub(crate) fn to_release(
+    me: &NodeKey,
+    seen: &NodesSeen,
+    is_shunned: impl Fn(&NodeKey) -> bool,
+) -> Vec<Partition> {
     // What is free is claimed first: it stands still until then.
     if !seen.free.is_empty() {
         return Vec::new();
     }
-    let nodes = || seen.nodes.iter().zip(quotas(seen.nodes.len()));
-    let lacking: usize = nodes()
+    let quotas = quotas(seen);
+    let lacking: usize = quotas
+        .iter()
+        .filter(|(node, _)| !is_shunned(&node.node))
         .map(|(node, quota)| quota.saturating_sub(node.partitions.len()))
         .sum();
-    let mine = nodes().find(|(node, _)| node.node == *me);
-    let Some((mine, quota)) = mine else {
+    let Some((mine, quota)) = quotas.iter().find(|(node, _)| node.node == *me) else {
         return Vec::new();
     };
-    let surplus = mine.partitions.len().saturating_sub(quota);
+    let surplus = mine.partitions.len().saturating_sub(*quota);
     let len = surplus.min(lacking).min(HANDED_OVER_MAX);
     mine.partitions[mine.partitions.len() - len..].to_vec()
 }
@@ -59,7 +98,9 @@ pub(crate) fn to_release(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use millrun_persistence::NodeSeen;
+    use std::time::Duration;
+
+    use millrun_persistence::NodeTerms;
 
     use super::*;
 
@@ -76,7 +117,9 @@ mod tests {
         let mut left = all().into_iter();
         for (number, len) in (0..).zip(owned) {
             let partitions = left.by_ref().take(*len).collect();
-            seen.nodes.push(NodeSeen::new(key(number), 0, partitions));
+            let node = NodeSeen::new(key(number), 0, partitions);
+            seen.nodes
+                .push(node.with_terms(NodeTerms::new(Duration::from_secs(5), true)));
         }
         seen.free = left.collect();
         seen
@@ -88,7 +131,7 @@ mod tests {
         let mut moved = 0;
         for node in &mut seen.nodes {
             let claimed = to_claim(&node.node, &before);
-            let released = to_release(&node.node, &before);
+            let released = to_release(&node.node, &before, |_| false);
             assert!(claimed.is_empty() || released.is_empty());
             moved += claimed.len() + released.len();
             seen.free.retain(|free| !claimed.contains(free));
@@ -104,7 +147,7 @@ mod tests {
     #[test]
     fn the_only_node_claims_all() {
         assert_eq!(to_claim(&key(0), &seen(&[0])), all());
-        assert!(to_release(&key(0), &seen(&[1_024])).is_empty());
+        assert!(to_release(&key(0), &seen(&[1_024]), |_| false).is_empty());
         assert!(to_claim(&key(7), &seen(&[0])).is_empty(), "it is not among them");
     }
 
@@ -147,9 +190,51 @@ mod tests {
 
     #[test]
     fn a_bounded_number_is_given_back_at_a_time() {
-        assert_eq!(to_release(&key(0), &seen(&[1_024, 0])).len(), HANDED_OVER_MAX);
-        assert_eq!(to_release(&key(0), &seen(&[600, 424])).len(), 88);
+        assert_eq!(
+            to_release(&key(0), &seen(&[1_024, 0]), |_| false).len(),
+            HANDED_OVER_MAX
+        );
+        assert_eq!(to_release(&key(0), &seen(&[600, 424]), |_| false).len(), 88);
+        assert!(to_release(&key(0), &seen(&[600, 424]), |node| *node == key(1)).is_empty());
         // What is free is enough for the other.
-        assert!(to_release(&key(0), &seen(&[512, 200])).is_empty());
+        assert!(to_release(&key(0), &seen(&[512, 200]), |_| false).is_empty());
+    }
+
+    /// A process that only joined had a share: others gave partitions back for it, and nobody claimed them.
+    #[test]
+    fn a_node_that_does_not_claim_has_no_share() {
+        for terms in [None, Some(NodeTerms::new(Duration::from_secs(5), false))] {
+            let mut seen = seen(&[1_000, 0, 0]);
+            seen.nodes[1].terms = terms;
+            assert!(to_claim(&key(1), &seen).is_empty());
+            assert!(to_release(&key(1), &seen, |_| false).is_empty());
+            assert_eq!(to_claim(&key(2), &seen).len(), 24);
+            while step(&mut seen) > 0 {}
+            let lens: Vec<_> = seen.nodes.iter().map(|node| node.partitions.len()).collect();
+            assert_eq!(lens, [512, 0, 512]);
+        }
+        // What it was told to claim is its own.
+        let mut seen = seen(&[500, 100, 0]);
+        seen.nodes[1].terms = None;
+        while step(&mut seen) > 0 {}
+        let lens: Vec<_> = seen.nodes.iter().map(|node| node.partitions.len()).collect();
+        assert_eq!(lens, [462, 100, 462]);
+    }
+
+    #[test]
+    fn what_is_left_is_taken_up_by_nodes_that_begin_at_different_places() {
+        let seen = seen(&[300, 300, 300]);
+        let left = &seen.free;
+        let mut taken = BTreeSet::new();
+        for number in 0..3 {
+            let wanted = to_take_up(&key(number), &seen, left);
+            assert!(wanted.is_sorted() && wanted.len() == left.len().min(HANDED_OVER_MAX));
+            taken.extend(wanted);
+        }
+        assert_eq!(taken.into_iter().collect::<Vec<_>>(), *left);
+        let many = &all()[..900];
+        let first = |number| to_take_up(&key(number), &seen, many)[0];
+        assert_eq!([first(0), first(1), first(2)], [many[0], many[300], many[600]]);
+        assert!(to_take_up(&key(7), &seen, many).is_empty());
     }
 }

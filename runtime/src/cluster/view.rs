@@ -1,5 +1,7 @@
 //! What an operator is shown of the nodes of a store.
 
+use std::time::Duration;
+
 use millrun_core::Partition;
 
 /// The nodes that have a store open, as one of them sees them; given by [`Runtime::cluster`](crate::Runtime::cluster).
@@ -27,6 +29,11 @@ pub struct NodeStatus {
     pub number: u64,
     /// Whether it is the runtime that was asked.
     pub is_here: bool,
+    /// Whether it claims its share of the partitions by itself. One that does not has no share.
+    pub claims: bool,
+    /// How long it may write nothing until the others take it for dead; `None` until it has said so: then each of the others
+    /// goes by its own lease.
+    pub lease: Option<Duration>,
     /// The partitions that it owns, in order.
     pub partitions: Vec<Partition>,
 }

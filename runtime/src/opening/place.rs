@@ -45,8 +45,10 @@ impl fmt::Debug for StoreLocation {
 pub(super) fn open_server(url: &str, config: &RuntimeConfig) -> Result<Arc<dyn Journal>, OpenError> {
     use millrun_postgres::{PostgresConfig, PostgresJournal};
 
-    let config = PostgresConfig::from(config.journal.clone());
-    Ok(Arc::new(PostgresJournal::open(url, config)?))
+    let mut bounds = PostgresConfig::from(config.journal.clone());
+    // Until the runtime beats by itself.
+    bounds.beat_every = bounds.beat_every.min(config.lease / 5);
+    Ok(Arc::new(PostgresJournal::open(url, bounds)?))
 }
 
 /// Nothing is opened: this build knows no database.

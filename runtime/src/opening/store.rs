@@ -7,9 +7,11 @@ use std::time::Duration;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
 use millrun_persistence::{
     ClaimRefused, Claimant, Durability, Fold, Granted, Journal, MemoryJournal, Owner, RedbJournal,
+    SharedStore,
 };
 use tokio::sync::oneshot;
 
+use crate::cluster::shared::ClusterShared;
 use crate::cluster::shares;
 use crate::opening::own_store::OwnStore;
 use crate::opening::place::{StoreLocation, open_server};
@@ -191,11 +193,15 @@ impl Opener {
                 let wanted = match (journal.nodes(), wanted) {
                     (Some(nodes), None) => {
                         is_sharing = true;
+                        self.announce(nodes)?;
                         let seen = nodes.look().map_err(ClaimRefused::Unreadable)?;
                         let share = shares::to_claim(nodes.node(), &seen).into_iter();
                         share.filter(|_| claims_share).collect()
                     }
-                    (_, wanted) => wanted.unwrap_or_else(all),
+                    (nodes, wanted) => {
+                        nodes.map(|nodes| self.announce(nodes)).transpose()?;
+                        wanted.unwrap_or_else(all)
+                    }
                 };
                 journal.take_from(claim(wanted));
                 journal
@@ -209,6 +215,13 @@ impl Opener {
             claimant,
             is_sharing,
         })
+    }
+
+    /// Tells the other nodes of the store what they are to know of this one before it claims.
+    fn announce(&self, nodes: &dyn SharedStore) -> Result<(), OpenError> {
+        let terms = ClusterShared::terms(&self.config);
+        nodes.announce(terms).map_err(ClaimRefused::Unreadable)?;
+        Ok(())
     }
 
     /// Makes of what was granted what shards begin with.

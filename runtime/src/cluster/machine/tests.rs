@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use millrun_persistence::NodeSeen;
+use millrun_persistence::{NodeSeen, NodeTerms};
 
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(10);
+
+const TERMS: NodeTerms = NodeTerms::new(LEASE, true);
 
 /// A generator with a seed.
 struct Dice(u64);
@@ -38,6 +40,8 @@ enum Mistake {
     WallClock,
     /// What is read stands in a cache for a lease.
     StaleReads,
+    /// Nodes are judged by the lease of whoever looks.
+    OwnLeaseForAll,
 }
 
 /// A node as the store has it.
@@ -47,6 +51,7 @@ struct Row {
     beat: u64,
     /// The true time of its last flush.
     flushed: Duration,
+    terms: NodeTerms,
     partitions: BTreeSet<Partition>,
 }
 
@@ -66,7 +71,7 @@ impl Store {
         rows.sort_by_key(|row| &row.key);
         let nodes = rows.into_iter().map(|row| {
             let partitions = row.partitions.iter().copied().collect();
-            NodeSeen::new(row.key.clone(), row.beat, partitions)
+            NodeSeen::new(row.key.clone(), row.beat, partitions).with_terms(row.terms)
         });
         seen.nodes = nodes.collect();
         seen.free = self.free.iter().copied().collect();
@@ -101,6 +106,7 @@ struct SimNode {
     machine: ClusterMachine,
     key: NodeKey,
     health: Health,
+    lease: Duration,
     /// Its clock: where it begins, and its pace in millionths.
     begins: Duration,
     pace: u64,
@@ -153,16 +159,22 @@ impl World {
     fn join(&mut self) {
         self.joined += 1;
         let key = NodeKey::new(&format!("n{}", self.joined), self.joined);
+        // Leases differ while the configuration of all nodes is changed, one after the other.
+        let lease = LEASE + LEASE / 2 * u32::try_from(self.dice.below(3)).unwrap();
+        // Some have only joined.
+        let claims = self.joined < 2 || self.dice.below(6) > 0;
         self.store.rows.push(Row {
             key: key.clone(),
             beat: 0,
             flushed: self.now,
+            terms: NodeTerms::new(lease, claims),
             partitions: BTreeSet::new(),
         });
         let mut node = SimNode {
-            machine: ClusterMachine::new(key.clone(), LEASE, true, Duration::ZERO),
+            machine: ClusterMachine::new(key.clone(), lease, claims, Duration::ZERO),
             key: key.clone(),
             health: Health::Well,
+            lease,
             begins: self.dice.millis(0, 10_000_000),
             // Half a per cent too fast or too slow.
             pace: match self.mistake {
@@ -174,7 +186,7 @@ impl World {
             claim: None,
             cache: None,
         };
-        node.machine = ClusterMachine::new(key, LEASE, true, node.clock(self.now));
+        node.machine = ClusterMachine::new(key, lease, claims, node.clock(self.now));
         self.nodes.push(node);
     }
 
@@ -257,6 +269,11 @@ impl World {
                 Mistake::OutageCountsAsReads if seen.is_none() => {
                     seen = node.cache.clone().map(|(_, seen)| seen);
                 }
+                Mistake::OwnLeaseForAll => {
+                    for node_seen in seen.iter_mut().flat_map(|seen| &mut seen.nodes) {
+                        node_seen.terms = Some(NodeTerms::new(node.lease, node_seen.claims()));
+                    }
+                }
                 Mistake::StaleReads => {
                     let is_fresh = |(read, _): &(Duration, NodesSeen)| now - *read < LEASE + LEASE / 4;
                     seen = node.cache.clone().filter(is_fresh).map(|(_, seen)| seen).or(seen);
@@ -297,7 +314,7 @@ impl World {
             ClusterAction::DeclareDead(key) if is_reached => {
                 if let Some(row) = self.store.remove(&key) {
                     // Clocks that differ by a per cent, and the time of a flush.
-                    if now - row.flushed < LEASE * 98 / 100 {
+                    if now - row.flushed < row.terms.lease * 98 / 100 {
                         self.wronged.push((key, now - row.flushed));
                     }
                 }
@@ -323,7 +340,8 @@ impl World {
     /// All partitions are owned by those who live, evenly.
     fn assert_settled(&self) {
         assert!(self.store.free.is_empty(), "{} are free", self.store.free.len());
-        let lens = self.store.rows.iter().map(|row| row.partitions.len());
+        let claiming = self.store.rows.iter().filter(|row| row.terms.claims);
+        let lens = claiming.map(|row| row.partitions.len());
         let (least, most) = (lens.clone().min().unwrap(), lens.max().unwrap());
         assert!(most - least <= 1, "{least} to {most}");
         assert_eq!(self.store.rows.len(), self.living().count());
@@ -390,8 +408,10 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
     if world.living().count() == 0 {
         return Err("nobody is left".to_owned());
     }
-    // Then one dies, and hangs in its flush for ever.
+    // Then one dies, and hangs in its flush for ever; one is there that claims.
     world.join();
+    world.store.rows.last_mut().unwrap().terms.claims = true;
+    world.nodes.last_mut().unwrap().machine.is_deciding = true;
     world.run(Duration::from_secs(8));
     world.assert_settled();
     let index = world
@@ -405,7 +425,8 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
     };
     world.nodes[index].health = health;
     let key = world.nodes[index].key.clone();
-    world.run(LEASE + LEASE / 5 + Duration::from_secs(1));
+    let lease = world.nodes[index].lease;
+    world.run(lease + lease / 5 + Duration::from_secs(1));
     if world.store.row(&key).is_some() {
         return Err(format!("a node that is {health:?} still has its partitions"));
     }
@@ -439,6 +460,7 @@ fn planted_mistakes_are_found() {
         Mistake::OwnFlushesAreNotLookedAt,
         Mistake::WallClock,
         Mistake::StaleReads,
+        Mistake::OwnLeaseForAll,
     ] {
         let found = (1_000..1_030).find_map(|seed| play(seed, mistake).err());
         assert!(found.is_some(), "{mistake:?} is not found");
@@ -449,6 +471,9 @@ fn planted_mistakes_are_found() {
 struct Alone {
     machine: ClusterMachine,
     now: Duration,
+    /// What the other node says of itself.
+    others: NodeTerms,
+    beat: u64,
 }
 
 impl Alone {
@@ -457,6 +482,8 @@ impl Alone {
         Self {
             machine: ClusterMachine::new(NodeKey::new("a", 1), LEASE, true, now),
             now,
+            others: TERMS,
+            beat: 0,
         }
     }
 
@@ -470,10 +497,31 @@ impl Alone {
         let mut all = (0..Partition::COUNT).filter_map(Partition::from_index);
         let half: Vec<_> = all.by_ref().take(512).collect();
         seen.nodes = vec![
-            NodeSeen::new(NodeKey::new("a", 1), 7, half),
-            NodeSeen::new(Self::other(), beat, all.collect()),
+            NodeSeen::new(NodeKey::new("a", 1), 7, half).with_terms(TERMS),
+            NodeSeen::new(Self::other(), beat, all.collect()).with_terms(self.others),
         ];
         self.machine.looked((self.now, self.now), &seen)
+    }
+
+    /// Looks for so long at two nodes that claim: this one has what it should have, and nobody the other half, which is left
+    /// to the other node.
+    fn look_at_left(&mut self, time: Duration, mine: usize) -> Vec<ClusterAction> {
+        let until = self.now + time;
+        let mut actions = Vec::new();
+        while self.now < until {
+            self.now += LOOK_EVERY;
+            self.beat += 1;
+            self.machine.landed(self.now);
+            let mut all = (0..Partition::COUNT).filter_map(Partition::from_index);
+            let mut seen = NodesSeen::default();
+            seen.nodes = vec![
+                NodeSeen::new(NodeKey::new("a", 1), 7, all.by_ref().take(mine).collect()).with_terms(TERMS),
+                NodeSeen::new(Self::other(), self.beat, Vec::new()).with_terms(TERMS),
+            ];
+            seen.free = all.collect();
+            actions.extend(self.machine.looked((self.now, self.now), &seen));
+        }
+        actions
     }
 
     /// Looks as often as a lease has room for, while this node's flushes land.
@@ -503,6 +551,49 @@ fn a_beat_that_stands_still_for_a_lease_is_a_death_and_not_before() {
         "until it has been declared dead"
     );
     assert_eq!(alone.watch(LOOK_EVERY, 3), []);
+}
+
+#[test]
+fn a_node_is_judged_by_the_lease_that_it_has_announced() {
+    for (lease, is_dead_after) in [(LEASE * 3, LEASE * 3), (LEASE / 2, LEASE / 2)] {
+        let mut alone = Alone::new();
+        alone.others = NodeTerms::new(lease, true);
+        assert_eq!(alone.watch(is_dead_after, 1), []);
+        assert_eq!(
+            alone.watch(LOOK_EVERY, 1),
+            [ClusterAction::DeclareDead(Alone::other())]
+        );
+    }
+    // Who judges a node of a short lease knows of its own flushes as soon.
+    let mut alone = Alone::new();
+    alone.others = NodeTerms::new(LEASE / 5, true);
+    alone.look(1);
+    alone.machine.turn(alone.now);
+    alone.machine.landed(alone.now);
+    let is_beat = |actions: Vec<ClusterAction>| actions.contains(&ClusterAction::Beat);
+    alone.now += LEASE / 25;
+    assert!(is_beat(alone.machine.turn(alone.now)));
+}
+
+/// The other half was left to a node that did not claim it: it stood still for as long as that node lived.
+#[test]
+fn what_nobody_has_claimed_for_a_lease_is_claimed_by_any_node() {
+    let mut alone = Alone::new();
+    assert_eq!(alone.look_at_left(LEASE, 512), []);
+    let claimed = alone.look_at_left(LOOK_EVERY, 512);
+    let [ClusterAction::Claim(partitions)] = &claimed[..] else {
+        panic!("{claimed:?}");
+    };
+    assert_eq!(partitions.len(), shares::HANDED_OVER_MAX);
+    alone.machine.claimed();
+    assert_eq!(alone.look_at_left(LOOK_EVERY, 1_024), []);
+    // It gives nothing back for the other one, which would leave it again.
+    assert_eq!(alone.look_at_left(LEASE * (SHUNNED_LEASES - 1), 1_024), []);
+    let released = alone.look_at_left(LEASE * 2, 1_024);
+    assert!(
+        matches!(released[..], [ClusterAction::Release(_), ..]),
+        "{released:?}"
+    );
 }
 
 #[test]
