@@ -25,7 +25,16 @@ pub struct PostgresConfig {
     /// How long a node that has nothing to write waits until it writes all the same: by that others know that it lives. It
     /// must be well below the lease of the runtimes. Default 1 s. Without effect for a process that has the store to itself.
     pub beat_every: Duration,
+    /// For how long a node may write nothing until others take it for dead. With it a node writes five times in that at least,
+    /// and gives up a statement that has taken twice as long, whatever [`beat_every`](Self::beat_every) and
+    /// [`answer_wait_max`](Self::answer_wait_max) are: an answer that is lost in an outage must not keep the node from
+    /// writing for so long that others take it for dead when they are back. Default `None`; the runtime gives its own to a
+    /// journal that it opens by a URL. Without effect for a process that has the store to itself.
+    pub lease: Option<Duration>,
 }
+
+/// How often a node writes in its lease at least.
+const BEATS_OF_LEASE: u32 = 5;
 
 impl Default for PostgresConfig {
     fn default() -> Self {
@@ -36,6 +45,7 @@ impl Default for PostgresConfig {
             answer_wait_max: Duration::from_secs(30),
             open_wait_max: Duration::from_secs(10),
             beat_every: Duration::from_secs(1),
+            lease: None,
         }
     }
 }
@@ -53,10 +63,22 @@ impl PostgresConfig {
     /// The most connections that read.
     pub(crate) const READERS_MAX: usize = 64;
 
+    /// The longest lease.
+    const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
     /// A flush is one message, and the server takes none that is larger.
     const FLUSH_BYTES_MAX: usize = 1 << 30;
     /// What an entry of a flush has at most beside its bytes: numbers, and the id of an instance.
     const ENTRY_BYTES: usize = 256;
+
+    /// The bounds of a node, which follow from its lease.
+    pub(crate) fn of_node(mut self) -> Self {
+        if let Some(lease) = self.lease {
+            self.beat_every = self.beat_every.min(lease / BEATS_OF_LEASE);
+            self.answer_wait_max = self.answer_wait_max.min(lease * 2);
+        }
+        self
+    }
 
     /// Checks the bounds against each other.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
@@ -85,6 +107,12 @@ impl PostgresConfig {
         if self.beat_every < Duration::from_millis(10) {
             return invalid("beat_every", "must be 10 ms or longer");
         }
+        if self
+            .lease
+            .is_some_and(|lease| !(Duration::from_millis(50)..=Self::LEASE_MAX).contains(&lease))
+        {
+            return invalid("lease", "must be 50 ms to a day");
+        }
         if self.answer_wait_max < Duration::from_millis(100) {
             return invalid("answer_wait_max", "must be 100 ms or longer");
         }
@@ -95,6 +123,28 @@ impl PostgresConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_writes_five_times_in_its_lease_and_waits_for_no_answer_for_long_beyond_it() {
+        let mut config = PostgresConfig::default();
+        assert_eq!(config.clone().of_node(), config);
+        config.lease = Some(Duration::from_secs(2));
+        let bounds = config.clone().of_node();
+        let seconds = (
+            bounds.beat_every.as_secs_f64(),
+            bounds.answer_wait_max.as_secs_f64(),
+        );
+        assert_eq!(seconds, (0.4, 4.0));
+        // Bounds that are shorter stay.
+        config.lease = Some(Duration::from_secs(3_600));
+        let bounds = config.clone().of_node();
+        assert_eq!(bounds, config);
+        config.lease = Some(Duration::MAX);
+        assert!(matches!(
+            config.check(),
+            Err(StoreError::Config { field: "lease", .. })
+        ));
+    }
 
     #[test]
     fn a_flush_fits_into_one_message() {

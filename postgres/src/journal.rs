@@ -109,6 +109,10 @@ impl PostgresJournal {
             Some(name) if name.is_empty() => Some(made_name()?),
             node => node,
         };
+        let config = match &node {
+            Some(_) => config.of_node(),
+            None => config,
+        };
         let numbers = OpeningNumbers::random()?;
         let (sender, opened) = bounded(1);
         let (of_writer, begin) = bounded::<FlushWriter>(1);

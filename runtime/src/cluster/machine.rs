@@ -16,6 +16,9 @@
 //! - behind a time without a good read: the store was away, or this process stood still;
 //! - while this node's own flushes do not land: perhaps nobody's do.
 //!
+//! The first watch behind such a gap lasts for several leases: others may still wait for an answer of the server that is lost,
+//! and reach it later than this node does. One that has beaten since is watched as ever.
+//!
 //! Nobody's safety rests on this: a node that is declared dead by mistake is fenced, and stops.
 
 use std::collections::BTreeMap;
@@ -31,6 +34,10 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The fewest good reads by which a node counts as dead.
 pub(crate) const READS_MIN: u32 = 4;
+
+/// For how many leases a node may write nothing that has not been seen to beat since an outage has ended for the node that
+/// looks.
+pub(crate) const FIRST_WATCH_LEASES: u32 = 5;
 
 /// How often a node beats in a lease.
 const BEATS_OF_LEASE: u32 = 5;
@@ -60,6 +67,8 @@ struct WatchedNode {
     since: Duration,
     /// Good reads that have shown it.
     reads: u32,
+    /// For how long it may be shown: the lease of the node, or several.
+    patience: Duration,
 }
 
 /// Decides for one node.
@@ -83,6 +92,7 @@ pub(crate) struct ClusterMachine {
     is_claiming: bool,
     /// Since when partitions are free, by the end of the first good read that has shown it.
     free_since: BTreeMap<Partition, Duration>,
+    first_watch_leases: u32,
     /// Nodes that live and have left their share to others. Until then they are given nothing.
     shunned: BTreeMap<NodeKey, Duration>,
     /// The nodes that the last look has shown: shares are only evened out between those that stay.
@@ -106,6 +116,7 @@ impl ClusterMachine {
             next_look: confirmed,
             is_claiming: false,
             free_since: BTreeMap::new(),
+            first_watch_leases: FIRST_WATCH_LEASES,
             shunned: BTreeMap::new(),
             stable: Vec::new(),
         }
@@ -185,19 +196,23 @@ impl ClusterMachine {
         let mut watched = BTreeMap::new();
         for node in others {
             let lease = node.terms.map_or(self.lease, |terms| terms.lease);
+            let is_watch_on = has_watched(lease, self.look_every);
+            // A node that begins with a look has seen no outage.
+            let is_first = gap.is_some() && !is_watch_on;
             let fresh = WatchedNode {
                 beat: node.beat,
                 since: ended,
                 reads: 1,
+                patience: lease * if is_first { self.first_watch_leases } else { 1 },
             };
             let known = self.watched.get(&node.node);
-            let known = known.filter(|known| known.beat == node.beat && has_watched(lease, self.look_every));
+            let known = known.filter(|known| known.beat == node.beat && is_watch_on);
             let now = known.map_or(fresh, |known| WatchedNode {
                 reads: known.reads.saturating_add(1),
                 ..*known
             });
             let still_for = began.saturating_sub(now.since);
-            if self.is_deciding && still_for >= lease && now.reads >= READS_MIN {
+            if self.is_deciding && still_for >= now.patience && now.reads >= READS_MIN {
                 actions.push(ClusterAction::DeclareDead(node.node.clone()));
             }
             watched.insert(node.node.clone(), now);

@@ -46,8 +46,7 @@ pub(super) fn open_server(url: &str, config: &RuntimeConfig) -> Result<Arc<dyn J
     use millrun_postgres::{PostgresConfig, PostgresJournal};
 
     let mut bounds = PostgresConfig::from(config.journal.clone());
-    // Until the runtime beats by itself.
-    bounds.beat_every = bounds.beat_every.min(config.lease / 5);
+    bounds.lease = Some(config.lease);
     Ok(Arc::new(PostgresJournal::open(url, bounds)?))
 }
 

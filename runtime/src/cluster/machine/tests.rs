@@ -42,6 +42,8 @@ enum Mistake {
     StaleReads,
     /// Nodes are judged by the lease of whoever looks.
     OwnLeaseForAll,
+    /// Behind an outage others get no longer than ever.
+    ShortFirstWatch,
 }
 
 /// A node as the store has it.
@@ -187,7 +189,25 @@ impl World {
             cache: None,
         };
         node.machine = ClusterMachine::new(key, lease, claims, node.clock(self.now));
+        if self.mistake == Mistake::ShortFirstWatch {
+            node.machine.first_watch_leases = 1;
+        }
         self.nodes.push(node);
+    }
+
+    /// An outage ends. Some nodes still wait for an answer that is lost: for each it ends at another time.
+    fn come_back(&mut self, outage: Duration) -> Duration {
+        self.store.is_away = false;
+        // Of a short one others may have seen nothing.
+        if outage < LEASE {
+            return LEASE / 2;
+        }
+        let longest = LEASE * 3;
+        for node in self.nodes.iter_mut().filter(|node| node.health == Health::Well) {
+            let millis = u64::try_from(longest.as_millis()).unwrap();
+            node.health = Health::CutOffUntil(self.now + self.dice.millis(1, millis));
+        }
+        longest + LEASE / 2
     }
 
     /// All nodes go on for a tick.
@@ -371,8 +391,8 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
                 world.store.is_away = true;
                 let (time, well) = (world.dice.millis(500, 20_000), world.well());
                 world.run(time);
-                world.store.is_away = false;
-                world.run(LEASE / 2);
+                let time = world.come_back(time);
+                world.run(time);
                 if world.has_lost(&well) {
                     return Err("somebody died of an outage".to_owned());
                 }
@@ -404,7 +424,7 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
             node.health = Health::Well;
         }
     }
-    world.run(Duration::from_secs(20));
+    world.run(Duration::from_secs(45));
     if world.living().count() == 0 {
         return Err("nobody is left".to_owned());
     }
@@ -461,6 +481,7 @@ fn planted_mistakes_are_found() {
         Mistake::WallClock,
         Mistake::StaleReads,
         Mistake::OwnLeaseForAll,
+        Mistake::ShortFirstWatch,
     ] {
         let found = (1_000..1_030).find_map(|seed| play(seed, mistake).err());
         assert!(found.is_some(), "{mistake:?} is not found");
@@ -604,8 +625,24 @@ fn few_reads_are_no_death_whatever_the_clock_says() {
     alone.now += 10 * LEASE;
     alone.machine.landed(alone.now);
     assert_eq!(alone.look(1), []);
-    assert_eq!(alone.watch(LEASE - LOOK_EVERY, 1), []);
+    let first_watch = LEASE * FIRST_WATCH_LEASES;
+    assert_eq!(alone.watch(first_watch - LOOK_EVERY, 1), []);
     assert_eq!(alone.watch(LOOK_EVERY, 1).len(), 1);
+}
+
+/// Each node waits for an answer of its own that is lost when a server goes away. Who reached it first took the others for dead.
+#[test]
+fn the_first_watch_behind_an_outage_is_longer_until_the_node_has_beaten() {
+    let mut alone = Alone::new();
+    alone.watch(LEASE, 1);
+    alone.now += 2 * LEASE;
+    assert_eq!(alone.watch(LEASE * 4, 1), []);
+    // It is back.
+    assert_eq!(alone.watch(LEASE, 2), []);
+    assert_eq!(
+        alone.watch(LOOK_EVERY, 2),
+        [ClusterAction::DeclareDead(Alone::other())]
+    );
 }
 
 #[test]
