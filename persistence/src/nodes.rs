@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::Partition;
+use millrun_core::{Offset, Partition};
 
 use crate::error::ReadError;
 
@@ -135,6 +135,11 @@ pub trait SharedStore: Send + Sync {
     /// # Errors
     /// When the store could not be reached: whether the others are told is not known then. Say it again.
     fn announce(&self, terms: NodeTerms) -> Result<(), ReadError>;
+
+    /// Asks for a flush by which the others know that this node lives, and gives its offset. By itself the journal makes such
+    /// flushes until this is called for the first time, and none from then on: the caller, who is to call it several times in
+    /// a lease, says that it lives too. Never waits.
+    fn beat(&self) -> Offset;
 
     /// How far all nodes have come, and who owns which partitions.
     ///

@@ -188,7 +188,7 @@ impl PostgresJournal {
         let questions = Arc::new(Mutex::new(Some(questions)));
         let mut nodes = None;
         if let Some(node) = facts.node {
-            let (door, asked) = NodesDoor::new(node);
+            let (door, asked) = NodesDoor::new(node, Arc::clone(&shared));
             let seat = NodesSeat::new(Arc::clone(&shared), server.another());
             threads.push(spawn("postgres nodes", move || seat.run(&asked))?);
             nodes = Some(door);
@@ -492,15 +492,7 @@ impl Journal for PostgresJournal {
     /// The next flush tells whether this process still has the store. One that is queued already is as good: it was not
     /// sent before the question.
     fn confirm(&self, queued: Offset) -> Offset {
-        let mut state = self.shared.lock();
-        if state.failure.is_some() || state.is_closing {
-            // The watermark never comes to an offset that is not queued.
-            return state.enqueued.max(queued).next();
-        }
-        let offset = state.next_flush().max(queued);
-        drop(state);
-        self.shared.wake();
-        offset
+        self.shared.confirm(queued)
     }
 
     fn failure(&self) -> Option<JournalFailure> {

@@ -9,6 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use millrun_core::Offset;
 use millrun_persistence::{JournalFailure, NodeKey, NodeTerms, NodesSeen, ReadError, SharedStore};
 
 use crate::reading::unread;
@@ -21,14 +22,16 @@ pub(crate) type NodesQuestion = Box<dyn FnOnce(&mut NodesSeat) + Send>;
 /// The door of the thread that sees to nodes.
 pub(crate) struct NodesDoor {
     node: NodeKey,
+    shared: Arc<PostgresShared>,
     questions: Mutex<Option<Sender<NodesQuestion>>>,
 }
 
 impl NodesDoor {
-    pub(crate) fn new(node: NodeKey) -> (Self, Receiver<NodesQuestion>) {
+    pub(crate) fn new(node: NodeKey, shared: Arc<PostgresShared>) -> (Self, Receiver<NodesQuestion>) {
         let (questions, asked) = unbounded();
         let door = Self {
             node,
+            shared,
             questions: Mutex::new(Some(questions)),
         };
         (door, asked)
@@ -45,8 +48,13 @@ impl NodesDoor {
         question: impl Fn(&mut dyn NodesSession) -> Result<T, ServerTrouble> + Send + 'static,
     ) -> Result<T, ReadError> {
         let closed = || ReadError::Failed(JournalFailure::closed());
-        let questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
-        let questions = questions.clone().ok_or_else(closed)?;
+        // The lock is not held while the answer is waited for: a close takes it.
+        let questions = self
+            .questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let questions = questions.ok_or_else(closed)?;
         let (sender, answer) = bounded(1);
         let question: NodesQuestion = Box::new(move |seat| {
             // Nobody may wait any more.
@@ -60,6 +68,11 @@ impl NodesDoor {
 impl SharedStore for NodesDoor {
     fn node(&self) -> &NodeKey {
         &self.node
+    }
+
+    fn beat(&self) -> Offset {
+        self.shared.lock().leave_beats();
+        self.shared.confirm(Offset::ZERO)
     }
 
     fn announce(&self, terms: NodeTerms) -> Result<(), ReadError> {

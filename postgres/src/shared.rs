@@ -69,6 +69,8 @@ pub(crate) struct NodeState {
     waiting: VecDeque<StoreClaim>,
     /// What retention is to see to from the next flush on.
     adopted: Vec<(Partition, (u64, u64))>,
+    /// The caller beats, and not the writer.
+    has_left_beats: bool,
 }
 
 /// A claim that waits for the store.
@@ -194,6 +196,19 @@ impl PostgresShared {
         self.changed.notify_all();
     }
 
+    /// See [`Journal::confirm`](millrun_persistence::Journal::confirm).
+    pub(crate) fn confirm(&self, queued: Offset) -> Offset {
+        let mut state = self.lock();
+        if state.failure.is_some() || state.is_closing {
+            // The watermark never comes to an offset that is not queued.
+            return state.enqueued.max(queued).next();
+        }
+        let offset = state.next_flush().max(queued);
+        drop(state);
+        self.wake();
+        offset
+    }
+
     /// What is to be flushed next; waits so long for something.
     pub(crate) fn take(&self, wait_max: Duration) -> Took {
         let mut state = self.lock();
@@ -317,6 +332,18 @@ impl PostgresShared {
 }
 
 impl SharedState {
+    /// The writer makes no flushes of nothing by itself any more.
+    pub(crate) fn leave_beats(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.has_left_beats = true;
+        }
+    }
+
+    /// Whether the writer is to flush when there is nothing to write.
+    pub(crate) fn beats(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| !node.has_left_beats)
+    }
+
     /// Gives a claim its epochs, which are stored before it is answered, or refuses it.
     pub(crate) fn begin_claim(&mut self, claim: Claim, how: ClaimHow) -> Ringing {
         let owners = &mut self.heads.owners;

@@ -38,7 +38,7 @@ pub(crate) struct FlushWriter {
     /// Where readers are asked, until a close.
     pub(crate) questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     pub(crate) server_wait_max: Duration,
-    /// How long a node writes nothing at most.
+    /// How long a node writes nothing at most, until its caller beats.
     pub(crate) beat_every: Option<Duration>,
     pub(crate) durability: Durability,
     /// Something was written that an acknowledgement does not vouch for, as that of [`Durability::Volatile`].
@@ -148,11 +148,12 @@ impl FlushWriter {
     /// Writes until the journal is closed or fails; says which.
     pub(crate) fn run(&mut self) -> JournalFailure {
         loop {
-            let idle_max = self.beat_every.unwrap_or(IDLE_MAX);
+            let beats = self.shared.lock().beats();
+            let idle_max = self.beat_every.filter(|_| beats).unwrap_or(IDLE_MAX);
             let done = match self.shared.take(idle_max) {
                 Took::Flush(taken) => self.write(taken).and_then(|()| self.claim_waiting()),
                 Took::Claim => self.claim_waiting(),
-                Took::Idle if self.beat_every.is_some() => self.flush_nothing(),
+                Took::Idle if self.shared.lock().beats() => self.flush_nothing(),
                 Took::Idle => self.look_around(),
                 Took::End => return self.close(),
             };

@@ -35,6 +35,10 @@ pub struct RuntimeConfig {
     /// 5 s by default, 1 s to a day. One that cannot write for 0.8 of it begins no attempts until it can. Without effect
     /// with a store that this process has to itself.
     pub lease: Duration,
+    /// How long a shard of such a node may make no turn until the node no longer says that it lives, so that the others take
+    /// its partitions; 60 s by default, zero for ever. Code of a run that blocks its shard does not count: it would block the
+    /// next node too, and is [told](Self::turn_warn).
+    pub hang_max: Duration,
     /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
     /// runtime; true by default. Workflow code runs there, and so do attempts of activities that have
     /// always ended at once, in less than a few microseconds. Set it to false, or
@@ -188,6 +192,7 @@ impl Default for RuntimeConfig {
             shards_len: 1,
             claimed_at_open: None,
             lease: Duration::from_secs(5),
+            hang_max: Duration::from_secs(60),
             own_thread: true,
             shard_queue_len_max: 4_096,
             sweep_len_max: 128,

@@ -494,7 +494,7 @@ impl Runtime {
     /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
     /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the
     /// lanes of the reader, the shards, the timers, the viewer, which reads for observers, what sees to the nodes of a
-    /// store that several share, and the watcher,
+    /// store that several share and what beats there, and the watcher,
     /// which there is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]

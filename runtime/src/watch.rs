@@ -22,6 +22,8 @@ struct Slot {
     /// The run whose code is in hand. Both halves may be of different runs for a moment.
     run: [AtomicU64; 2],
     turns: AtomicU64,
+    /// Turns of the part, those in which it took nothing included.
+    pulse: AtomicU64,
 }
 
 impl Slot {
@@ -61,11 +63,26 @@ impl Watch {
         self.slow.load(Ordering::Relaxed)
     }
 
+    /// The part of a shard has a turn.
+    pub(crate) fn note_pulse(&self, shard: usize) {
+        self.slots[shard].pulse.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many turns the part of a shard has had, and whether code of a run is in hand.
+    pub(crate) fn pulse(&self, shard: usize) -> (u64, bool) {
+        let pulse = self.slots[shard].pulse.load(Ordering::Relaxed);
+        (pulse, self.run_in_hand(shard).is_some())
+    }
+
     /// A shard's turn begins.
     pub(crate) fn begin(&self, shard: usize, now: Timestamp) {
         let slot = &self.slots[shard];
         slot.busy_since.store(now.as_micros().max(1), Ordering::Relaxed);
         slot.turns.fetch_add(1, Ordering::Relaxed);
+        // No run has these bits: what was in hand in an earlier turn is not any more.
+        slot.run
+            .iter()
+            .for_each(|half| half.store(u64::MAX, Ordering::Relaxed));
         if !self.is_awake.load(Ordering::Relaxed) && !self.is_awake.swap(true, Ordering::AcqRel) {
             self.bell.ring();
         }

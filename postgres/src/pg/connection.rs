@@ -82,12 +82,17 @@ impl Connection {
     /// Connects, without a look at what answers. The hosts are tried in their order, each with a bound of its own: one that
     /// does not answer keeps no other from being tried.
     pub(super) fn open(server: &PgServer) -> Result<Self, ConnectError> {
+        Self::open_within(server, Duration::MAX)
+    }
+
+    /// As [`open`](Self::open). Neither a host nor an answer is waited for for longer than this.
+    pub(super) fn open_within(server: &PgServer, wait_max: Duration) -> Result<Self, ConnectError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ConnectError::NoRuntime)?;
         let mut connected = Err(ConnectError::Late(Duration::ZERO));
         let is_unreplicated = Arc::default();
         for host in &server.address.connect {
-            connected = runtime.block_on(connect(host, server, &is_unreplicated));
+            connected = runtime.block_on(connect(host, server, wait_max, &is_unreplicated));
             if connected.is_ok() {
                 break;
             }
@@ -96,7 +101,7 @@ impl Connection {
             client: connected?,
             statements: HashMap::new(),
             schema: server.address.schema.clone(),
-            answer_wait_max: server.answer_wait_max,
+            answer_wait_max: server.answer_wait_max.min(wait_max),
             is_bounded: false,
             is_unreplicated,
             runtime,
@@ -188,11 +193,6 @@ impl Connection {
         self.batch(&format!("SET statement_timeout = {millis}"))
     }
 
-    /// From now on no answer is waited for for longer than this.
-    pub(super) fn wait_at_most(&mut self, wait_max: Duration) {
-        self.answer_wait_max = self.answer_wait_max.min(wait_max);
-    }
-
     /// Statements without values, in one transaction.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
         let client = &self.client;
@@ -275,11 +275,12 @@ impl Connection {
 async fn connect(
     host: &tokio_postgres::Config,
     server: &PgServer,
+    wait_max: Duration,
     is_unreplicated: &Arc<AtomicBool>,
 ) -> Result<Client, ConnectError> {
     // A name may have several addresses, of which each may take as long as the configuration says.
     let reached_within = host.get_connect_timeout().copied().unwrap_or_default() * ADDRESSES_OF_HOST;
-    let wait_max = server.answer_wait_max + reached_within;
+    let wait_max = wait_max.min(server.answer_wait_max + reached_within);
     let connected = timeout(wait_max, host.connect(server.tls.clone())).await;
     let (client, mut connection) = connected.map_err(|_| ConnectError::Late(wait_max))??;
     let is_unreplicated = Arc::clone(is_unreplicated);

@@ -13,7 +13,7 @@ use super::values::{long, number, partition};
 use super::{PgServer, tables};
 use crate::server::{NodesSession, ServerTrouble};
 
-/// How long an answer is waited for: a node that looks must hear soon that there is none.
+/// How long a host or an answer is waited for: a node that looks must hear soon that there is none.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a flush of a node that is declared dead is waited for, until the session is ended that performs it.
@@ -35,12 +35,11 @@ pub(super) struct PgNodes {
 impl PgNodes {
     pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
         let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
-        let mut connection = Connection::open(server).map_err(lost)?;
+        let mut connection = Connection::open_within(server, LOOK_WAIT_MAX).map_err(lost)?;
         let facts = connection.set_up(server.durability, true)?;
         if facts.is_standby || facts.is_read_only {
             return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
         }
-        connection.wait_at_most(LOOK_WAIT_MAX);
         connection.bound_statements()?;
         connection.batch(FLUSH_WAIT)?;
         let known = *server.known();

@@ -179,18 +179,28 @@ async fn a_node_that_claims_nothing_by_itself_has_no_share() {
 /// What [`the_node_that_is_killed`] is told by.
 const URL: &str = "MILLRUN_POSTGRES_NODE";
 
+/// After how many runs its only thread is blocked.
+const HANGS_AFTER: &str = "MILLRUN_POSTGRES_NODE_HANGS_AFTER";
+
 /// Not a test of its own: the process that the next ones kill or stop. It tells each run that it has started, and that waits.
 #[test]
 fn the_node_that_is_killed() {
     let Ok(url) = std::env::var(URL) else { return };
+    let hangs_after = std::env::var(HANGS_AFTER).map_or(u64::MAX, |len| len.parse().unwrap());
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     tokio.block_on(async {
-        let node = joined(&url, "victim").await;
+        let node = builder(&url, "victim").configure(|config| config.hang_max = Duration::from_secs(1));
+        let node = node.start().await.unwrap();
         until(&node, |status| is_even(status, 2)).await;
         for number in 0_u64.. {
+            if number == hangs_after {
+                loop {
+                    std::thread::park();
+                }
+            }
             if let Some(cause) = node.stop_cause() {
                 println!("stopped {cause:?}");
                 return;
@@ -212,9 +222,14 @@ struct Victim {
 
 impl Victim {
     fn start(url: &str) -> Self {
+        Self::hanging(url, u64::MAX)
+    }
+
+    fn hanging(url: &str, after: u64) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "cluster::the_node_that_is_killed", "--nocapture"])
             .env(URL, url)
+            .env(HANGS_AFTER, after.to_string())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -299,6 +314,21 @@ async fn a_process_that_stood_still_for_a_lease_writes_nothing_when_it_goes_on()
     }
     assert!(late.is_empty(), "{late:?}");
     assert_eq!(heir.stats().journal.finished_runs, finished);
+    heir.shutdown().await.unwrap();
+}
+
+/// Its journal has threads of its own, and wrote on for ever.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_hangs_is_replaced_though_its_journal_could_write() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let heir = joined(&url, "heir").await;
+    let mut victim = Victim::hanging(&url, 200);
+    let started = victim.started(20).await;
+    end_all(&heir, &started).await;
+    victim.kill();
     heir.shutdown().await.unwrap();
 }
 

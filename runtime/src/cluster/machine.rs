@@ -1,8 +1,7 @@
-//! Who is dead, when this node beats, and what it claims: a pure machine, without a clock and without a store.
+//! Who is dead, and what this node claims: a pure machine, without a clock and without a store.
 //!
 //! ```text
-//!   turn(now) ──► Beat, 5 in a lease ────► the driver flushes ──► landed(asked_at)
-//!            └──► Look, each 250 ms ─────► the driver reads ────► looked(began, ended, what is seen) or look_failed
+//!   turn(now) ──► Look, each 250 ms ─────► the driver reads ────► looked(began, ended, what is seen) or look_failed
 //!                                                                    │
 //!        DeclareDead ◄── a beat stood still for a lease ◄────────────┤
 //!        Claim, Release ◄── shares.rs ◄──────────────────────────────┘
@@ -39,17 +38,12 @@ pub(crate) const READS_MIN: u32 = 4;
 /// looks.
 pub(crate) const FIRST_WATCH_LEASES: u32 = 5;
 
-/// How often a node beats in a lease.
-const BEATS_OF_LEASE: u32 = 5;
-
 /// For how many leases nothing is given back for a node that lives and has left its share free: it would leave it again.
 const SHUNNED_LEASES: u32 = 20;
 
 /// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterAction {
-    /// Flushes, and says by [`ClusterMachine::landed`] when that has landed.
-    Beat,
     /// Looks at the nodes of the store.
     Look,
     DeclareDead(NodeKey),
@@ -82,12 +76,6 @@ pub(crate) struct ClusterMachine {
     watched: BTreeMap<NodeKey, WatchedNode>,
     /// The end of the last good read.
     last_read: Option<Duration>,
-    /// The last flush that has landed was asked for then.
-    confirmed: Duration,
-    next_beat: Duration,
-    /// A fifth of the shortest lease of all nodes: who judges others must know of itself for as short a time.
-    beat_every: Duration,
-    is_beating: bool,
     next_look: Duration,
     is_claiming: bool,
     /// Since when partitions are free, by the end of the first good read that has shown it.
@@ -100,8 +88,8 @@ pub(crate) struct ClusterMachine {
 }
 
 impl ClusterMachine {
-    /// Of a node that has written last at `confirmed`.
-    pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, confirmed: Duration) -> Self {
+    /// Of a node that begins to look now.
+    pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, now: Duration) -> Self {
         Self {
             me,
             lease,
@@ -109,11 +97,7 @@ impl ClusterMachine {
             is_deciding,
             watched: BTreeMap::new(),
             last_read: None,
-            confirmed,
-            next_beat: confirmed,
-            beat_every: lease / BEATS_OF_LEASE,
-            is_beating: false,
-            next_look: confirmed,
+            next_look: now,
             is_claiming: false,
             free_since: BTreeMap::new(),
             first_watch_leases: FIRST_WATCH_LEASES,
@@ -122,40 +106,19 @@ impl ClusterMachine {
         }
     }
 
-    /// Until when this node may begin attempts: for 0.8 of a lease behind the last flush that has landed, counted from when
-    /// that was asked for.
-    pub(crate) fn holds_until(&self) -> Duration {
-        self.confirmed + self.lease * 4 / 5
-    }
-
     /// When the next turn is due.
     pub(crate) fn next(&self) -> Duration {
-        match self.is_beating {
-            true => self.next_look,
-            false => self.next_look.min(self.next_beat),
-        }
+        self.next_look
     }
 
     /// What is due.
     pub(crate) fn turn(&mut self, now: Duration) -> Vec<ClusterAction> {
         let mut actions = Vec::new();
-        // A beat that has not landed is not asked for again: this node beats only while its writer commits.
-        if !self.is_beating && now >= self.next_beat {
-            self.is_beating = true;
-            self.next_beat = now + self.beat_every;
-            actions.push(ClusterAction::Beat);
-        }
         if now >= self.next_look {
             self.next_look = now + self.look_every;
             actions.push(ClusterAction::Look);
         }
         actions
-    }
-
-    /// A flush has landed that was asked for at this time.
-    pub(crate) fn landed(&mut self, asked_at: Duration) {
-        self.is_beating = false;
-        self.confirmed = self.confirmed.max(asked_at);
     }
 
     /// The nodes are to be looked at soon.
@@ -173,24 +136,22 @@ impl ClusterMachine {
         self.next_look = self.next_look.max(now + self.look_every);
     }
 
-    /// A look that lasted from `began` to `ended` has shown this.
+    /// A look that lasted from `began` to `ended` has shown this. The last flush of this node that has landed was asked for
+    /// at `confirmed`.
     pub(crate) fn looked(
         &mut self,
         (began, ended): (Duration, Duration),
+        confirmed: Duration,
         seen: &NodesSeen,
     ) -> Vec<ClusterAction> {
         let gap = self.last_read.map(|last| began.saturating_sub(last));
         self.last_read = Some(ended);
-        let unconfirmed_for = ended.saturating_sub(self.confirmed);
+        let unconfirmed_for = ended.saturating_sub(confirmed);
         // What was seen before counts for a lease of this length.
         let has_watched = |lease: Duration, look_every: Duration| {
             let gap_max = (lease / 4).max(4 * look_every);
             gap.is_some_and(|gap| gap <= gap_max) && unconfirmed_for <= lease / 2
         };
-        let leases = seen.nodes.iter().filter_map(|node| node.terms);
-        let shortest = leases.map(|terms| terms.lease).min();
-        self.beat_every = shortest.map_or(self.lease, |lease| lease.min(self.lease)) / BEATS_OF_LEASE;
-        self.next_beat = self.next_beat.min(ended + self.beat_every);
         let mut actions = Vec::new();
         let others = seen.nodes.iter().filter(|node| node.node != self.me);
         let mut watched = BTreeMap::new();

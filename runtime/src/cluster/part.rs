@@ -1,11 +1,11 @@
-//! The part that does what the machine decides: it beats, looks, declares dead, claims and gives back. It has a thread of its
-//! own, since a look may wait for the server.
+//! The part that does what the machine decides: it looks, declares dead, claims and gives back. It has a thread of its own,
+//! since a look may wait for the server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Next, Offset, Part, Partition, Timestamp};
+use millrun_core::{Next, Part, Partition, Timestamp};
 use millrun_persistence::{ClaimRefused, SharedStore};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -28,28 +28,19 @@ pub(crate) struct ClusterPart {
     cluster: Arc<ClusterShared>,
     doors: ShardDoors,
     machine: ClusterMachine,
-    /// The flush that was asked for, and when.
-    beat: Option<(Offset, Duration)>,
     answers: Answers,
 }
 
 impl ClusterPart {
-    /// Goes on from what the gate says was confirmed by a former life of this part, or by the opening.
     pub(crate) fn new(shared: Arc<ShardShared>, cluster: Arc<ClusterShared>, doors: ShardDoors) -> Self {
         let (lease, now) = (shared.config.lease, shared.host.elapsed());
-        let confirmed = shared
-            .gate
-            .holds_until()
-            .unwrap_or(now)
-            .saturating_sub(lease * 4 / 5);
         let is_deciding = ClusterShared::terms(&shared.config).claims && !shared.is_read_only;
-        let machine = ClusterMachine::new(cluster.node.clone(), lease, is_deciding, confirmed);
+        let machine = ClusterMachine::new(cluster.node.clone(), lease, is_deciding, now);
         Self {
             shared,
             cluster,
             doors,
             machine,
-            beat: None,
             answers: Vec::new(),
         }
     }
@@ -57,15 +48,13 @@ impl ClusterPart {
     fn act(&mut self, store: &dyn SharedStore, action: ClusterAction) -> Vec<ClusterAction> {
         let host = Arc::clone(&self.shared.host);
         match action {
-            ClusterAction::Beat => {
-                let asked_at = host.elapsed();
-                self.beat = Some((self.shared.journal.confirm(Offset::ZERO), asked_at));
-            }
             ClusterAction::Look => {
                 let began = host.elapsed();
                 match store.look() {
                     Ok(seen) => {
-                        let actions = self.machine.looked((began, host.elapsed()), &seen);
+                        let (ended, lease) = (host.elapsed(), self.shared.config.lease);
+                        let confirmed = self.shared.gate.confirmed(lease).unwrap_or(ended);
+                        let actions = self.machine.looked((began, ended), confirmed, &seen);
                         self.cluster.note(seen);
                         return actions;
                     }
@@ -116,14 +105,8 @@ impl ClusterPart {
         }
     }
 
-    /// Hears of what has landed and was answered since the last turn.
+    /// Hears of what was answered since the last turn.
     fn hear(&mut self) {
-        if let Some((offset, asked_at)) = self.beat
-            && self.shared.journal.high_watermark() >= offset
-        {
-            self.beat = None;
-            self.machine.landed(asked_at);
-        }
         let had_answers = !self.answers.is_empty();
         self.answers.retain_mut(|answer| match answer.try_recv() {
             Err(TryRecvError::Empty) => true,
@@ -148,7 +131,6 @@ impl Part for ClusterPart {
             return Next::Stop;
         };
         self.hear();
-        self.shared.gate.hold_until(self.machine.holds_until());
         let mut actions = VecDeque::from(self.machine.turn(self.shared.host.elapsed()));
         while let Some(action) = actions.pop_front() {
             actions.extend(self.act(store, action));

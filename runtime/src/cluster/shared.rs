@@ -7,6 +7,7 @@ use std::time::Duration;
 use millrun_core::Partition;
 use millrun_persistence::{NodeKey, NodeTerms, NodesSeen};
 
+use super::beats::BeatClock;
 use super::view::{ClusterStatus, NodeStatus};
 use crate::RuntimeConfig;
 
@@ -37,6 +38,12 @@ impl LeaseGate {
             micros => Some(Duration::from_micros(micros)),
         }
     }
+
+    /// When the last flush that has landed was asked for by a node with this lease; `None` if nothing bounds attempts.
+    pub(crate) fn confirmed(&self, lease: Duration) -> Option<Duration> {
+        let until = self.holds_until()?;
+        Some(until.saturating_sub(BeatClock::held(lease)))
+    }
 }
 
 /// What is known of the nodes.
@@ -45,6 +52,8 @@ pub(crate) struct ClusterShared {
     pub(crate) node: NodeKey,
     /// By the last look that has succeeded.
     seen: Mutex<LastLook>,
+    /// The shortest lease of all nodes by that look, in microseconds.
+    shortest_lease: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +68,7 @@ impl ClusterShared {
         Self {
             node,
             seen: Mutex::default(),
+            shortest_lease: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -68,7 +78,16 @@ impl ClusterShared {
         NodeTerms::new(config.lease, config.claimed_at_open.is_none())
     }
 
+    /// The shortest lease of all nodes that the last look has shown, or the longest there is.
+    pub(crate) fn shortest_lease(&self) -> Duration {
+        Duration::from_micros(self.shortest_lease.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn note(&self, nodes: NodesSeen) {
+        let leases = nodes.nodes.iter().filter_map(|node| node.terms);
+        let shortest = leases.map(|terms| terms.lease).min().unwrap_or(Duration::MAX);
+        let shortest = u64::try_from(shortest.as_micros()).unwrap_or(u64::MAX);
+        self.shortest_lease.store(shortest, Ordering::Relaxed);
         let mut owners = vec![None; usize::from(Partition::COUNT)];
         for (index, node) in nodes.nodes.iter().enumerate() {
             for partition in &node.partitions {

@@ -274,6 +274,7 @@ pub(crate) fn assemble(
         runtime.inner().start_removing_outputs();
     }
     if let Some(cluster) = &runtime.inner().shared.cluster {
+        tree.spawn(Role::Beats(Bell::new(), Arc::clone(cluster)), None)?;
         tree.spawn(Role::Nodes(Bell::new(), Arc::clone(cluster)), None)?;
     }
     // Last, so that each attempt finds its runtime.

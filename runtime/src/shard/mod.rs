@@ -379,6 +379,7 @@ impl Drop for Shard {
 
 impl Part for Shard {
     fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        self.shared.watch.note_pulse(self.ways.index());
         if self.shared.journal.failure().is_some() {
             // Nobody gets an answer: dropping the questions tells them that the runtime stopped.
             drop(self.mailbox.close_discarding());

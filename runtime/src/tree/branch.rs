@@ -58,6 +58,7 @@ impl Branch {
             Role::Reader(_)
             | Role::Watcher
             | Role::Nodes(..)
+            | Role::Beats(..)
             | Role::Shard(_)
             | Role::Pool(..)
             | Role::Actor(_) => {}

@@ -8,6 +8,7 @@
 //! ├── viewer (thread)     restarted: the reader's lane for observers
 //! ├── watcher (thread)    restarted
 //! ├── nodes (thread)      restarted: there is one if the store is shared
+//! ├── beats               restarted: there is one if the store is shared
 //! ├── shard 0 ..          restarted: claims its partitions anew, and gets its runs with them
 //! ├── pool <queue> ..     restarted: what runs goes on
 //! └── actor <name> ..     restarted: the user's own, see `actors`
@@ -28,6 +29,7 @@ use self::restarted_shard::RestartedShard;
 pub(crate) use self::role::Role;
 use crate::activity::Pool;
 use crate::actors::Seat;
+use crate::cluster::beats::BeatPart;
 use crate::cluster::part::ClusterPart;
 use crate::ending::shutdown::LeftBehind;
 use crate::ending::stop::StopCell;
@@ -84,7 +86,7 @@ impl Tree {
             Role::Timers(bell) => (Placement::Actor, bell.clone()),
             Role::Reader(lane) => (Placement::Thread, shared.reader.bell(*lane).clone()),
             Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
-            Role::Nodes(bell, _) => (Placement::Thread, bell.clone()),
+            Role::Nodes(bell, _) | Role::Beats(bell, _) => (Placement::Thread, bell.clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
             Role::Pool(queue, _) => (Placement::Actor, queue.bell().clone()),
             Role::Actor(seat) => (Placement::Actor, seat.bell().clone()),
@@ -136,6 +138,11 @@ impl Tree {
                 Box::new(Watcher::new(Arc::clone(&shared.watch), look))
             }
             Role::Nodes(_, cluster) => Box::new(ClusterPart::new(
+                Arc::clone(shared),
+                Arc::clone(cluster),
+                self.doors.clone(),
+            )),
+            Role::Beats(_, cluster) => Box::new(BeatPart::new(
                 Arc::clone(shared),
                 Arc::clone(cluster),
                 self.doors.clone(),
@@ -359,6 +366,7 @@ impl Tree {
                 | Role::Reader(_)
                 | Role::Watcher
                 | Role::Nodes(..)
+                | Role::Beats(..)
                 | Role::Pool(..)
                 | Role::Actor(_) => None,
             });

@@ -120,6 +120,7 @@ impl RestartedShard {
 
 impl Part for RestartedShard {
     fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        self.shared.watch.note_pulse(self.index);
         match &mut self.stage {
             Stage::Running(shard) => shard.turn(now, budget),
             Stage::New | Stage::Claiming(..) => match self.begin(now) {

@@ -18,6 +18,8 @@ pub(crate) enum Role {
     Watcher,
     /// What sees to the nodes of a shared store, and its bell.
     Nodes(Bell, Arc<ClusterShared>),
+    /// By which the other nodes know that this one lives, and its bell.
+    Beats(Bell, Arc<ClusterShared>),
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
     /// The keeper of an actor of the user's.
@@ -32,6 +34,7 @@ impl Role {
             Self::Reader(LaneId::Viewer) => "viewer".into(),
             Self::Watcher => "watcher".into(),
             Self::Nodes(..) => "nodes".into(),
+            Self::Beats(..) => "beats".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),
             Self::Actor(seat) => seat.part_name(),

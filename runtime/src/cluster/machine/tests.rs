@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use millrun_persistence::{NodeSeen, NodeTerms};
 
 use super::*;
+use crate::cluster::beats::BeatClock;
 
 const LEASE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(10);
@@ -106,6 +107,9 @@ enum Health {
 
 struct SimNode {
     machine: ClusterMachine,
+    beats: BeatClock,
+    /// The shortest lease that it has seen.
+    shortest: Duration,
     key: NodeKey,
     health: Health,
     lease: Duration,
@@ -174,6 +178,8 @@ impl World {
         });
         let mut node = SimNode {
             machine: ClusterMachine::new(key.clone(), lease, claims, Duration::ZERO),
+            beats: BeatClock::new(lease, Duration::ZERO),
+            shortest: lease,
             key: key.clone(),
             health: Health::Well,
             lease,
@@ -189,6 +195,7 @@ impl World {
             cache: None,
         };
         node.machine = ClusterMachine::new(key, lease, claims, node.clock(self.now));
+        node.beats = BeatClock::new(lease, node.clock(self.now));
         if self.mistake == Mistake::ShortFirstWatch {
             node.machine.first_watch_leases = 1;
         }
@@ -254,13 +261,13 @@ impl World {
             node.flush = None;
             let row = self.store.row(&node.key).unwrap();
             (row.beat, row.flushed) = (row.beat + 1, now);
-            node.machine.landed(asked_at);
+            node.beats.landed(asked_at);
         }
         if matches!(
             self.mistake,
             Mistake::OwnFlushesAreNotLookedAt | Mistake::OutageCountsAsReads
         ) {
-            node.machine.confirmed = clock;
+            node.beats.confirm(clock);
         }
         if let Some((partitions, _)) = node.claim.take_if(|(_, due)| now >= *due)
             && is_reached
@@ -280,6 +287,9 @@ impl World {
             node.machine.claimed();
         }
         let mut actions = node.machine.turn(clock);
+        if node.beats.is_due(clock, node.shortest) {
+            node.flush = Some((clock, now + self.dice.millis(1, 60)));
+        }
         if let Some((began, due)) = node.read
             && now >= due
         {
@@ -306,7 +316,10 @@ impl World {
                     if !is_same {
                         node.cache = Some((now, seen.clone()));
                     }
-                    actions.extend(node.machine.looked((began, clock), &seen));
+                    let leases = seen.nodes.iter().filter_map(|node| node.terms);
+                    node.shortest = leases.map(|terms| terms.lease).min().unwrap_or(node.lease);
+                    let confirmed = node.beats.confirmed();
+                    actions.extend(node.machine.looked((began, clock), confirmed, &seen));
                 }
                 None => node.machine.look_failed(clock),
             }
@@ -321,7 +334,6 @@ impl World {
         let lasts = self.dice.millis(1, 60);
         let node = &mut self.nodes[index];
         match action {
-            ClusterAction::Beat => node.flush = Some((clock, now + lasts)),
             ClusterAction::Look => node.read = Some((clock, now + lasts)),
             ClusterAction::Claim(partitions) => node.claim = Some((partitions, now + lasts)),
             ClusterAction::Release(partitions) => {
@@ -492,6 +504,8 @@ fn planted_mistakes_are_found() {
 struct Alone {
     machine: ClusterMachine,
     now: Duration,
+    /// When its last flush has landed.
+    confirmed: Duration,
     /// What the other node says of itself.
     others: NodeTerms,
     beat: u64,
@@ -503,6 +517,7 @@ impl Alone {
         Self {
             machine: ClusterMachine::new(NodeKey::new("a", 1), LEASE, true, now),
             now,
+            confirmed: now,
             others: TERMS,
             beat: 0,
         }
@@ -521,7 +536,7 @@ impl Alone {
             NodeSeen::new(NodeKey::new("a", 1), 7, half).with_terms(TERMS),
             NodeSeen::new(Self::other(), beat, all.collect()).with_terms(self.others),
         ];
-        self.machine.looked((self.now, self.now), &seen)
+        self.machine.looked((self.now, self.now), self.confirmed, &seen)
     }
 
     /// Looks for so long at two nodes that claim: this one has what it should have, and nobody the other half, which is left
@@ -532,7 +547,7 @@ impl Alone {
         while self.now < until {
             self.now += LOOK_EVERY;
             self.beat += 1;
-            self.machine.landed(self.now);
+            self.confirmed = self.now;
             let mut all = (0..Partition::COUNT).filter_map(Partition::from_index);
             let mut seen = NodesSeen::default();
             seen.nodes = vec![
@@ -540,7 +555,7 @@ impl Alone {
                 NodeSeen::new(Self::other(), self.beat, Vec::new()).with_terms(TERMS),
             ];
             seen.free = all.collect();
-            actions.extend(self.machine.looked((self.now, self.now), &seen));
+            actions.extend(self.machine.looked((self.now, self.now), self.confirmed, &seen));
         }
         actions
     }
@@ -551,7 +566,7 @@ impl Alone {
         let mut actions = Vec::new();
         while self.now < until {
             self.now += LOOK_EVERY;
-            self.machine.landed(self.now);
+            self.confirmed = self.now;
             actions.extend(self.look(beat));
         }
         actions
@@ -585,15 +600,6 @@ fn a_node_is_judged_by_the_lease_that_it_has_announced() {
             [ClusterAction::DeclareDead(Alone::other())]
         );
     }
-    // Who judges a node of a short lease knows of its own flushes as soon.
-    let mut alone = Alone::new();
-    alone.others = NodeTerms::new(LEASE / 5, true);
-    alone.look(1);
-    alone.machine.turn(alone.now);
-    alone.machine.landed(alone.now);
-    let is_beat = |actions: Vec<ClusterAction>| actions.contains(&ClusterAction::Beat);
-    alone.now += LEASE / 25;
-    assert!(is_beat(alone.machine.turn(alone.now)));
 }
 
 /// The other half was left to a node that did not claim it: it stood still for as long as that node lived.
@@ -623,7 +629,7 @@ fn few_reads_are_no_death_whatever_the_clock_says() {
     alone.watch(LOOK_EVERY, 1);
     // A machine that stood still, or a server that was away: what was seen before does not count.
     alone.now += 10 * LEASE;
-    alone.machine.landed(alone.now);
+    alone.confirmed = alone.now;
     assert_eq!(alone.look(1), []);
     let first_watch = LEASE * FIRST_WATCH_LEASES;
     assert_eq!(alone.watch(first_watch - LOOK_EVERY, 1), []);
@@ -652,26 +658,4 @@ fn a_node_that_cannot_write_declares_nobody_dead_and_claims_nothing() {
         alone.now += LOOK_EVERY;
         assert_eq!(alone.look(1), []);
     }
-}
-
-#[test]
-fn a_node_beats_while_its_flushes_land_and_holds_for_less_than_a_lease() {
-    let mut alone = Alone::new();
-    let begun = alone.now;
-    let is_beat = |actions: Vec<ClusterAction>| actions.contains(&ClusterAction::Beat);
-    assert!(is_beat(alone.machine.turn(alone.now)));
-    alone.now += LEASE;
-    assert!(
-        !is_beat(alone.machine.turn(alone.now)),
-        "the first has not landed"
-    );
-    assert_eq!(alone.machine.holds_until(), begun + LEASE * 4 / 5);
-    alone.machine.landed(begun + Duration::from_secs(1));
-    assert_eq!(alone.machine.holds_until(), begun + Duration::from_secs(5));
-    assert!(is_beat(alone.machine.turn(alone.now)));
-    alone.machine.landed(alone.now);
-    alone.now += LEASE / 5 - TICK;
-    assert!(!is_beat(alone.machine.turn(alone.now)));
-    alone.now += TICK;
-    assert!(is_beat(alone.machine.turn(alone.now)));
 }
