@@ -446,6 +446,53 @@ async fn a_node_that_was_cut_off_for_a_lease_stops_when_it_is_back() {
     assert!(run.result().await.is_err(), "it tells nothing that another owns");
 }
 
+/// It claimed what others left meanwhile, and left it again in a moment.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_is_shutting_down_claims_nothing_more() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let may_end = Arc::new(Semaphore::new(0));
+    let (begun, is_begun) = tokio::sync::mpsc::unbounded_channel();
+    let (mut is_begun, end) = (is_begun, Arc::clone(&may_end));
+    let held = move |_: ActivityContext, number: u32| {
+        let (begun, end) = (begun.clone(), Arc::clone(&end));
+        async move {
+            begun.send(()).ok();
+            drop(end.acquire().await);
+            Ok::<_, ActivityError>(2 * number)
+        }
+    };
+    let patient = Runtime::open(format!("{url}&node=a"))
+        .register(DOUBLE, held)
+        .register(SUM, sum);
+    let patient = patient.configure(|config| {
+        config.lease = Duration::from_secs(1);
+        config.shutdown_grace = Duration::from_secs(600);
+        config.shutdown_wait_max = Duration::from_secs(601);
+    });
+    let a = patient.start().await.unwrap();
+    let (b, c) = (joined(&url, "b").await, joined(&url, "c").await);
+    until(&b, |status| is_even(status, 3)).await;
+    let mine = ids(1_000).into_iter().find(|id| owns(&a, id)).unwrap();
+    a.start(SUM, mine.as_str(), 0).await.unwrap();
+    is_begun.recv().await.unwrap();
+    let leaving = tokio::spawn({
+        let a = a.clone();
+        async move { a.shutdown().await }
+    });
+    until(&b, |status| status.nodes.first().is_some_and(|a| !a.claims)).await;
+    let before = b.cluster().unwrap().nodes[0].partitions.clone();
+    c.shutdown().await.unwrap();
+    until(&b, |status| status.nodes.len() == 2 && status.free_len == 0).await;
+    assert_eq!(b.cluster().unwrap().nodes[0].partitions, before);
+    may_end.add_permits(1);
+    leaving.await.unwrap().unwrap();
+    until(&b, |status| is_even(status, 1)).await;
+    b.shutdown().await.unwrap();
+}
+
 /// Each node judged the others by its own lease: the longer one was in vain.
 #[tokio::test(flavor = "current_thread")]
 async fn a_node_is_given_as_long_as_its_own_lease_says() {

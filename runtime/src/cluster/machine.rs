@@ -106,6 +106,11 @@ impl ClusterMachine {
         }
     }
 
+    /// From now on this node decides nothing about others or about partitions: it is about to leave.
+    pub(crate) fn leave(&mut self) {
+        self.is_deciding = false;
+    }
+
     /// When the next turn is due.
     pub(crate) fn next(&self) -> Duration {
         self.next_look

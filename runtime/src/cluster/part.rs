@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::{Next, Part, Partition, Timestamp};
-use millrun_persistence::{ClaimRefused, SharedStore};
+use millrun_persistence::{ClaimRefused, NodeTerms, SharedStore};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -29,6 +29,8 @@ pub(crate) struct ClusterPart {
     doors: ShardDoors,
     machine: ClusterMachine,
     answers: Answers,
+    /// The others know that this node is about to leave.
+    has_told: bool,
 }
 
 impl ClusterPart {
@@ -42,6 +44,18 @@ impl ClusterPart {
             doors,
             machine,
             answers: Vec::new(),
+            has_told: false,
+        }
+    }
+
+    /// What is free is left to the others, who have larger shares then: this node would leave it again in a moment.
+    fn leave(&mut self, store: &dyn SharedStore) {
+        self.machine.leave();
+        let terms = NodeTerms::new(self.shared.config.lease, false);
+        match store.announce(terms) {
+            Ok(()) => self.has_told = true,
+            // The next turn tries again.
+            Err(error) => tracing::debug!(%error, "the other nodes could not be told that this one leaves"),
         }
     }
 
@@ -130,6 +144,9 @@ impl Part for ClusterPart {
             // The tree looks at the journal when a part has stopped.
             return Next::Stop;
         };
+        if self.cluster.is_leaving() && !self.has_told {
+            self.leave(store);
+        }
         self.hear();
         let mut actions = VecDeque::from(self.machine.turn(self.shared.host.elapsed()));
         while let Some(action) = actions.pop_front() {

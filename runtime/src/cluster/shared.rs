@@ -1,6 +1,6 @@
 //! What a runtime knows of the nodes of its store, for its other parts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub(crate) struct ClusterShared {
     seen: Mutex<LastLook>,
     /// The shortest lease of all nodes by that look, in microseconds.
     shortest_lease: AtomicU64,
+    /// A shutdown has begun.
+    is_leaving: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +71,7 @@ impl ClusterShared {
             node,
             seen: Mutex::default(),
             shortest_lease: AtomicU64::new(u64::MAX),
+            is_leaving: AtomicBool::new(false),
         }
     }
 
@@ -76,6 +79,15 @@ impl ClusterShared {
     /// itself.
     pub(crate) fn terms(config: &RuntimeConfig) -> NodeTerms {
         NodeTerms::new(config.lease, config.claimed_at_open.is_none())
+    }
+
+    /// This node claims nothing any more, and tells the others.
+    pub(crate) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
     }
 
     /// The shortest lease of all nodes that the last look has shown, or the longest there is.

@@ -96,6 +96,9 @@ impl Runtime {
         let failed = inner.settled_cause();
         inner.stop.begin_closing();
         let shared = &inner.shared;
+        if let Some(cluster) = &shared.cluster {
+            cluster.leave();
+        }
         let time = TimeLeft::new(&shared.host, shared.config.shutdown_wait_max);
         for pool in &shared.pools {
             pool.stop_starting();
