@@ -493,6 +493,29 @@ async fn a_node_that_is_shutting_down_claims_nothing_more() {
     b.shutdown().await.unwrap();
 }
 
+/// The claim of all was refused, and made again with each look: nothing ran anywhere.
+#[tokio::test(flavor = "current_thread")]
+async fn a_partition_that_cannot_be_read_keeps_no_other_from_being_claimed() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let schema = server.schema();
+    let url = server.url(&schema);
+    joined(&url, "a").await.shutdown().await.unwrap();
+    server.sql(&format!(
+        "INSERT INTO {schema}.live VALUES (5, 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'x')"
+    ));
+    let b = joined(&url, "b").await;
+    until(&b, |status| shares(status) == [1_023] && status.free_len == 1).await;
+    // Nor does it keep another node from its share.
+    let c = joined(&url, "c").await;
+    until(&c, |status| shares(status).iter().all(|len| *len >= 511)).await;
+    server.sql(&format!("DELETE FROM {schema}.live WHERE part = 5"));
+    until(&b, |status| is_even(status, 2)).await;
+    b.shutdown().await.unwrap();
+    c.shutdown().await.unwrap();
+}
+
 /// Each node judged the others by its own lease: the longer one was in vain.
 #[tokio::test(flavor = "current_thread")]
 async fn a_node_is_given_as_long_as_its_own_lease_says() {

@@ -26,6 +26,7 @@ use std::time::Duration;
 use millrun_core::Partition;
 use millrun_persistence::{NodeKey, NodesSeen};
 
+use super::pace::{ClaimPace, Refusal};
 use super::shares;
 
 /// How often the nodes are looked at, unless a lease is so short that they are more often: ten times in it.
@@ -47,7 +48,8 @@ pub(crate) enum ClusterAction {
     /// Looks at the nodes of the store.
     Look,
     DeclareDead(NodeKey),
-    /// Claims these partitions, and says by [`ClusterMachine::claimed`] when that is answered.
+    /// Claims these partitions, as several claims it may be. Says of each by [`ClusterMachine::granted`] or
+    /// [`ClusterMachine::refused`] what has become of it, and by [`ClusterMachine::claimed`] when all are answered.
     Claim(Vec<Partition>),
     /// Gives these partitions back.
     Release(Vec<Partition>),
@@ -78,6 +80,7 @@ pub(crate) struct ClusterMachine {
     last_read: Option<Duration>,
     next_look: Duration,
     is_claiming: bool,
+    pace: ClaimPace,
     /// Since when partitions are free, by the end of the first good read that has shown it.
     free_since: BTreeMap<Partition, Duration>,
     first_watch_leases: u32,
@@ -99,6 +102,7 @@ impl ClusterMachine {
             last_read: None,
             next_look: now,
             is_claiming: false,
+            pace: ClaimPace::default(),
             free_since: BTreeMap::new(),
             first_watch_leases: FIRST_WATCH_LEASES,
             shunned: BTreeMap::new(),
@@ -131,7 +135,18 @@ impl ClusterMachine {
         self.next_look = time;
     }
 
-    /// The answer to a claim has come.
+    /// A claim was granted.
+    pub(crate) fn granted(&mut self, partitions: &[Partition]) {
+        self.pace.granted(partitions);
+    }
+
+    /// A claim was refused.
+    pub(crate) fn refused(&mut self, now: Duration, partitions: Vec<Partition>) -> Refusal {
+        let spread = u32::try_from(self.me.number() % 4).unwrap_or(0);
+        self.pace.refused(now, partitions, spread)
+    }
+
+    /// All claims are answered.
     pub(crate) fn claimed(&mut self) {
         self.is_claiming = false;
     }
@@ -198,7 +213,8 @@ impl ClusterMachine {
                 actions.push(ClusterAction::Claim(wanted));
             } else if is_stable && actions.is_empty() {
                 self.shunned.retain(|_, until| ended < *until);
-                let surplus = shares::to_release(&self.me, seen, |node| self.shunned.contains_key(node));
+                let (is_shunned, left) = (|node: &NodeKey| self.shunned.contains_key(node), self.left(began));
+                let surplus = shares::to_release(&self.me, seen, left.len(), is_shunned);
                 if !surplus.is_empty() {
                     actions.push(ClusterAction::Release(surplus));
                 }
@@ -218,13 +234,11 @@ impl ClusterMachine {
 
     /// What this node should claim: its share, or else what has been left for a lease by the node whose share it is.
     fn wanted(&mut self, (began, ended): (Duration, Duration), seen: &NodesSeen) -> Vec<Partition> {
-        let share = shares::to_claim(&self.me, seen);
+        let share = self.pace.allowed(ended, shares::to_claim(&self.me, seen));
         if !share.is_empty() {
-            return share;
+            return self.pace.next(share);
         }
-        let is_left = |since: &Duration| began.saturating_sub(*since) >= self.lease;
-        let left = self.free_since.iter().filter(|(_, since)| is_left(since));
-        let left: Vec<_> = left.map(|(partition, _)| *partition).collect();
+        let left = self.pace.allowed(ended, self.left(began));
         let taken_up = shares::to_take_up(&self.me, seen, &left);
         if !taken_up.is_empty() {
             let until = ended + self.lease * SHUNNED_LEASES;
@@ -236,7 +250,14 @@ impl ClusterMachine {
             let lacking = shares::lacking(seen).filter(|node| lives(node));
             self.shunned.extend(lacking.map(|node| (node.clone(), until)));
         }
-        taken_up
+        self.pace.next(taken_up)
+    }
+
+    /// The partitions that have been free for a lease, in order.
+    fn left(&self, began: Duration) -> Vec<Partition> {
+        let is_left = |since: &Duration| began.saturating_sub(*since) >= self.lease;
+        let left = self.free_since.iter().filter(|(_, since)| is_left(since));
+        left.map(|(partition, _)| *partition).collect()
     }
 }
 

@@ -5,7 +5,7 @@
 //!   nodes (part.rs) ──── looks ──►   │
 //!      │  ▲                          │
 //!      │  └── what is seen ◄─────────┘
-//!      ├── machine.rs decides: dead, claim, give back      shares.rs: which partitions
+//!      ├── machine.rs decides: dead, claim, give back      shares.rs: which partitions; pace.rs: what was refused
 //!      └── claims through the ownership of this runtime
 //! ```
 //!
@@ -13,6 +13,7 @@
 
 pub(crate) mod beats;
 pub(crate) mod machine;
+pub(crate) mod pace;
 pub(crate) mod part;
 pub(crate) mod shared;
 pub(crate) mod shares;

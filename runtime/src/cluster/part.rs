@@ -11,14 +11,18 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::machine::{ClusterAction, ClusterMachine};
+use super::pace::Refusal;
 use super::shared::ClusterShared;
 use crate::mail::ShardDoors;
 use crate::opening::recovery::Histories;
 use crate::ownership::claims::{How, Wanted};
 use crate::shared::ShardShared;
 
-/// The answers to a claim that are still to come, one of each shard.
-type Answers = Vec<oneshot::Receiver<Result<Vec<Partition>, ClaimRefused>>>;
+/// The answers to a claim that are still to come, one of each shard, with what was claimed for it.
+type Answers = Vec<(
+    Vec<Partition>,
+    oneshot::Receiver<Result<Vec<Partition>, ClaimRefused>>,
+)>;
 
 /// The shortest time between two turns.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -109,31 +113,51 @@ impl ClusterPart {
             let (reply, answer) = oneshot::channel();
             let wanted = Wanted {
                 shard,
-                partitions,
+                partitions: partitions.clone(),
                 how: How::IfFree,
                 reply,
             };
             let (shared, fold) = (&self.shared, Box::<Histories>::default());
             shared.claims.claim(shared.journal.as_ref(), fold, wanted);
-            self.answers.push(answer);
+            self.answers.push((partitions, answer));
         }
     }
 
     /// Hears of what was answered since the last turn.
     fn hear(&mut self) {
         let had_answers = !self.answers.is_empty();
-        self.answers.retain_mut(|answer| match answer.try_recv() {
-            Err(TryRecvError::Empty) => true,
-            Ok(Err(error)) => {
-                // Another node was quicker; the next look shows what is left.
-                tracing::debug!(%error, "a claim of partitions was refused");
-                false
-            }
-            Ok(Ok(_)) | Err(TryRecvError::Closed) => false,
-        });
+        let (machine, now) = (&mut self.machine, self.shared.host.elapsed());
+        self.answers
+            .retain_mut(|(partitions, answer)| match answer.try_recv() {
+                Err(TryRecvError::Empty) => true,
+                Ok(Err(error)) => {
+                    tell_refused(machine.refused(now, std::mem::take(partitions)), &error);
+                    false
+                }
+                Ok(Ok(_)) => {
+                    machine.granted(partitions);
+                    false
+                }
+                Err(TryRecvError::Closed) => false,
+            });
         if had_answers && self.answers.is_empty() {
             self.machine.claimed();
         }
+    }
+}
+
+fn tell_refused(refusal: Refusal, error: &ClaimRefused) {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    match refusal {
+        // Another node was quicker, or one of them cannot be read; the next claims tell which.
+        Refusal::Halved => tracing::debug!(%error, cause, "a claim of partitions was refused"),
+        Refusal::SetAside(partition) => tracing::warn!(
+            partition = partition.index(),
+            %error,
+            cause,
+            "a partition cannot be claimed: its runs stand still until a later try"
+        ),
+        Refusal::Paused => tracing::warn!(%error, cause, "partitions cannot be claimed for now"),
     }
 }
 

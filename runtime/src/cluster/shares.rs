@@ -70,14 +70,16 @@ pub(crate) fn lacking(seen: &NodesSeen) -> impl Iterator<Item = &NodeKey> {
     lacking.map(|(node, _)| &node.node)
 }
 
-/// The partitions of this node that it should give back for others to claim, but for those that are shunned.
+/// The partitions of this node that it should give back for others to claim, but for those that are shunned. So many have been
+/// free for long, and are waited for by nobody.
 pub(crate) fn to_release(
     me: &NodeKey,
     seen: &NodesSeen,
+    left_len: usize,
     is_shunned: impl Fn(&NodeKey) -> bool,
 ) -> Vec<Partition> {
     // What is free is claimed first: it stands still until then.
-    if !seen.free.is_empty() {
+    if seen.free.len() > left_len {
         return Vec::new();
     }
     let quotas = quotas(seen);
@@ -131,7 +133,7 @@ mod tests {
         let mut moved = 0;
         for node in &mut seen.nodes {
             let claimed = to_claim(&node.node, &before);
-            let released = to_release(&node.node, &before, |_| false);
+            let released = to_release(&node.node, &before, 0, |_| false);
             assert!(claimed.is_empty() || released.is_empty());
             moved += claimed.len() + released.len();
             seen.free.retain(|free| !claimed.contains(free));
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn the_only_node_claims_all() {
         assert_eq!(to_claim(&key(0), &seen(&[0])), all());
-        assert!(to_release(&key(0), &seen(&[1_024]), |_| false).is_empty());
+        assert!(to_release(&key(0), &seen(&[1_024]), 0, |_| false).is_empty());
         assert!(to_claim(&key(7), &seen(&[0])).is_empty(), "it is not among them");
     }
 
@@ -191,13 +193,18 @@ mod tests {
     #[test]
     fn a_bounded_number_is_given_back_at_a_time() {
         assert_eq!(
-            to_release(&key(0), &seen(&[1_024, 0]), |_| false).len(),
+            to_release(&key(0), &seen(&[1_024, 0]), 0, |_| false).len(),
             HANDED_OVER_MAX
         );
-        assert_eq!(to_release(&key(0), &seen(&[600, 424]), |_| false).len(), 88);
-        assert!(to_release(&key(0), &seen(&[600, 424]), |node| *node == key(1)).is_empty());
+        assert_eq!(to_release(&key(0), &seen(&[600, 424]), 0, |_| false).len(), 88);
+        assert!(to_release(&key(0), &seen(&[600, 424]), 0, |node| *node == key(1)).is_empty());
         // What is free is enough for the other.
-        assert!(to_release(&key(0), &seen(&[512, 200]), |_| false).is_empty());
+        assert!(to_release(&key(0), &seen(&[512, 200]), 0, |_| false).is_empty());
+        // Unless it cannot be claimed.
+        assert_eq!(
+            to_release(&key(0), &seen(&[1_000, 0, 20]), 4, |_| false).len(),
+            HANDED_OVER_MAX
+        );
     }
 
     /// A process that only joined had a share: others gave partitions back for it, and nobody claimed them.
@@ -207,7 +214,7 @@ mod tests {
             let mut seen = seen(&[1_000, 0, 0]);
             seen.nodes[1].terms = terms;
             assert!(to_claim(&key(1), &seen).is_empty());
-            assert!(to_release(&key(1), &seen, |_| false).is_empty());
+            assert!(to_release(&key(1), &seen, 0, |_| false).is_empty());
             assert_eq!(to_claim(&key(2), &seen).len(), 24);
             while step(&mut seen) > 0 {}
             let lens: Vec<_> = seen.nodes.iter().map(|node| node.partitions.len()).collect();

@@ -79,8 +79,14 @@ impl OpenerPart {
         };
         self.opener.news_bell.answer();
         match recovery::granted(&claiming.claimant) {
-            Some(Err(ClaimRefused::Owned { .. })) if claiming.is_sharing && self.refused < CLAIMS_MAX => {
-                self.refused += 1;
+            Some(Err(error @ (ClaimRefused::Owned { .. } | ClaimRefused::Unreadable(_))))
+                if claiming.is_sharing && self.refused < CLAIMS_MAX =>
+            {
+                self.refused = match error {
+                    ClaimRefused::Owned { .. } => self.refused + 1,
+                    // It begins with nothing, and finds out later which partition cannot be read.
+                    _ => CLAIMS_MAX,
+                };
                 self.opener.journal = Some(claiming.journal);
                 self.claiming = Some(self.opener.open(self.refused < CLAIMS_MAX)?);
                 Ok(None)

@@ -277,10 +277,13 @@ impl World {
                 .iter()
                 .all(|partition| self.store.free.contains(partition))
             {
+                node.machine.granted(&partitions);
                 for partition in partitions {
                     self.store.free.remove(&partition);
                     self.store.row(&node.key).unwrap().partitions.insert(partition);
                 }
+            } else {
+                node.machine.refused(clock, partitions);
             }
             node.machine.claimed();
         } else if node.claim.is_none() {
