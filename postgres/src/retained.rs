@@ -70,6 +70,8 @@ pub(crate) struct FinishedFront {
 struct SharedCounts {
     /// Retained runs of each partition that is owned, and their bytes.
     by_partition: BTreeMap<Partition, (u64, u64)>,
+    /// Those of partitions where they have changed since the last flush.
+    changed: BTreeMap<Partition, (u64, u64)>,
     /// All retained runs are in the window.
     is_complete: bool,
     /// What the other nodes retain.
@@ -104,6 +106,7 @@ impl FinishedFront {
     pub(crate) fn shared(retention: Retention, first: u64) -> Self {
         let counts = SharedCounts {
             by_partition: BTreeMap::new(),
+            changed: BTreeMap::new(),
             is_complete: true,
             others: (0, 0),
             first,
@@ -123,6 +126,12 @@ impl FinishedFront {
     pub(crate) fn partitions(&self) -> Vec<Partition> {
         let counts = self.shared.iter().flat_map(|shared| shared.by_partition.keys());
         counts.copied().collect()
+    }
+
+    /// What is retained of partitions where that has changed since this was called last: for the flush that is being made.
+    pub(crate) fn take_changed(&mut self) -> BTreeMap<Partition, (u64, u64)> {
+        let changed = self.shared.as_mut().map(|shared| &mut shared.changed);
+        changed.map(std::mem::take).unwrap_or_default()
     }
 
     /// Counts the retained runs of a partition that this node owns from now on, and their bytes.
@@ -199,6 +208,7 @@ impl FinishedFront {
         if let Some(shared) = &mut self.shared {
             let counted = shared.by_partition.entry(run.partition()).or_default();
             *counted = (counted.0 + 1, counted.1 + bytes);
+            shared.changed.insert(run.partition(), *counted);
             (self.len, self.bytes) = (self.len + 1, self.bytes + bytes);
             if shared.is_complete {
                 self.window.push_back(FrontRun::unnumbered(run, closed_at, bytes));
@@ -240,6 +250,7 @@ impl FinishedFront {
             self.window.extend(unwritten);
             shared.is_complete = true;
             // Nothing else is there: what was counted is made to agree.
+            let counted_before = shared.by_partition.clone();
             shared
                 .by_partition
                 .values_mut()
@@ -248,6 +259,11 @@ impl FinishedFront {
                 let counted = shared.by_partition.entry(run.run.partition()).or_default();
                 *counted = (counted.0 + 1, counted.1 + run.bytes);
             }
+            let counted = shared.by_partition.iter();
+            let changed = counted.filter(|(partition, counts)| counted_before.get(partition) != Some(counts));
+            shared
+                .changed
+                .extend(changed.map(|(partition, counts)| (*partition, *counts)));
             self.len = self.window.len() as u64;
             self.bytes = self.window.iter().map(|run| run.bytes).sum();
             return;
@@ -300,6 +316,7 @@ impl FinishedFront {
                 counted.0.saturating_sub(1),
                 counted.1.saturating_sub(earliest.bytes),
             );
+            shared.changed.insert(earliest.run.partition(), *counted);
         }
         Ok(Some(earliest))
     }

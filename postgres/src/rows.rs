@@ -62,6 +62,8 @@ pub(crate) struct PartitionRow {
     pub(crate) epoch: Epoch,
     /// It is owned no longer.
     pub(crate) is_released: bool,
+    /// How many finished runs are retained there, and their bytes, if that has changed.
+    pub(crate) retained: Option<(u64, u64)>,
 }
 
 /// What is written of topics, and what goes.
@@ -153,6 +155,8 @@ pub(crate) struct RowsBuilder {
     /// In the order of closing.
     closed: Vec<RunId>,
     pub(crate) partitions: BTreeMap<Partition, (Epoch, bool)>,
+    /// What is retained of partitions where that has changed.
+    pub(crate) counts: BTreeMap<Partition, (u64, u64)>,
 }
 
 impl RowsBuilder {
@@ -221,17 +225,21 @@ impl RowsBuilder {
 
     /// The rows, without those of runs that are dropped with the same flush.
     pub(crate) fn rows(
-        self,
+        mut self,
         finished: Vec<FinishedRow>,
         dropped: &[FrontRun],
         retained: &FinishedFront,
     ) -> FlushRows {
         let (first, forgotten) = (retained.first(), retained.forgotten());
+        for partition in self.counts.keys() {
+            self.partitions.entry(*partition).or_insert((Epoch::ZERO, false));
+        }
         let partitions = self.partitions.into_iter();
         let partitions = partitions.map(|(partition, (epoch, is_released))| PartitionRow {
             partition,
             epoch,
             is_released,
+            retained: self.counts.get(&partition).copied(),
         });
         let mut rows = FlushRows {
             partitions: partitions.collect(),

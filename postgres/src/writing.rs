@@ -220,6 +220,7 @@ impl FlushWriter {
             }
         };
         self.counts.dropped_runs += dropped.len() as u64;
+        builder.counts = self.retained.take_changed();
         let mut rows = builder.rows(finished, &dropped, &self.retained);
         let is_first = upkeep.is_some_and(|upkeep| !upkeep.has_begun);
         let gone = self.drop_topic_rows(now, is_first)?;

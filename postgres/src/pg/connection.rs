@@ -195,9 +195,18 @@ impl Connection {
 
     /// Statements without values, in one transaction.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
+        self.batch_within(sql, self.answer_wait_max)
+    }
+
+    /// As [`batch`](Self::batch), with statements that read or write whole tables. The caller has not bounded them.
+    pub(super) fn batch_of_tables(&mut self, sql: &str) -> Result<(), ServerTrouble> {
+        self.batch_within(sql, self.answer_wait_max.max(TABLE_WAIT_MAX))
+    }
+
+    fn batch_within(&mut self, sql: &str, wait_max: Duration) -> Result<(), ServerTrouble> {
         let client = &self.client;
         let done = async { client.batch_execute(sql).await };
-        wait(&self.runtime, self.answer_wait_max, done)
+        wait(&self.runtime, wait_max, done)
     }
 
     fn statement(&mut self, sql: &'static str) -> Result<Statement, ServerTrouble> {

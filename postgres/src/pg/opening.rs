@@ -261,7 +261,8 @@ impl StoreDoor<'_> {
         for (from, upgrade) in (1..).zip(tables::UPGRADES) {
             if self.format(connection)? == from {
                 let upgrade = tables::of_schema(upgrade, &self.address.schema);
-                connection.batch(&upgrade).map_err(|error| self.refused(error))?;
+                let upgraded = connection.batch_of_tables(&upgrade);
+                upgraded.map_err(|error| self.refused(error))?;
             }
         }
         Ok(())
@@ -368,8 +369,11 @@ impl StoreDoor<'_> {
             .map_err(refused)?;
         let marker = marker.ok_or_else(|| self.missing("marker"))?;
         if !retired.is_empty() {
-            // No node has numbered a run since one process had the store: none is numbered while this is set.
+            // One process had the store, which numbers runs by itself and does not count those of each partition. No node has
+            // numbered or counted any since.
             connection.rows(tables::NUMBER_ON, &[]).map_err(refused)?;
+            let recount = tables::of_schema(tables::RECOUNT, &self.address.schema);
+            connection.batch_of_tables(&recount).map_err(refused)?;
         }
         connection.rows(tables::BURY, &[]).map_err(refused)?;
         connection.rows(tables::FORGET_GONE, &[]).map_err(refused)?;

@@ -1,11 +1,12 @@
-//! The tables of a store, format 3. All stand in one schema, of which `{s}` is the name.
+//! The tables of a store, format 4. All stand in one schema, of which `{s}` is the name.
 //!
 //! ```text
 //!   store     one row: format, number of the store, number of openings, first finished run that is retained
 //!   writer    node, term, holder (the number of the opening, 0: none), its session: who may write; what a node says of itself
 //!             (its lease in microseconds, 0: nothing yet; whether it claims its share)
 //!   marker    node, where its last flush has left it, what it retains of finished runs
-//!   part      1,024 rows: the latest epoch of each partition, and the holder that owns it (0: none)
+//!   part      1,024 rows: the latest epoch of each partition, the holder that owns it (0: none), and how many finished runs
+//!             are retained there, with their bytes: kept by nodes, and counted anew behind a process alone
 //!   gone      holders that write nothing any more, for good: what they owned is free
 //!   turn      part, run, seq (of the first record), last, frames (of `millrun_persistence::frames`)
 //!   live      part, run, id of the instance           snapshot part, run, seq, folded
@@ -28,7 +29,18 @@ pub(super) fn of_schema(sql: &str, schema: &str) -> String {
 }
 
 /// The newest format that this release reads and writes.
-pub(super) const FORMAT: i32 = 3;
+pub(super) const FORMAT: i32 = 4;
+
+macro_rules! recount {
+    () => {
+        "
+UPDATE {s}.part p SET len = coalesce(c.len, 0), bytes = coalesce(c.bytes, 0)
+FROM {s}.part q LEFT JOIN (
+    SELECT f.part, count(*) AS len, sum(f.bytes)::bigint AS bytes FROM {s}.finished f
+    WHERE NOT f.gone AND f.number >= (SELECT first FROM {s}.store) GROUP BY f.part) c ON c.part = q.part
+WHERE p.part = q.part;"
+    };
+}
 
 /// Makes the tables, in one transaction of the server: several statements that are sent as one are one.
 pub(super) const CREATE: &str = "
@@ -40,7 +52,9 @@ CREATE TABLE {s}.writer (
     started text NOT NULL DEFAULT '', lease bigint NOT NULL DEFAULT 0, claims boolean NOT NULL DEFAULT false);
 CREATE TABLE {s}.marker (
     node text PRIMARY KEY, at bigint NOT NULL, len bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0);
-CREATE TABLE {s}.part (part smallint PRIMARY KEY, epoch bigint NOT NULL, holder bigint NOT NULL DEFAULT 0);
+CREATE TABLE {s}.part (
+    part smallint PRIMARY KEY, epoch bigint NOT NULL, holder bigint NOT NULL DEFAULT 0,
+    len bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0);
 CREATE TABLE {s}.gone (holder bigint PRIMARY KEY);
 CREATE TABLE {s}.turn (
     part smallint NOT NULL, run uuid NOT NULL, seq bigint NOT NULL, last bigint NOT NULL, frames bytea NOT NULL,
@@ -64,14 +78,14 @@ CREATE TABLE {s}.topic_row (
     PRIMARY KEY (topic, first));
 ALTER TABLE {s}.topic_row ALTER frames SET STORAGE EXTERNAL;
 CREATE TABLE {s}.topic_id (number bigint PRIMARY KEY, topic int NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);
-INSERT INTO {s}.store VALUES (true, 3, {number}, 0, 0);
+INSERT INTO {s}.store VALUES (true, 4, {number}, 0, 0);
 INSERT INTO {s}.writer VALUES ('one', 0, 0);
 INSERT INTO {s}.marker VALUES ('one', 0);
 INSERT INTO {s}.part SELECT part, 0 FROM generate_series(0, 1023) AS part;
 ";
 
 /// Make a store of format 1 one of format 2, and so on, each in one transaction.
-pub(super) const UPGRADES: [&str; 2] = [UPGRADE_1, UPGRADE_2];
+pub(super) const UPGRADES: [&str; 3] = [UPGRADE_1, UPGRADE_2, UPGRADE_3];
 
 const UPGRADE_1: &str = "
 ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS pid int NOT NULL DEFAULT 0;
@@ -89,6 +103,18 @@ const UPGRADE_2: &str = "
 ALTER TABLE {s}.writer ADD COLUMN lease bigint NOT NULL DEFAULT 0, ADD COLUMN claims boolean NOT NULL DEFAULT false;
 UPDATE {s}.store SET millrun_format = 3 WHERE millrun_format = 2;
 ";
+
+const UPGRADE_3: &str = concat!(
+    "
+ALTER TABLE {s}.part ADD COLUMN len bigint NOT NULL DEFAULT 0, ADD COLUMN bytes bigint NOT NULL DEFAULT 0;",
+    recount!(),
+    "
+UPDATE {s}.store SET millrun_format = 4 WHERE millrun_format = 3;
+"
+);
+
+/// Counts what is retained of the finished runs of each partition, by reading them all.
+pub(super) const RECOUNT: &str = recount!();
 
 /// The name of the node that has the store to itself.
 pub(super) const NODE: &str = "one";
@@ -221,8 +247,10 @@ pub(super) const FLUSH_NODE: &str = flush!(
     gone (", gone", ", f.gone", ", $64::boolean[]"),
     forgets " AND part = ANY ($58::smallint[]) AND (gone OR number < (SELECT first FROM {s}.store))",
     partitions "
-    UPDATE {s}.part p SET epoch = greatest(p.epoch, e.epoch), holder = CASE WHEN e.released THEN 0 ELSE p.holder END
-    FROM unnest($35::smallint[], $36::bigint[], $62::boolean[]) AS e (part, epoch, released)
+    UPDATE {s}.part p SET epoch = greatest(p.epoch, e.epoch), holder = CASE WHEN e.released THEN 0 ELSE p.holder END,
+        len = coalesce(e.len, p.len), bytes = coalesce(e.bytes, p.bytes)
+    FROM unnest($35::smallint[], $36::bigint[], $62::boolean[], $65::bigint[], $66::bigint[])
+        AS e (part, epoch, released, len, bytes)
     WHERE p.part = e.part AND p.holder = $63 AND EXISTS (SELECT FROM moved)
 ",
     more ", dropped AS (
@@ -362,9 +390,8 @@ SELECT number, run, closed_at, bytes FROM {s}.finished
 WHERE number >= $1 AND part = ANY ($3::smallint[]) AND NOT gone ORDER BY number LIMIT $2";
 
 /// How many finished runs of partitions are retained, and their bytes.
-pub(super) const RETAINED_OF: &str = "
-SELECT f.part, count(*), coalesce(sum(f.bytes), 0)::bigint FROM {s}.finished f
-WHERE f.part = ANY ($1) AND NOT f.gone AND f.number >= (SELECT first FROM {s}.store) GROUP BY f.part";
+pub(super) const RETAINED_OF: &str =
+    "SELECT part, len, bytes FROM {s}.part WHERE part = ANY ($1) AND len > 0";
 
 /// Keeps other openings of the store out as long as the session lives. The second value is there for what a node asks.
 pub(super) const LOCK: &str = "

@@ -155,6 +155,14 @@ impl WriterSession for PgWriter {
             .collect();
         let epochs: Vec<_> = partitions.iter().map(|row| epoch_bits(row.epoch.get())).collect();
         let released: Vec<_> = partitions.iter().map(|row| row.is_released).collect();
+        let retained_lens = partitions
+            .iter()
+            .map(|row| row.retained.map(|(len, _)| long(len)));
+        let retained_lens: Vec<_> = retained_lens.collect();
+        let retained_bytes = partitions
+            .iter()
+            .map(|row| row.retained.map(|(_, bytes)| long(bytes)));
+        let retained_bytes: Vec<_> = retained_bytes.collect();
 
         let names = &rows.topics.names;
         let numbers_of_topics: Vec<_> = names.iter().map(|name| topic(name.number)).collect();
@@ -276,6 +284,8 @@ impl WriterSession for PgWriter {
                 values.push(&released);
                 values.push(&server.holder);
                 values.push(&gone);
+                values.push(&retained_lens);
+                values.push(&retained_bytes);
                 tables::FLUSH_NODE
             }
             false => tables::FLUSH,

@@ -65,6 +65,15 @@ impl Cluster {
         Node::at(format!("{}&node={name}", self.url()), config)
     }
 
+    /// What stands beside each partition is what is retained there.
+    fn assert_counts(&self) {
+        let wrong = "
+            SELECT p.part, p.len, p.bytes, count(f.number), coalesce(sum(f.bytes), 0) FROM {s}.part p LEFT JOIN {s}.finished f
+                ON f.part = p.part AND NOT f.gone AND f.number >= (SELECT first FROM {s}.store)
+            GROUP BY p.part HAVING p.len <> count(f.number) OR p.bytes <> coalesce(sum(f.bytes), 0)";
+        assert_eq!(self.sql(wrong), Vec::<Vec<_>>::new());
+    }
+
     fn sql(&self, sql: &str) -> Vec<Vec<Option<String>>> {
         self.server.sql(&sql.replace("{s}", &self.schema))
     }
@@ -610,6 +619,29 @@ fn a_node_does_not_count_the_runs_of_a_partition_that_it_gave_away_in_the_flush_
     node.release(&partitions);
     node.flush();
     assert_eq!(node.journal.stats().finished_runs, 0);
+    cluster.assert_counts();
+}
+
+/// It read all rows of the finished runs of the store, with each claim.
+#[test]
+fn a_claim_takes_the_counts_of_finished_runs_that_stand_beside_the_partitions() {
+    let Some(cluster) = Cluster::new() else { return };
+    let a = cluster.join("a");
+    let ids = ids(3, "run");
+    for (unique, id) in (1..).zip(&ids) {
+        let mut author = a.author(id, unique);
+        a.append(&mut author, b"all", unique != 3);
+    }
+    cluster.assert_counts();
+    drop(a);
+    let b = cluster.join("b");
+    b.claimed(&[partition_of(&ids[0])]);
+    b.flush();
+    assert_eq!(b.journal.stats().finished_runs, 1);
+    // A count that is wrong is told as it is, until retention has read what there is.
+    cluster.sql("UPDATE {s}.part SET len = 1000 WHERE len > 0");
+    let granted = b.claim(&[partition_of(&ids[1])]).unwrap();
+    assert_eq!(granted.report.finished_runs, 1_001);
 }
 
 #[test]
@@ -655,6 +687,7 @@ fn nodes_together_retain_what_one_process_would() {
             assert_eq!(history.is_ok(), is_kept, "{history:?}");
         }
     }
+    cluster.assert_counts();
     let turns = cluster.sql("SELECT count(*) FROM {s}.turn");
     assert_eq!(turns[0][0], Some(kept.to_string()));
     drop(nodes);
@@ -681,6 +714,7 @@ fn nodes_together_retain_what_one_process_would() {
     );
     a.append(&mut late, b"all", true);
     assert_eq!(a.journal.stats().finished_runs, 10);
+    cluster.assert_counts();
     let found = a.journal.find_finished(&FinishedSearch::new(), 100).unwrap();
     assert_eq!((found.runs.len(), found.runs[0].run), (10, late.run));
 }
@@ -867,7 +901,7 @@ fn a_server_that_is_killed_moves_no_partition() {
 const TO_FORMAT_1: &str = "
     ALTER TABLE {s}.writer DROP COLUMN pid, DROP COLUMN started, DROP COLUMN lease, DROP COLUMN claims;
     ALTER TABLE {s}.marker DROP COLUMN len, DROP COLUMN bytes;
-    ALTER TABLE {s}.part DROP COLUMN holder;
+    ALTER TABLE {s}.part DROP COLUMN holder, DROP COLUMN len, DROP COLUMN bytes;
     ALTER TABLE {s}.finished DROP COLUMN gone;
     DROP TABLE {s}.gone;
     DROP SEQUENCE {s}.finished_number;
