@@ -146,7 +146,8 @@ impl Connection {
         let row = self.one(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), \
              current_setting('transaction_read_only') = 'on', current_setting('fsync') = 'on', pg_backend_pid(), \
-             (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
+             (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint::text FROM pg_stat_activity \
+             WHERE pid = pg_backend_pid()), \
              coalesce(current_setting('millrun.session', true), ''), \
              (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
             &[],

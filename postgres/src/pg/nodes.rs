@@ -125,7 +125,9 @@ impl NodesSession for PgNodes {
             };
             let (pid, started): (i32, String) = (get(&row, 0)?, get(&row, 1)?);
             tracing::warn!(%node, "the session of a node that was declared dead is ended");
-            self.connection.rows(tables::END_SESSION, &[&pid, &started])?;
+            let schema = &self.server.address.schema;
+            self.connection
+                .rows(tables::END_SESSION, &[&pid, &started, schema])?;
         }
         Err(refused)
     }

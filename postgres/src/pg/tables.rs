@@ -408,15 +408,22 @@ pub(super) const UNLOCK: &str = "
 SELECT pg_advisory_unlock(1835625580, (oid::bigint - 2147483648)::int) FROM pg_namespace WHERE nspname = $1";
 
 pub(super) const LOCK_HOLDER: &str = "
-SELECT a.pid, coalesce(host(a.client_addr), 'a socket'), coalesce(a.application_name, ''), a.backend_start::text
+SELECT a.pid, coalesce(host(a.client_addr), 'a socket'), coalesce(a.application_name, '')
 FROM pg_locks l JOIN pg_namespace n ON n.nspname = $1 JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = 1835625580
     AND l.objid::bigint = (n.oid::bigint - 2147483648 + 4294967296) % 4294967296
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Ends a session of this opening that the server has not noticed to be gone.
-pub(super) const END_SESSION: &str =
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2";
+/// Ends a session by its process and when that began, in microseconds: a text of a time would depend on the settings of the
+/// session that wrote it. Of the sessions of other users not all users see when they began; then it must have the lock of the
+/// store.
+pub(super) const END_SESSION: &str = "
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE a.pid = $1 AND coalesce((extract(epoch FROM a.backend_start) * 1000000)::bigint::text = $2, EXISTS (
+    SELECT FROM pg_locks l JOIN pg_namespace n ON n.nspname = $3
+    WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.granted AND l.classid::bigint = 1835625580
+        AND l.objid::bigint = (n.oid::bigint - 2147483648 + 4294967296) % 4294967296
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())))";
 
 pub(super) const OPENING: &str = "
 UPDATE {s}.store SET openings = greatest(openings + 1, (

@@ -73,7 +73,7 @@ impl PgWriter {
             }
             let sessions = self.server.sessions().clone();
             for former in sessions.into_iter().filter(|former| *former != self.backend) {
-                let values: [&(dyn ToSql + Sync); 2] = [&former.pid, &former.started];
+                let values: [&(dyn ToSql + Sync); 3] = [&former.pid, &former.started, &schema];
                 let ended = self.connection.rows(tables::END_SESSION, &values)?;
                 if ended.is_empty() {
                     self.server.sessions().retain(|noted| *noted != former);

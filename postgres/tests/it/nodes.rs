@@ -350,6 +350,55 @@ fn a_flush_that_does_not_end_is_ended_with_its_session() {
     b.append(&mut author, b"two", false);
 }
 
+/// The session of the node was looked for by a text of its beginning, which has the time zone of the node, and which other users
+/// do not see: it was never ended, and its flush waited for as long as it liked.
+#[test]
+fn a_session_is_ended_whatever_the_settings_and_rights_of_who_ends_it() {
+    let Some(cluster) = Cluster::new() else { return };
+    drop(cluster.join("a"));
+    let roles = ["east", "west"].map(|role| format!("{role}_{}", cluster.schema));
+    for role in &roles {
+        cluster.sql(&format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {{s}} TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA {{s}} TO {role};
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA {{s}} TO {role}"
+        ));
+    }
+    cluster.sql(&format!(
+        "ALTER ROLE {} SET TimeZone = 'Asia/Tokyo'; ALTER ROLE {0} SET DateStyle = 'SQL, DMY';
+         GRANT pg_signal_backend TO {}",
+        roles[0], roles[1]
+    ));
+    // A flush stops in its middle for as long as a lock is held.
+    cluster.sql(
+        "CREATE FUNCTION {s}.stops() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM pg_advisory_xact_lock(7, hashtext('{s}')); RETURN NEW; END $$;
+         CREATE TRIGGER stops BEFORE INSERT ON {s}.turn FOR EACH ROW EXECUTE FUNCTION {s}.stops()",
+    );
+    let join_as = |user: &str, name: &str| {
+        let url = format!("{}&node={name}", cluster.url());
+        Node::at(
+            url.replace("postgres@", &format!("{user}@")),
+            JournalConfig::default(),
+        )
+    };
+    for (number, ends_as) in [(1, "postgres"), (2, &*roles[1])] {
+        let (a, b) = (join_as(&roles[0], "a"), join_as(ends_as, "b"));
+        let mut author = a.author(&format!("run{number}"), number);
+        let stop = HeldLock::take(&cluster, "SELECT pg_advisory_xact_lock(7, hashtext('{s}'))");
+        let queued = a.journal.enqueue(&author.batch(&[b"one"], false)).unwrap();
+        let waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 7 AND NOT granted \
+                     AND objid::bigint = hashtext('{s}')::bit(32)::bigint";
+        while cluster.sql(waits).is_empty() {
+            thread::yield_now();
+        }
+        b.nodes().declare_dead(a.nodes().node()).unwrap();
+        stop.let_go();
+        a.subject.settle(&a.journal, queued.offset);
+        assert_eq!(a.failure(), Some(FailureKind::Fenced));
+        b.claimed(&[author.id.partition()]);
+    }
+}
+
 /// The answer to a flush is lost, and the node is declared dead meanwhile: what was acknowledged is there, and what is there
 /// is whole.
 #[test]
