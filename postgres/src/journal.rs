@@ -703,15 +703,20 @@ impl Reads for PostgresJournal {
         Ok(found)
     }
 
-    /// The lanes are called on this thread.
+    /// The lanes are called on this thread. A node reads what it owns.
     fn recover(
         &self,
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
         let (sender, runs) = bounded(RECOVERED_LEN_MAX);
-        let partitions: Vec<_> = (0..Partition::COUNT).collect();
         self.shared.readable()?;
+        // Runs of other nodes go on while they are read.
+        let all = (0..Partition::COUNT).filter_map(Partition::from_index);
+        let state = self.shared.lock();
+        let own = all.filter(|partition| state.has(*partition));
+        let partitions: Vec<_> = own.map(Partition::index).collect();
+        drop(state);
         let questions = self
             .questions
             .lock()

@@ -108,6 +108,23 @@ impl Connection {
         })
     }
 
+    /// Connects an opening that has the store already to a server that takes its writes, and bounds the statements there. Neither
+    /// a host nor an answer is waited for for longer than this.
+    pub(super) fn open_writing(
+        server: &PgServer,
+        wait_max: Duration,
+    ) -> Result<(Self, ServerFacts), ServerTrouble> {
+        let connection = Self::open_within(server, wait_max);
+        let mut connection = connection.map_err(|error| ServerTrouble::Lost(error.to_string()))?;
+        let facts = connection.set_up(server.durability, true)?;
+        // Another server may answer than before; it may be the right one in a moment.
+        if facts.is_standby || facts.is_read_only {
+            return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
+        }
+        connection.bound_statements()?;
+        Ok((connection, facts))
+    }
+
     /// Settings of a session, which do not depend on those of the user and the database.
     pub(super) fn set_up(
         &mut self,
@@ -259,6 +276,22 @@ impl Connection {
         if was_bounded {
             self.batch("SET statement_timeout = 0")?;
         }
+        let read = self.each_unbounded(sql, values, each);
+        // A session that goes on is bounded as before, also where a row could not be read.
+        match &read {
+            Err(ServerTrouble::Lost(_)) => {}
+            _ if was_bounded => self.bound_statements()?,
+            _ => {}
+        }
+        read
+    }
+
+    fn each_unbounded(
+        &mut self,
+        sql: &'static str,
+        values: Values<'_>,
+        each: &mut dyn FnMut(Row) -> Result<(), ServerTrouble>,
+    ) -> Result<(), ServerTrouble> {
         let statement = self.statement(sql)?;
         let (client, wait_max) = (&self.client, self.answer_wait_max.max(TABLE_WAIT_MAX));
         self.runtime.block_on(async {
@@ -273,11 +306,7 @@ impl Connection {
                     Err(_) => return Err(late(wait_max)),
                 }
             }
-        })?;
-        match was_bounded {
-            true => self.bound_statements(),
-            false => Ok(()),
-        }
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use millrun_core::Partition;
 use millrun_persistence::{NodeKey, NodeSeen, NodeTerms, NodesSeen};
 use tokio_postgres::types::ToSql;
 
-use super::connection::{ConnectError, Connection, get};
+use super::connection::{Connection, get};
 use super::reader::check_place;
 use super::values::{long, number, partition};
 use super::{PgServer, tables};
@@ -34,13 +34,7 @@ pub(super) struct PgNodes {
 
 impl PgNodes {
     pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
-        let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
-        let mut connection = Connection::open_within(server, LOOK_WAIT_MAX).map_err(lost)?;
-        let facts = connection.set_up(server.durability, true)?;
-        if facts.is_standby || facts.is_read_only {
-            return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
-        }
-        connection.bound_statements()?;
+        let (mut connection, _) = Connection::open_writing(server, LOOK_WAIT_MAX)?;
         connection.batch(FLUSH_WAIT)?;
         let known = *server.known();
         check_place(server, &mut connection, known)?;

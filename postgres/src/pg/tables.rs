@@ -239,7 +239,8 @@ pub(super) const FLUSH: &str = flush!(
     told ""
 );
 
-/// A flush of a node. It tells what the others retain.
+/// A flush of a node. It tells what the others retain: the marker of a node that has gone has gone with its row, and that of a
+/// process alone counts nothing.
 pub(super) const FLUSH_NODE: &str = flush!(
     fence " AND w.holder = $63",
     marker ", len = $60, bytes = $61",
@@ -256,11 +257,11 @@ pub(super) const FLUSH_NODE: &str = flush!(
     more ", dropped AS (
     UPDATE {s}.finished f SET gone = true FROM unnest($59::bigint[]) AS d (number)
     WHERE f.number = d.number AND EXISTS (SELECT FROM moved)
+), others AS (
+    SELECT coalesce(sum(m.len), 0)::bigint AS len, coalesce(sum(m.bytes), 0)::bigint AS bytes
+    FROM {s}.marker m WHERE m.node <> $1
 )",
-    told ", (SELECT coalesce(sum(m.len), 0)::bigint FROM {s}.marker m JOIN {s}.writer w ON w.node = m.node
-        WHERE w.holder <> 0 AND m.node <> $1),
-    (SELECT coalesce(sum(m.bytes), 0)::bigint FROM {s}.marker m JOIN {s}.writer w ON w.node = m.node
-        WHERE w.holder <> 0 AND m.node <> $1)"
+    told ", (SELECT len FROM others), (SELECT bytes FROM others)"
 );
 
 /// Takes partitions for a node, all or none: those that it has, that nobody has, or that had a holder that is gone. It moves

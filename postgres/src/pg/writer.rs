@@ -9,7 +9,7 @@ use millrun_persistence::{TopicNumber, TopicRowOutline};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::{ConnectError, Connection, get};
+use super::connection::{Connection, get};
 use super::tables;
 use super::values::{IdValue, RunValue, limit, long, micros, number, part, partition, small, time, topic};
 use super::{BackendName, PgServer};
@@ -31,19 +31,12 @@ pub(super) struct PgWriter {
 impl PgWriter {
     /// A session in the place of one that was lost.
     pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
-        let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
-        let mut connection = Connection::open(server).map_err(lost)?;
-        let facts = connection.set_up(server.durability, true)?;
-        // Another server may answer than before; it may be the right one in a moment.
-        if facts.is_standby || facts.is_read_only {
-            return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
-        }
+        let (connection, facts) = Connection::open_writing(server, Duration::MAX)?;
         if !facts.syncs && server.durability == millrun_persistence::Durability::Durable {
             return Err(ServerTrouble::Failed(
                 "the server runs with fsync=off now".to_owned(),
             ));
         }
-        connection.bound_statements()?;
         Ok(Self::of(server, connection, facts.backend))
     }
 

@@ -861,6 +861,26 @@ fn beats_grow_with_flushes_and_with_nothing_else() {
 }
 
 #[test]
+fn a_recovery_of_a_node_reads_what_the_node_owns() {
+    let Some(cluster) = Cluster::new() else { return };
+    let nodes = ["a", "b"].map(|name| cluster.join(name));
+    let ids = ids(2, "run");
+    for (unique, (node, id)) in (1..).zip(nodes.iter().zip(&ids)) {
+        let mut author = node.author(id, unique);
+        node.append(&mut author, b"one", false);
+        let mut runs = BTreeSet::new();
+        let report = node.journal.recover(
+            &mut [&mut |record: RecordView<'_>| {
+                runs.insert(record.run);
+            }],
+            &mut |_| {},
+        );
+        assert_eq!(report.unwrap().live_runs, 1);
+        assert_eq!(runs.into_iter().collect::<Vec<_>>(), [author.run]);
+    }
+}
+
+#[test]
 fn nothing_is_written_of_a_run_in_a_partition_that_is_not_owned() {
     let Some(cluster) = Cluster::new() else { return };
     let (a, b) = (cluster.join("a"), cluster.join("b"));
