@@ -518,6 +518,19 @@ impl Runtime {
         Some(self.inner.shared.cluster.as_ref()?.status())
     }
 
+    /// What the next look at the nodes shows that succeeds, as [`cluster`](Self::cluster); `None` for a store that this process
+    /// has to itself, and when the runtime stops.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn cluster_looked(&self) -> Option<ClusterStatus> {
+        let cluster = self.inner.shared.cluster.as_ref()?;
+        tokio::select! {
+            () = cluster.looked() => Some(cluster.status()),
+            _ = self.inner.stop.stopped() => None,
+        }
+    }
+
     /// Kills a part of the runtime by its [name](PartStatus::name), as if it had failed: it is restarted
     /// from what is durable, and counts as a failure towards
     /// [`restarts_max`](crate::RuntimeConfig::restarts_max). For trying out what a failure does.

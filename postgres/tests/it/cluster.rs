@@ -49,11 +49,6 @@ async fn joined(url: &str, node: &str) -> Runtime {
     builder(url, node).start().await.unwrap()
 }
 
-/// Lets others have the thread for a moment.
-async fn moment() {
-    tokio::time::sleep(Duration::from_millis(5)).await;
-}
-
 /// Waits until a node sees that.
 async fn until(runtime: &Runtime, is_so: impl Fn(&ClusterStatus) -> bool) {
     loop {
@@ -62,7 +57,14 @@ async fn until(runtime: &Runtime, is_so: impl Fn(&ClusterStatus) -> bool) {
         if is_so(&status) {
             return;
         }
-        moment().await;
+        runtime.cluster_looked().await;
+    }
+}
+
+/// Waits until a node has taken in the runs of the partition of an instance.
+async fn until_it_owns(runtime: &Runtime, id: &str) {
+    while !owns(runtime, id) {
+        runtime.cluster_looked().await;
     }
 }
 
@@ -105,7 +107,7 @@ async fn runtimes_share_the_partitions_and_run_what_they_own() {
     assert_eq!((&*status.name, status.nodes[1].is_here), ("b", true));
     // The shards have taken in what was claimed.
     while a.partitions().owned().len() + b.partitions().owned().len() < 1_024 {
-        moment().await;
+        a.cluster_looked().await;
     }
     let mut of_b = 0;
     for (number, id) in (0..).zip(&ids) {
@@ -168,7 +170,7 @@ async fn a_node_that_claims_nothing_by_itself_has_no_share() {
     let some: Vec<_> = a.partitions().owned().into_iter().take(24).collect();
     a.partitions().release(&some);
     while b.partitions().claim(&some).await.is_err() {
-        moment().await;
+        b.cluster_looked().await;
     }
     until(&a, |status| shares(status) == [500, 24, 500]).await;
     for node in [a, b, c] {
@@ -253,6 +255,19 @@ impl Victim {
         }
     }
 
+    /// Why it has stopped, and all runs that it has told of before that.
+    async fn stopped(&mut self) -> (String, Vec<String>) {
+        let mut started = Vec::new();
+        loop {
+            let line = self.lines.recv().await.expect("it tells why it stops");
+            if let Some((_, id)) = line.split_once("started ") {
+                started.push(id.to_owned());
+            } else if let Some((_, cause)) = line.split_once("stopped ") {
+                return (cause.to_owned(), started);
+            }
+        }
+    }
+
     async fn started(&mut self, len: usize) -> Vec<String> {
         let mut started = Vec::new();
         while started.len() < len {
@@ -277,7 +292,7 @@ impl Victim {
 async fn end_all(heir: &Runtime, started: &[String]) {
     until(heir, |status| is_even(status, 1)).await;
     while heir.partitions().owned().len() < 1_024 {
-        moment().await;
+        heir.cluster_looked().await;
     }
     for (number, id) in (0..).zip(started) {
         let run = heir.attach(SUM, id).unwrap();
@@ -302,18 +317,15 @@ async fn a_process_that_stood_still_for_a_lease_writes_nothing_when_it_goes_on()
         started.extend(line.split_once("started ").map(|(_, id)| id.to_owned()));
     }
     end_all(&heir, &started).await;
-    let finished = heir.stats().journal.finished_runs;
+    let live = heir.stats().journal.live_runs;
     victim.signal("-CONT");
-    let cause = victim.told("stopped ").await;
+    let (cause, late) = victim.stopped().await;
     assert!(cause.contains("Fenced"), "{cause}");
     victim.process.wait().unwrap();
-    // What it told last was acknowledged before it stood still.
-    let mut late = Vec::new();
-    while let Ok(line) = victim.lines.try_recv() {
-        late.extend(line.split_once("started ").map(|(_, id)| id.to_owned()));
-    }
-    assert!(late.is_empty(), "{late:?}");
-    assert_eq!(heir.stats().journal.finished_runs, finished);
+    // What it tells only now was acknowledged before it stood still: the other one has had it since, and nothing else has come.
+    assert_eq!(heir.stats().journal.live_runs, live);
+    assert!(late.iter().all(|id| !started.contains(id)), "{late:?}");
+    end_all(&heir, &late).await;
     heir.shutdown().await.unwrap();
 }
 
@@ -378,11 +390,13 @@ async fn a_node_that_cannot_write_begins_no_attempts() {
     let proxy = Proxy::to(server.port());
     let a = joined(&server.url(&schema), "a").await;
     let (begun, may_end) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
-    let (count, end) = (Arc::clone(&begun), Arc::clone(&may_end));
+    let has_begun = Arc::new(Semaphore::new(0));
+    let (count, end, first) = (Arc::clone(&begun), Arc::clone(&may_end), Arc::clone(&has_begun));
     let held = move |_: ActivityContext, number: u32| {
-        let (count, end) = (Arc::clone(&count), Arc::clone(&end));
+        let (count, end, first) = (Arc::clone(&count), Arc::clone(&end), Arc::clone(&first));
         async move {
             count.fetch_add(1, Ordering::SeqCst);
+            first.add_permits(1);
             drop(end.acquire().await);
             Ok::<_, ActivityError>(2 * number)
         }
@@ -395,21 +409,18 @@ async fn a_node_that_cannot_write_begins_no_attempts() {
     for id in &mine {
         b.start(SUM, id.as_str(), 0).await.unwrap();
     }
-    while begun.load(Ordering::SeqCst) == 0 {
-        moment().await;
-    }
+    drop(has_begun.acquire().await);
     proxy.set(Cut::Swallow);
     // A lease later the other one has ended them.
     until(&a, |status| is_even(status, 1)).await;
     for id in &mine {
-        while !owns(&a, id) {
-            moment().await;
-        }
+        until_it_owns(&a, id).await;
         assert_eq!(a.attach(SUM, id).unwrap().result().await.unwrap(), 0);
     }
     may_end.add_permits(10);
     while b.stats().attempts_running > 0 {
-        moment().await;
+        // Its own looks reach no server.
+        a.cluster_looked().await;
     }
     proxy.set(Cut::Never);
     b.stopped().await;
@@ -431,9 +442,7 @@ async fn a_node_that_was_cut_off_for_a_lease_stops_when_it_is_back() {
     let run = b.start(SUM, mine.as_str(), 1).await.unwrap();
     proxy.set(Cut::Swallow);
     until(&a, |status| is_even(status, 1)).await;
-    while !owns(&a, &mine) {
-        moment().await;
-    }
+    until_it_owns(&a, &mine).await;
     let there = a.attach(SUM, &mine).unwrap();
     there.signal(ADD, 7).await.unwrap();
     assert_eq!(there.result().await.unwrap(), 14);
@@ -550,19 +559,21 @@ async fn a_server_that_is_killed_makes_nobody_dead() {
     let Some(mut server) = TestServer::own() else {
         return;
     };
-    let url = server.url("s");
+    let proxy = Proxy::to(server.port());
+    let url = proxy.url("s");
     let (a, b) = (joined(&url, "a").await, joined(&url, "b").await);
     until(&a, |status| is_even(status, 2)).await;
     let before = a.cluster().unwrap();
     let id = ids(1_000).into_iter().find(|id| owns(&b, id)).unwrap();
     let run = b.start(SUM, id.as_str(), 1).await.unwrap();
     server.kill();
-    // Longer than the lease: this waits for the connections that are tried again, and not for a clock.
+    // Longer than a lease, in which each of the two looks ten times and tries a connection for each.
     let (sender, is_over) = tokio::sync::oneshot::channel();
+    let tried = proxy.connections();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(2_500));
+        proxy.wait_for_connections(tried + 60);
         server.start();
-        sender.send(server).ok();
+        sender.send((server, proxy)).ok();
     });
     let _server = is_over.await.unwrap();
     run.signal(ADD, 4).await.unwrap();

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// Which connections are cut next, and after how many bytes.
@@ -25,7 +25,7 @@ pub(crate) enum Cut {
 pub(crate) struct Proxy {
     port: u16,
     cut: Arc<Mutex<Cut>>,
-    connections: Arc<AtomicUsize>,
+    connections: Arc<(Mutex<usize>, Condvar)>,
 }
 
 impl Proxy {
@@ -39,7 +39,8 @@ impl Proxy {
         let (cut, connections) = (Arc::clone(&proxy.cut), Arc::clone(&proxy.connections));
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                connections.fetch_add(1, Ordering::Relaxed);
+                *connections.0.lock().unwrap() += 1;
+                connections.1.notify_all();
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
                     continue;
                 };
@@ -69,7 +70,17 @@ impl Proxy {
 
     /// How many connections were made.
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        *self.connections.0.lock().unwrap()
+    }
+
+    /// Waits until so many connections were made.
+    pub(crate) fn wait_for_connections(&self, len: usize) {
+        let (made, changed) = &*self.connections;
+        drop(
+            changed
+                .wait_while(made.lock().unwrap(), |made| *made < len)
+                .unwrap(),
+        );
     }
 
     pub(crate) fn url(&self, schema: &str) -> String {

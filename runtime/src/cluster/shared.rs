@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millrun_core::Partition;
 use millrun_persistence::{NodeKey, NodeTerms, NodesSeen};
+use tokio::sync::watch;
 
 use super::beats::BeatClock;
 use super::view::{ClusterStatus, NodeStatus};
@@ -56,6 +57,8 @@ pub(crate) struct ClusterShared {
     shortest_lease: AtomicU64,
     /// A shutdown has begun.
     is_leaving: AtomicBool,
+    /// Told of each look that has succeeded.
+    looks: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,7 @@ impl ClusterShared {
             seen: Mutex::default(),
             shortest_lease: AtomicU64::new(u64::MAX),
             is_leaving: AtomicBool::new(false),
+            looks: watch::Sender::default(),
         }
     }
 
@@ -107,6 +111,14 @@ impl ClusterShared {
             }
         }
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = LastLook { nodes, owners };
+        self.looks.send_replace(());
+    }
+
+    /// Ready behind the next look that succeeds.
+    pub(crate) fn looked(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut looks = self.looks.subscribe();
+        // An error says that the runtime is gone.
+        async move { drop(looks.changed().await) }
     }
 
     /// The name of the node that owned a partition when the nodes were looked at last, unless that is this one.
