@@ -65,6 +65,8 @@ struct WatchedNode {
     reads: u32,
     /// For how long it may be shown: the lease of the node, or several.
     patience: Duration,
+    /// Since when it has been seen to beat, without standing still for half of a lease.
+    lives_since: Duration,
 }
 
 /// Decides for one node.
@@ -180,14 +182,16 @@ impl ClusterMachine {
             let is_watch_on = has_watched(lease, self.look_every);
             // A node that begins with a look has seen no outage.
             let is_first = gap.is_some() && !is_watch_on;
+            let known = self.watched.get(&node.node).filter(|_| is_watch_on);
+            let lives = known.filter(|known| began.saturating_sub(known.since) < lease / 2);
             let fresh = WatchedNode {
+                lives_since: lives.map_or(ended, |known| known.lives_since),
                 beat: node.beat,
                 since: ended,
                 reads: 1,
                 patience: lease * if is_first { self.first_watch_leases } else { 1 },
             };
-            let known = self.watched.get(&node.node);
-            let known = known.filter(|known| known.beat == node.beat && is_watch_on);
+            let known = known.filter(|known| known.beat == node.beat);
             let now = known.map_or(fresh, |known| WatchedNode {
                 reads: known.reads.saturating_add(1),
                 ..*known
@@ -242,10 +246,13 @@ impl ClusterMachine {
         let taken_up = shares::to_take_up(&self.me, seen, &left);
         if !taken_up.is_empty() {
             let until = ended + self.lease * SHUNNED_LEASES;
-            // One that does not beat is dead, or comes back and claims.
+            // One that has stood still meanwhile is dead, or has come back and is about to claim.
             let lives = |node: &NodeKey| {
                 let watched = self.watched.get(node);
-                watched.is_some_and(|watched| began.saturating_sub(watched.since) < self.lease / 2)
+                watched.is_some_and(|watched| {
+                    let beats = began.saturating_sub(watched.since) < self.lease / 2;
+                    beats && began.saturating_sub(watched.lives_since) >= self.lease
+                })
             };
             let lacking = shares::lacking(seen).filter(|node| lives(node));
             self.shunned.extend(lacking.map(|node| (node.clone(), until)));
