@@ -508,15 +508,17 @@ async fn a_partition_that_cannot_be_read_keeps_no_other_from_being_claimed() {
     let schema = server.schema();
     let url = server.url(&schema);
     joined(&url, "a").await.shutdown().await.unwrap();
-    server.sql(&format!(
-        "INSERT INTO {schema}.live VALUES (5, 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'x')"
-    ));
+    let sql = |sql: String| tokio::task::spawn_blocking(move || server.sql(&sql));
+    let damage = format!("INSERT INTO {schema}.live VALUES (5, 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'x')");
+    sql(damage).await.unwrap();
     let b = joined(&url, "b").await;
     until(&b, |status| shares(status) == [1_023] && status.free_len == 1).await;
     // Nor does it keep another node from its share.
     let c = joined(&url, "c").await;
     until(&c, |status| shares(status).iter().all(|len| *len >= 511)).await;
-    server.sql(&format!("DELETE FROM {schema}.live WHERE part = 5"));
+    sql(format!("DELETE FROM {schema}.live WHERE part = 5"))
+        .await
+        .unwrap();
     until(&b, |status| is_even(status, 2)).await;
     b.shutdown().await.unwrap();
     c.shutdown().await.unwrap();
