@@ -12,9 +12,9 @@ use millrun_core::{RunId, Sequence, Timestamp};
 
 pub use self::kept::KeptBeginning;
 pub use self::pending::{Pending, PendingActivity};
+pub use self::requests::SIGNAL_REQUESTS_LEN_MAX;
 use self::requests::SignalRequests;
 pub(crate) use self::requests::request_bytes;
-pub use self::requests::{SIGNAL_REQUESTS_CARRIED_BYTES_MAX, SIGNAL_REQUESTS_LEN_MAX};
 use self::senders::Senders;
 use crate::event::{Event, ParkReason, RunFailure, Started, answer_bytes};
 use crate::operations::Operations;

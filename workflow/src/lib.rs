@@ -99,8 +99,7 @@ pub use handlers::Unanswered;
 pub use kind::ErrorKind;
 pub use ledger::{
     ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, KeptBeginning, Ledger, Outcome, OutcomeKind, Pending,
-    PendingActivity, SENDERS_CARRIED_LEN_MAX, SIGNAL_REQUESTS_CARRIED_BYTES_MAX, SIGNAL_REQUESTS_LEN_MAX,
-    UpdateStanding,
+    PendingActivity, SENDERS_CARRIED_LEN_MAX, SIGNAL_REQUESTS_LEN_MAX, UpdateStanding,
 };
 pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, ReplayError, Turn};
 pub use outstanding::Outstanding;

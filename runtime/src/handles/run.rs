@@ -148,8 +148,8 @@ impl<O, E> RunHandle<O, E> {
 
     /// As [`signal`](Self::signal), under a name of the caller's choice of 1 to 255 bytes: sent again under the same
     /// name, it changes nothing and is answered alike, also when the run has ended since, and also with another value or
-    /// signal, which is not recorded. So a caller that has not seen the answer may send it again. The run remembers the last 1,000 names, and
-    /// when it goes on in another run, of these the latest that have together 32 KiB. Signals and updates have names of their own.
+    /// signal, which is not recorded. So a caller that has not seen the answer may send it again. The run remembers the last 1,000 names,
+    /// also when it goes on in another run. Signals and updates have names of their own.
     ///
     /// ```
     /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};

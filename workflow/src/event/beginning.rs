@@ -172,7 +172,7 @@ pub struct Origin {
     /// How far the former run has come in durable topics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<TakenThrough>,
-    /// The requests under which the former run [has had signals](crate::SIGNAL_REQUESTS_CARRIED_BYTES_MAX), the oldest
+    /// The requests under which the former run [has had signals](crate::SIGNAL_REQUESTS_LEN_MAX), the oldest
     /// first, or that of the signal that started it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signal_requests: Vec<String>,

@@ -205,7 +205,7 @@ impl Ledger {
             accepted: accepted.map(|(request, _)| request.clone()).collect(),
             answers: self.answers(usize::MAX),
             senders: self.senders(usize::MAX),
-            signal_requests: self.signal_requests(usize::MAX),
+            signal_requests: self.signal_requests(),
         };
         Some((sequence, wire::encode_kept(&parts).ok()?))
     }

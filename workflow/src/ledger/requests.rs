@@ -16,10 +16,6 @@ use super::Ledger;
 /// taken for a new one.
 pub const SIGNAL_REQUESTS_LEN_MAX: usize = 1_000;
 
-/// How many bytes of requests of signals a run takes along that continues another: the latest that fit, and no more
-/// than a quarter of what a payload may have.
-pub const SIGNAL_REQUESTS_CARRIED_BYTES_MAX: usize = 32 << 10;
-
 /// The memory of a run. Most runs have none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SignalRequests {
@@ -62,24 +58,11 @@ impl Ledger {
         remembered.is_some_and(|remembered| remembered.signal_requests.known.contains(request))
     }
 
-    /// The latest requests that together have at most `bytes_max` bytes, the oldest first.
-    pub(crate) fn signal_requests(&self, bytes_max: usize) -> Vec<String> {
-        let Some(remembered) = &self.remembered else {
-            return Vec::new();
-        };
-        let mut bytes = 0;
-        let latest = remembered
-            .signal_requests
-            .order
-            .iter()
-            .rev()
-            .map_while(|request| {
-                bytes += request_bytes(request);
-                (bytes <= bytes_max).then(|| request.to_string())
-            });
-        let mut requests: Vec<_> = latest.collect();
-        requests.reverse();
-        requests
+    /// The requests that are known, the oldest first.
+    pub(crate) fn signal_requests(&self) -> Vec<String> {
+        let remembered = self.remembered.iter();
+        let requests = remembered.flat_map(|remembered| &remembered.signal_requests.order);
+        requests.map(ToString::to_string).collect()
     }
 
     /// About how many bytes of memory the requests of signals take.
@@ -115,15 +98,8 @@ mod tests {
         }
         assert!(!ledger.knows_signal_request(&request(0)));
         assert!((1..=SIGNAL_REQUESTS_LEN_MAX).all(|number| ledger.knows_signal_request(&request(number))));
-        let all = ledger.signal_requests(usize::MAX);
-        assert_eq!(all.len(), SIGNAL_REQUESTS_LEN_MAX);
-        assert_eq!(all[0], request(1));
-        let latest = ledger.signal_requests(2 * request_bytes(&request(999)));
-        assert_eq!(
-            latest,
-            [request(1_000)],
-            "together with the next they have a byte too many"
-        );
-        assert_eq!(ledger.signal_requests(0), [""; 0]);
+        let all: Vec<_> = (1..=SIGNAL_REQUESTS_LEN_MAX).map(request).collect();
+        assert_eq!(ledger.signal_requests(), all);
+        assert_eq!(Ledger::new().signal_requests(), [""; 0]);
     }
 }

@@ -38,9 +38,7 @@ use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Awaited, Decision, Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Name, Origin, ParentClose, ParkReason, Started};
-use crate::ledger::{
-    ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX, SIGNAL_REQUESTS_CARRIED_BYTES_MAX,
-};
+use crate::ledger::{ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX};
 use crate::registry::Implementation;
 use crate::retry::mix;
 use crate::{OperationId, TimeoutKind};
@@ -418,9 +416,7 @@ impl Instance {
                     .ledger
                     .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
                 senders: self.ledger.senders(SENDERS_CARRIED_LEN_MAX),
-                signal_requests: self.ledger.signal_requests(
-                    SIGNAL_REQUESTS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 4),
-                ),
+                signal_requests: self.ledger.signal_requests(),
             };
             let ahead = self.shared.lock().time.ahead();
             let started = Started {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
     Activity, Command, Either, Event, Implementation, Input, InputRefused, Limits, Moment, NAME_BYTES_MAX,
-    Payload, SIGNAL_REQUESTS_CARRIED_BYTES_MAX, Signal, SignalError, Started, Workflow, WorkflowContext,
-    WorkflowError,
+    Payload, SIGNAL_REQUESTS_LEN_MAX, Signal, SignalError, Started, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -363,22 +362,20 @@ fn the_latest_requests_go_into_the_run_in_which_another_goes_on() {
         }
         Ok::<_, WorkflowError>(cx.continue_as_new(CHAIN, 1).await?)
     };
-    // As many as fit into 32 KiB, or into a quarter of a payload.
-    for (payload_bytes_max, bytes_max) in [(1 << 20, SIGNAL_REQUESTS_CARRIED_BYTES_MAX), (16_000, 4_000)] {
-        let mut limits = Limits::default();
-        limits.payload_bytes_max = payload_bytes_max;
-        let code = Implementation::new(CHAIN, chain);
-        let mut world = World::start_with(Some(code), &301_u64, limits);
-        let request = |number: usize| format!("{number:0>197}");
-        for number in 0..300 {
-            world.signal_as(&request(number), NUMBER, &1).unwrap();
-        }
-        let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
-            panic!("nothing goes on: {:?}", world.commands);
-        };
-        let carried = &started.origin.as_ref().unwrap().signal_requests;
-        let len = bytes_max / 200;
-        let latest: Vec<_> = (300 - len..300).map(request).collect();
-        assert_eq!(*carried, latest, "the latest, in their order");
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 16_000;
+    let code = Implementation::new(CHAIN, chain);
+    let len = SIGNAL_REQUESTS_LEN_MAX + 1;
+    let mut world = World::start_with(Some(code), &(len as u64 + 1), limits);
+    // As long as they may be.
+    let request = |number: usize| format!("{number:0>255}");
+    for number in 0..len {
+        world.signal_as(&request(number), NUMBER, &1).unwrap();
     }
+    let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
+        panic!("nothing goes on: {:?}", world.commands);
+    };
+    let carried = &started.origin.as_ref().unwrap().signal_requests;
+    let latest: Vec<_> = (1..len).map(request).collect();
+    assert_eq!(*carried, latest, "all that are known, in their order");
 }
