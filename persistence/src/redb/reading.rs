@@ -149,12 +149,18 @@ impl View<'_> {
         }
     }
 
-    fn history(&self, run: RunId, place: &Place) -> Result<History, ReadError> {
+    fn history(&self, run: RunId, place: Place) -> Result<History, ReadError> {
+        let place = self.not_too_long(run, place)?;
+        scan::history(run, &log::turns(&self.moment, run, &place, self.end)?)
+    }
+
+    /// The place, if a history of its size is read at once.
+    fn not_too_long(&self, run: RunId, place: Place) -> Result<Place, ReadError> {
         let (bytes, max) = (place.bytes, self.journal.shared.config.journal.history_bytes_max);
-        if bytes > max {
-            return Err(ReadError::TooLong { run, bytes, max });
+        match bytes > max {
+            true => Err(ReadError::TooLong { run, bytes, max }),
+            false => Ok(place),
         }
-        scan::history(run, &log::turns(&self.moment, run, place, self.end)?)
     }
 
     /// The page of a run's history behind the record `after`.
@@ -215,16 +221,6 @@ impl View<'_> {
             (ToRead::Finished(id), InState::Instance(known)) => {
                 self.finished(id, known).map(WasRead::Finished)
             }
-            (ToRead::History(run), InState::Run(known)) => {
-                let place = match self.place(*run, known) {
-                    Ok(place) => place,
-                    Err(error) => return Some(Err(error)),
-                };
-                if place.bytes > left as u64 {
-                    return None;
-                }
-                self.history(*run, &place).map(WasRead::History)
-            }
             (ToRead::Page { .. } | ToRead::Snapshot(_), _) if left == 0 => return None,
             (
                 ToRead::Page {
@@ -245,8 +241,35 @@ impl View<'_> {
             (ToRead::Snapshot(run), InState::Run(known)) => {
                 self.snapshot(*run, &known).map(WasRead::Snapshot)
             }
-            (ToRead::Finished(_), InState::Run(_)) | (_, InState::Instance(_)) => return None,
+            // Histories are read together.
+            (ToRead::Finished(_) | ToRead::History(_), InState::Run(_)) | (_, InState::Instance(_)) => {
+                return None;
+            }
         })
+    }
+
+    /// Tells several histories, of at most `left` bytes together; those with more are passed over.
+    fn tell_histories(&self, wanted: Vec<(usize, RunId, InMemory)>, left: &mut usize, each: EachRead<'_>) {
+        let mut left_at_most = *left as u64;
+        let (mut indices, mut places) = (Vec::new(), Vec::new());
+        for (index, run, known) in wanted {
+            let place = self.place(run, known);
+            if let Ok(place) = &place {
+                if place.bytes > left_at_most {
+                    continue;
+                }
+                left_at_most -= place.bytes;
+            }
+            indices.push(index);
+            places.push((run, place.and_then(|place| self.not_too_long(run, place))));
+        }
+        let turns = log::turns_together(&self.moment, &places, self.end);
+        for (index, ((run, _), turns)) in indices.into_iter().zip(places.iter().zip(turns)) {
+            let history = turns.and_then(|turns| scan::history(*run, &turns));
+            let history = history.map(WasRead::History);
+            *left = left.saturating_sub(history.as_ref().map_or(0, WasRead::bytes));
+            each(index, history);
+        }
     }
 }
 
@@ -303,7 +326,7 @@ impl RedbJournal {
 impl Reads for RedbJournal {
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let (place, view) = self.place(run)?;
-        view.history(run, &place)
+        view.history(run, place)
     }
 
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
@@ -338,10 +361,26 @@ impl Reads for RedbJournal {
         };
         view.moment.share_rows();
         let mut left = bytes_max;
-        for (index, (wanted, known)) in (begin..).zip(wanted.iter().zip(known)) {
-            if let Some(read) = view.read(wanted, known, left) {
-                left = left.saturating_sub(read.as_ref().map_or(0, WasRead::bytes));
-                each(index, read);
+        let mut reads = (begin..).zip(wanted.iter().zip(known)).peekable();
+        while let Some((index, (wanted, known))) = reads.next() {
+            match (wanted, known) {
+                (ToRead::History(run), InState::Run(known)) => {
+                    let mut histories = vec![(index, *run, known)];
+                    while let Some(next) =
+                        reads.next_if(|(_, (wanted, _))| matches!(wanted, ToRead::History(_)))
+                    {
+                        if let (index, (ToRead::History(run), InState::Run(known))) = next {
+                            histories.push((index, *run, known));
+                        }
+                    }
+                    view.tell_histories(histories, &mut left, each);
+                }
+                (wanted, known) => {
+                    if let Some(read) = view.read(wanted, known, left) {
+                        left = left.saturating_sub(read.as_ref().map_or(0, WasRead::bytes));
+                        each(index, read);
+                    }
+                }
             }
         }
     }

@@ -1,11 +1,17 @@
 //! The threads of a preflight: what they are given, and what they give back.
+//!
+//! ```text
+//!   queue ──► batch of a thread ──► its histories, read together ──► one replay after another ──► findings
+//!     ▲              │ what is left of it, when a replay does not end
+//!     └──────────────┘
+//! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{Bell, Host, Next, Part, PartExit, PartHandle, Placement, RunId, Timestamp};
-use millrun_persistence::Journal;
+use millrun_persistence::{History, Journal, ToRead, WasRead};
 use millrun_workflow::{Fit, Implementation, Limits, ParkReason, VersionPolicy};
 use tokio::sync::Notify;
 
@@ -16,12 +22,16 @@ use crate::Runtime;
 use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::find::RunSummary;
 use crate::mail::Story;
-use crate::reader::story_of;
+use crate::reader::{history_of, story_of};
 
 /// How many runs wait for a thread at most.
 const QUEUED_LEN_MAX: usize = 4_096;
-/// How many runs a thread takes in a turn.
-const TAKEN_LEN: usize = 64;
+/// How many runs a thread takes at a time: their histories are read together.
+const BATCH_LEN: usize = 256;
+/// How many bytes of histories are read together, at most; one that has more is read by itself.
+const TOGETHER_BYTES_MAX: usize = 4 << 20;
+
+type Histories = HashMap<RunId, History>;
 
 /// All that is tried, and what became of it.
 pub(super) struct Tries {
@@ -47,8 +57,23 @@ struct TriesState {
     findings: Findings,
     /// No more come.
     is_last: bool,
-    /// What each thread tries, and since when.
-    trying: Vec<Option<(RunSummary, Timestamp)>>,
+    /// What each thread has been given.
+    batches: Vec<Batch>,
+}
+
+/// Runs that a thread has been given.
+#[derive(Default)]
+struct Batch {
+    /// The one that is tried, and since when.
+    trying: Option<(RunSummary, Timestamp)>,
+    /// Those that follow.
+    rest: VecDeque<RunSummary>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.trying.is_none() && self.rest.is_empty()
+    }
 }
 
 impl fmt::Debug for Tries {
@@ -62,8 +87,26 @@ impl TriesShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tried(&self, run: &RunSummary) -> RunTried {
-        let (story, started) = match story_of(&*self.journal, run.run) {
+    /// The histories of some runs, as far as they are read together.
+    fn histories(&self, runs: &[RunId]) -> Histories {
+        let wanted: Vec<_> = runs.iter().copied().map(ToRead::History).collect();
+        let mut histories = HashMap::with_capacity(runs.len());
+        self.journal
+            .read_together(&wanted, TOGETHER_BYTES_MAX, &mut |at, was_read| {
+                // What is not read here is read by itself, which tells what is wrong.
+                if let Ok(WasRead::History(history)) = was_read {
+                    histories.insert(runs[at], history);
+                }
+            });
+        histories
+    }
+
+    fn tried(&self, run: &RunSummary, history: Option<History>) -> RunTried {
+        let history = match history {
+            Some(history) => Ok(history),
+            None => history_of(&*self.journal, run.run),
+        };
+        let (story, started) = match history.and_then(|history| story_of(&history)) {
             Ok(read) => read,
             Err(error) => return Tried::Unreadable(error.to_string()).into(),
         };
@@ -137,7 +180,7 @@ impl Tries {
             queue: VecDeque::new(),
             findings: Findings::new(config.findings_len_max),
             is_last: false,
-            trying: Vec::new(),
+            batches: Vec::new(),
         };
         Self {
             shared: Arc::new(TriesShared {
@@ -175,7 +218,7 @@ impl Tries {
 
     /// Waits until all runs were tried.
     pub(super) async fn finish(mut self) -> Result<PreflightReport, PreflightError> {
-        self.until(|state| state.queue.is_empty() && state.trying.iter().all(Option::is_none))
+        self.until(|state| state.queue.is_empty() && state.batches.iter().all(Batch::is_empty))
             .await?;
         let findings = {
             let mut state = self.shared.lock();
@@ -195,8 +238,8 @@ impl Tries {
     fn begin_thread(&mut self) -> Result<(), PreflightError> {
         let number = {
             let mut state = self.shared.lock();
-            state.trying.push(None);
-            state.trying.len() - 1
+            state.batches.push(Batch::default());
+            state.batches.len() - 1
         };
         let part = TryingThread {
             shared: Arc::clone(&self.shared),
@@ -235,12 +278,16 @@ impl Tries {
         let mut given_up = 0;
         {
             let mut state = self.shared.lock();
-            let TriesState { findings, trying, .. } = &mut *state;
-            for tried in trying {
-                let is_late = tried
-                    .as_ref()
-                    .is_some_and(|(_, since)| now.saturating_since(*since) >= self.config.run_time_max);
-                if let Some((run, _)) = tried.take_if(|_| is_late) {
+            let TriesState {
+                findings,
+                batches,
+                queue,
+                ..
+            } = &mut *state;
+            for batch in batches {
+                let is_late = |since: Timestamp| now.saturating_since(since) >= self.config.run_time_max;
+                if let Some((run, _)) = batch.trying.take_if(|(_, since)| is_late(*since)) {
+                    queue.extend(batch.rest.drain(..));
                     given_up += 1;
                     if self.endless + given_up > self.config.endless_len_max {
                         return Err(PreflightError::Endless {
@@ -267,33 +314,55 @@ struct TryingThread {
     number: usize,
 }
 
+impl TryingThread {
+    /// Takes runs from the queue.
+    fn take(&self) -> Vec<RunId> {
+        let mut state = self.shared.lock();
+        let len = state.queue.len().min(BATCH_LEN);
+        let rest: VecDeque<_> = state.queue.drain(..len).collect();
+        let runs = rest.iter().map(|run| run.run).collect();
+        state.batches[self.number].rest = rest;
+        runs
+    }
+
+    /// The next run of what was taken, which is tried from now on.
+    fn next(&self) -> Option<RunSummary> {
+        let mut state = self.shared.lock();
+        let batch = &mut state.batches[self.number];
+        let run = batch.rest.pop_front()?;
+        batch.trying = Some((run.clone(), self.host.now()));
+        Some(run)
+    }
+
+    /// Tells what became of the run that was tried; `false` if it was given up meanwhile, and another thread is in the place of
+    /// this one.
+    fn tell(&self, run: &RunSummary, tried: RunTried) -> bool {
+        let mut state = self.shared.lock();
+        if state.batches[self.number].trying.take().is_none() {
+            return false;
+        }
+        state.findings.add(run, tried);
+        true
+    }
+}
+
 impl Part for TryingThread {
     fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
-        for _ in 0..TAKEN_LEN {
-            let run = {
-                let mut state = self.shared.lock();
-                let Some(run) = state.queue.pop_front() else {
-                    return if state.is_last { Next::Stop } else { Next::Idle };
-                };
-                state.trying[self.number] = Some((run.clone(), self.host.now()));
-                run
+        let runs = self.take();
+        if runs.is_empty() {
+            return match self.shared.lock().is_last {
+                true => Next::Stop,
+                false => Next::Idle,
             };
-            let tried = self.shared.tried(&run);
-            let mut state = self.shared.lock();
-            // It was given up, and another thread is in the place of this one.
-            if state.trying[self.number]
-                .take()
-                .is_none_or(|(trying, _)| trying.run != run.run)
-            {
+        }
+        let mut histories = self.shared.histories(&runs);
+        while let Some(run) = self.next() {
+            let tried = self.shared.tried(&run, histories.remove(&run.run));
+            if !self.tell(&run, tried) {
                 return Next::Stop;
             }
-            state.findings.add(&run, tried);
-            let is_low = state.queue.len() < QUEUED_LEN_MAX / 2;
-            drop(state);
-            if is_low {
-                self.shared.news.notify_one();
-            }
         }
+        self.shared.news.notify_one();
         Next::Again
     }
 }

@@ -405,9 +405,14 @@ fn of_finished(error: ReadError) -> RunError {
     }
 }
 
-/// What a run can be brought back from, as a journal has it, and how it began.
-pub(crate) fn story_of(journal: &dyn Journal, run: RunId) -> Result<(Story, Box<Started>), RunError> {
-    let story = story(&journal.history(run).map_err(of_finished)?)?;
+/// The history of a run, live or finished.
+pub(crate) fn history_of(journal: &dyn Journal, run: RunId) -> Result<History, RunError> {
+    journal.history(run).map_err(of_finished)
+}
+
+/// What a run can be brought back from, and how it began.
+pub(crate) fn story_of(history: &History) -> Result<(Story, Box<Started>), RunError> {
+    let story = story(history)?;
     let started = story.started().cloned();
     let started =
         started.ok_or_else(|| RunError::History("it does not tell how the run began".to_owned()))?;

@@ -10,6 +10,8 @@
 //!
 //! Left out: what stands in the frames; see `scan`.
 
+use std::collections::BinaryHeap;
+
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
@@ -22,29 +24,42 @@ use crate::scan;
 use crate::wire::piece;
 use crate::wire::v1;
 
-/// The frames of the turns of `run`, in order, in pieces with their positions. `end` is where the
-/// log ends.
-pub(crate) fn turns(
+/// Frames, in pieces with their positions.
+pub(crate) type Pieces = Vec<(u64, Bytes)>;
+
+/// The frames of the turns of `run`, in order. `end` is where the log ends.
+pub(crate) fn turns(store: &StoreMoment, run: RunId, place: &Place, end: u64) -> Result<Pieces, ReadError> {
+    let mut turns = RunTurns::new(store, run, *place, store.opened()?.low)?;
+    while turns.go_back(store)? {}
+    turns.finish(store, end)
+}
+
+/// As [`turns`], of each of several runs whose place is known. They are followed side by side, from the end of the log on:
+/// runs that went on together have their turns in the same rows.
+pub(crate) fn turns_together(
     store: &StoreMoment,
-    run: RunId,
-    place: &Place,
+    wanted: &[(RunId, Result<Place, ReadError>)],
     end: u64,
-) -> Result<Vec<(u64, Bytes)>, ReadError> {
-    let low = store.opened()?.low;
-    let mut pieces = Vec::new();
-    let mut moved = 0;
-    if place.first < low {
-        moved = last_kept(store, run)?;
-        pieces.extend(kept(store, run, 0, usize::MAX)?);
-    }
-    if place.last >= low {
-        match follow(store, run, place, (moved, low))? {
-            Some(turns) => pieces.extend(turns),
-            // A back-pointer leads nowhere: they are hints, so look at everything instead.
-            None => sweep(store, run, (low, end), place, &mut pieces)?,
+) -> Vec<Result<Pieces, ReadError>> {
+    let opened = store.opened();
+    let begun = wanted.iter().map(|(run, place)| {
+        let low = opened.as_ref().map_err(Clone::clone)?.low;
+        RunTurns::new(store, *run, place.clone()?, low)
+    });
+    let mut each: Vec<Result<RunTurns, ReadError>> = begun.collect();
+    let positions = each.iter().enumerate();
+    let mut next: BinaryHeap<(u64, usize)> = positions
+        .filter_map(|(index, turns)| Some((turns.as_ref().ok()?.position?, index)))
+        .collect();
+    while let Some((_, index)) = next.pop() {
+        let Ok(turns) = &mut each[index] else { continue };
+        match turns.go_back(store) {
+            Ok(_) => next.extend(turns.position.map(|position| (position, index))),
+            Err(error) => each[index] = Err(error),
         }
     }
-    Ok(pieces)
+    let finished = each.into_iter().map(|turns| turns?.finish(store, end));
+    finished.collect()
 }
 
 /// The frames of the turns of `run` behind the record `after`, in order, as far as `bytes_max` bytes
@@ -55,7 +70,7 @@ pub(crate) fn page(
     place: &Place,
     end: u64,
     (after, bytes_max): (u64, usize),
-) -> Result<(Vec<(u64, Bytes)>, u64), ReadError> {
+) -> Result<(Pieces, u64), ReadError> {
     let low = store.opened()?.low;
     let (mut pieces, mut total, mut moved) = (Vec::new(), 0, 0);
     let mut is_whole = true;
@@ -182,7 +197,7 @@ pub(crate) fn last_kind(store: &StoreMoment, run: RunId, place: &Place) -> Resul
 
 /// The frames of `run` that were moved out of the log, from the record with the sequence `from` on or
 /// some records before it, as far as `bytes` bytes of them need.
-fn kept(store: &StoreMoment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64, Bytes)>, ReadError> {
+fn kept(store: &StoreMoment, run: RunId, from: u64, bytes: usize) -> Result<Pieces, ReadError> {
     let rows = store.kept(run, from, bytes)?;
     if rows.is_empty() {
         return Err(missing(run));
@@ -205,36 +220,79 @@ fn missing(run: RunId) -> ReadError {
     scan::damaged(run, 0, &"the kept turns of the run are missing")
 }
 
-/// Follows the back-pointers from the last turn to the first that was not moved: the one behind the record
-/// `moved`, or the first of all. `None` if one does not lead to the run's previous turn.
-fn follow(
-    store: &StoreMoment,
+/// The turns of one run, as far as the back-pointers were followed: from the last turn to the first that was not moved.
+struct RunTurns {
     run: RunId,
-    place: &Place,
-    (moved, low): (u32, u64),
-) -> Result<Option<Vec<(u64, Bytes)>>, ReadError> {
-    let mut turns = Vec::new();
-    let mut position = place.last;
-    let mut expected = None;
-    loop {
-        let Some(turn) = turn_at(store, run, position)? else {
-            return Ok(None);
+    place: Place,
+    low: u64,
+    /// What was moved out of the log,
+    moved: Pieces,
+    /// and the sequence of its last record.
+    last_moved: u64,
+    /// The turns of the log, the last first.
+    turns: Pieces,
+    /// Where the one before them is; `None` when there is none, or it was not found.
+    position: Option<u64>,
+    /// The sequence of the last record that it must have.
+    expected: Option<u64>,
+    /// A back-pointer did not lead to the run's previous turn.
+    is_lost: bool,
+}
+
+impl RunTurns {
+    fn new(store: &StoreMoment, run: RunId, place: Place, low: u64) -> Result<Self, ReadError> {
+        let (mut moved, mut last_moved) = (Vec::new(), 0);
+        if place.first < low {
+            last_moved = u64::from(last_kept(store, run)?);
+            moved = kept(store, run, 0, usize::MAX)?;
+        }
+        Ok(Self {
+            run,
+            place,
+            low,
+            moved,
+            last_moved,
+            turns: Vec::new(),
+            position: Some(place.last).filter(|last| *last >= low),
+            expected: None,
+            is_lost: false,
+        })
+    }
+
+    /// Reads one more turn; `false` if there is none left, or it was not found.
+    fn go_back(&mut self, store: &StoreMoment) -> Result<bool, ReadError> {
+        let Some(position) = self.position.take() else {
+            return Ok(false);
         };
-        if expected.is_some_and(|expected| expected != turn.last) {
-            return Ok(None);
-        }
+        let turn = turn_at(store, self.run, position)?;
+        let turn = turn.filter(|turn| self.expected.is_none_or(|expected| expected == turn.last));
+        let Some(turn) = turn else {
+            self.is_lost = true;
+            return Ok(false);
+        };
+        self.turns.push((position, turn.bytes));
         let before = turn.first - 1;
-        let back = turn.back;
-        turns.push((position, turn.bytes));
         // What stands before the first, the run was trimmed of.
-        if before == u64::from(moved) || position == place.first {
-            turns.reverse();
-            return Ok(Some(turns));
+        if before == self.last_moved || position == self.place.first {
+            return Ok(false);
         }
-        if back >= position || back < low {
-            return Ok(None);
+        if turn.back >= position || turn.back < self.low {
+            self.is_lost = true;
+            return Ok(false);
         }
-        (expected, position) = (Some(before), back);
+        (self.expected, self.position) = (Some(before), Some(turn.back));
+        Ok(true)
+    }
+
+    /// All turns, in order. Back-pointers are hints: if one led nowhere, everything is looked at instead.
+    fn finish(self, store: &StoreMoment, end: u64) -> Result<Pieces, ReadError> {
+        let mut pieces = self.moved;
+        if self.is_lost {
+            sweep(store, self.run, (self.low, end), &self.place, &mut pieces)?;
+        } else {
+            pieces.extend(self.turns.into_iter().rev());
+        }
+        Ok(pieces)
     }
 }
 
@@ -301,7 +359,7 @@ fn sweep(
     run: RunId,
     (low, end): (u64, u64),
     &Place { first, last, .. }: &Place,
-    pieces: &mut Vec<(u64, Bytes)>,
+    pieces: &mut Pieces,
 ) -> Result<(), ReadError> {
     let mut problem = None;
     let (mut has_last, mut is_whole) = (false, false);
