@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::record::DurableRecord;
 use super::subscription::SubscriptionOpenError;
 use super::trigger::{DurableTrigger, TriggerRecords};
-use super::triggered::{AT_ONCE_MAX, TriggerOutcome, Triggered};
+use super::triggered::{TriggerOutcome, Triggered, UNKEPT_MAX};
 use crate::RunError;
 use crate::mail::{CommandRefused, EntityRequest};
 
@@ -37,7 +37,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             let (key, input) = make(record);
             (entity.id_of(&key), input)
         };
-        self.open(AT_ONCE_MAX, make, move |runtime, asked: Triggered<I>| {
+        self.open(UNKEPT_MAX, make, move |runtime, asked: Triggered<I>| {
             Box::pin(async move {
                 let id = match InstanceId::new(&asked.id) {
                     Ok(id) => id,

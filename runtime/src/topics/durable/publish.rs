@@ -85,7 +85,10 @@ pub enum DurablePublishError {
     #[error("the value could not be encoded")]
     Payload(#[from] PayloadError),
     /// The value is larger than a payload may be, or than a turn of the journal has room for.
-    #[error("the value has {bytes} bytes, a record may have {bytes_max}: publish a reference instead")]
+    #[error(
+        "the value has {bytes} bytes, a record may have {bytes_max}, as `payload_bytes_max` and `turn_bytes_max` of the \
+         configuration say: publish a reference instead"
+    )]
     TooLarge {
         /// Its size in bytes.
         bytes: usize,

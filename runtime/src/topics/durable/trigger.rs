@@ -18,7 +18,7 @@ use super::subscription::{
     DurableSubscription, SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionStatus,
     UndeliveredRecord,
 };
-use super::triggered::{AT_ONCE_MAX, TriggerOutcome, TriggerTally, Triggered, UNKEPT_STARTS_MAX, work};
+use super::triggered::{TriggerOutcome, TriggerTally, Triggered, UNKEPT_MAX, work};
 use crate::Runtime;
 use crate::topics::trigger::with_provenance;
 
@@ -99,16 +99,18 @@ impl<T> DurableTopicHandle<T> {
     /// drives it, and a record is acknowledged when its effect is durable. One that is given again after a crash finds its
     /// effect there: a start by the id of its instance, a signal by a request that is made of the name and the record's token.
     ///
-    /// **An instance remembers its last 1,000 requests.** A signal or command whose answer was lost, as when a shard fails, is
-    /// asked for again after a pause; if its instance takes 1,000 others meanwhile, from this trigger or elsewhere, it is
-    /// performed a second time. Where one instance takes thousands a second, start an instance for each record.
+    /// **An instance remembers its last 1,000 requests**, also those of the runs that it continues. A trigger hands no more than
+    /// 960 records to one instance before their acknowledgements are kept; and while nobody knows whether one had its effect, as
+    /// when a shard fails, it hands the instance no other. Beside it there is room for 40 requests from elsewhere: where one
+    /// instance takes more in the time of a commit, a record that a crash gives again may have its effect a second time.
+    /// Start an instance for each record there.
     ///
-    /// **A start is known by the finished run that is retained.** A crash gives up to 3,840 records again that were started; where
-    /// [retention](crate::store::JournalConfig::retention) keeps fewer finished runs, or drops them before the program is back,
-    /// such a record may start its instance a second time.
+    /// **A start is known by the finished run that is retained.** A crash gives up to 3,840 records again that were started, or as
+    /// many as [retention](crate::store::JournalConfig::retention) keeps finished runs, if these are fewer. Where retention drops
+    /// runs before the program is back, as by their age, such a record may start its instance a second time.
     ///
-    /// Up to 960 records are handled at once; of one key, one at a time and in order. Records of different keys
-    /// that go to one instance have no order.
+    /// Up to 960 records are handled at once, and 3,840 together with those whose acknowledgements are not kept yet; of one key,
+    /// one at a time and in order. Records of different keys that go to one instance have no order.
     ///
     /// Where the runtime does not take a start or a signal for now (there are as many instances or unread signals as there may be,
     /// a partition has moved, a part restarts), the record is tried again after a pause, from 10 ms doubling up to 5 s, as long
@@ -193,7 +195,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         E: 'static,
         F: Fn(&DurableRecord<T>) -> (String, I) + Send + Sync + 'static,
     {
-        self.open(UNKEPT_STARTS_MAX, make, move |runtime, asked: Triggered<I>| {
+        // A record that is given again finds its instance among those retained.
+        let retained = self.topic.inner.shared.config.journal.retention.len_max;
+        let unkept_max = retained.clamp(1, UNKEPT_MAX);
+        self.open(unkept_max, make, move |runtime, asked: Triggered<I>| {
             Box::pin(async move {
                 let request = asked.request();
                 let start = runtime.start(workflow, &asked.id, asked.value);
@@ -246,7 +251,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         E: 'static,
         F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
     {
-        self.open(AT_ONCE_MAX, make, move |runtime, asked: Triggered<V>| {
+        self.open(UNKEPT_MAX, make, move |runtime, asked: Triggered<V>| {
             Box::pin(async move {
                 let run = match runtime.attach(workflow, &asked.id) {
                     Ok(run) => run,
@@ -286,7 +291,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             let (id, input, value) = make(record);
             (id, (input, value))
         };
-        self.open(AT_ONCE_MAX, make, move |runtime, asked: Triggered<(I, V)>| {
+        self.open(UNKEPT_MAX, make, move |runtime, asked: Triggered<(I, V)>| {
             Box::pin(async move {
                 let request = asked.request();
                 let (input, value) = asked.value;

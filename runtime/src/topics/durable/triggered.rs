@@ -7,12 +7,12 @@
 //!        └── sent back, or given up ┘ the record is at fault
 //! ```
 //!
-//! A crash brings back the records whose effect is there and whose acknowledgement is not kept. A signal and a command are known by
-//! the requests that an instance remembers, so there are fewer of those records than of these requests. A start is known by
-//! the id of its instance, as long as the finished run is retained: more may be on their way to be kept, so that starts do not
-//! wait for the acknowledgements' commits.
+//! A crash brings back the records whose effect is there and whose acknowledgement is not kept: the *unkept* ones. A signal and a
+//! command are known by the requests that an instance remembers, so each instance has fewer unkept records than it remembers
+//! requests, see [`Unkept`]. A start is known by the id of its instance, as long as the finished run is retained.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::future::{poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -21,12 +21,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use millrun_core::panic_message;
 use millrun_workflow::{ANSWERS_LEN_MAX, SIGNAL_REQUESTS_LEN_MAX};
 use serde::de::DeserializeOwned;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::record::DurableRecord;
 use super::subscription::{DurableSubscription, RecordDelivery, SubscriptionLost, SubscriptionReadError};
@@ -34,12 +35,12 @@ use super::token::RecordToken;
 use crate::mail::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
-/// How many records are started, signalled or commanded at once. The rest of the requests that an instance remembers is for those
-/// of others.
-pub(super) const AT_ONCE_MAX: usize = 960;
+/// How many records are started, signalled or commanded at once, and how many of one instance are unkept. The rest of the requests
+/// that an instance remembers is for those of others.
+const AT_ONCE_MAX: usize = 960;
 const _: () = assert!(AT_ONCE_MAX < SIGNAL_REQUESTS_LEN_MAX && AT_ONCE_MAX < ANSWERS_LEN_MAX);
-/// Where each record starts an instance: how many are being started, and those whose acknowledgements are not kept, together.
-pub(super) const UNKEPT_STARTS_MAX: usize = 4 * AT_ONCE_MAX;
+/// How many records of a trigger are unkept: so many that it need not wait for the commits of its acknowledgements.
+pub(super) const UNKEPT_MAX: usize = 4 * AT_ONCE_MAX;
 /// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
 pub(super) const DELIVERIES_MAX: u32 = 10;
 /// The first pause before a record is tried again, and the longest.
@@ -77,6 +78,8 @@ pub(super) enum TriggerOutcome {
     Done,
     /// The runtime does not take it for now.
     Later,
+    /// The part that was asked has failed, and is started again: it may be done, or not.
+    Unknown,
     /// The record is at fault; another delivery may succeed all the same.
     Failed(String),
     /// No delivery can succeed.
@@ -88,7 +91,7 @@ impl TriggerOutcome {
     fn stopped(runtime: &Runtime, cause: StopCause) -> Self {
         match (&cause, runtime.stop_cause()) {
             // One shard has, and is started again.
-            (StopCause::Part { .. }, None) => Self::Later,
+            (StopCause::Part { .. }, None) => Self::Unknown,
             _ => Self::Stopped(cause),
         }
     }
@@ -167,14 +170,25 @@ impl<T> Drop for RecordAtWork<T> {
 /// An attempt for one record. Written out, and small: a trigger has hundreds of them.
 struct RecordAttempt<T> {
     record: Option<RecordAtWork<T>>,
+    instance: InstanceHash,
+    /// After how many of which nobody knows what they did.
+    unknown: u32,
     attempt: BoxFuture<'static, TriggerOutcome>,
+}
+
+/// What became of one attempt.
+struct TriedRecord<T> {
+    record: RecordAtWork<T>,
+    instance: InstanceHash,
+    unknown: u32,
+    outcome: TriggerOutcome,
 }
 
 // Nothing of it is pinned but what is in the box.
 impl<T> Unpin for RecordAttempt<T> {}
 
 impl<T> Future for RecordAttempt<T> {
-    type Output = (Option<RecordAtWork<T>>, TriggerOutcome);
+    type Output = Option<TriedRecord<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let attempt = self.attempt.as_mut();
@@ -182,7 +196,63 @@ impl<T> Future for RecordAttempt<T> {
             Ok(polled) => std::task::ready!(polled),
             Err(panic) => TriggerOutcome::Never(panic_message(panic)),
         };
-        Poll::Ready((self.record.take(), outcome))
+        Poll::Ready(self.record.take().map(|record| TriedRecord {
+            record,
+            instance: self.instance,
+            unknown: self.unknown,
+            outcome,
+        }))
+    }
+}
+
+/// Of the id of an instance. Two that have the same share a bound.
+type InstanceHash = u64;
+
+/// The unkept records by their instances: those that are tried, and those whose acknowledgements are not kept.
+#[derive(Default)]
+struct Unkept {
+    len: usize,
+    of: HashMap<InstanceHash, UnkeptOf>,
+}
+
+#[derive(Default)]
+struct UnkeptOf {
+    len: usize,
+    /// Of how many nobody knows whether they have had their effect. The instance may remember their requests, and is asked for
+    /// nothing else until that is known.
+    unknown: usize,
+}
+
+impl Unkept {
+    /// Whether one more may be tried.
+    fn may_take(&self, instance: InstanceHash) -> bool {
+        let of = self.of.get(&instance);
+        of.is_none_or(|of| of.len < AT_ONCE_MAX && of.unknown == 0)
+    }
+
+    fn take(&mut self, instance: InstanceHash) {
+        self.len += 1;
+        self.of.entry(instance).or_default().len += 1;
+    }
+
+    fn note_unknown(&mut self, instance: InstanceHash) {
+        self.of.entry(instance).or_default().unknown += 1;
+    }
+
+    fn note_known(&mut self, instance: InstanceHash) {
+        if let Some(of) = self.of.get_mut(&instance) {
+            of.unknown = of.unknown.saturating_sub(1);
+        }
+    }
+
+    fn leave(&mut self, instance: InstanceHash) {
+        self.len = self.len.saturating_sub(1);
+        if let Entry::Occupied(mut of) = self.of.entry(instance) {
+            match of.get().len {
+                0 | 1 => drop(of.remove()),
+                len => of.get_mut().len = len - 1,
+            }
+        }
     }
 }
 
@@ -194,7 +264,7 @@ fn pause_after(attempts: u32) -> Duration {
 
 /// What a trigger goes on with.
 enum TriggerNews<T> {
-    Tried(Option<RecordAtWork<T>>, TriggerOutcome),
+    Tried(TriedRecord<T>),
     /// All answers up to this version are kept.
     Kept(Result<u64, SubscriptionLost>),
     Next(Result<RecordDelivery<T>, SubscriptionReadError>),
@@ -215,8 +285,11 @@ pub(super) async fn work<T, V, F, D>(
 {
     let name: Arc<str> = name.into();
     let mut trying = FuturesUnordered::new();
+    let mut unkept = Unkept::default();
     // The versions of answers that are not kept, in order.
-    let mut answered: VecDeque<u64> = VecDeque::new();
+    let mut answered: VecDeque<(u64, InstanceHash)> = VecDeque::new();
+    // One that waits for others of its instance.
+    let mut held: Option<RecordAttempt<T>> = None;
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let (host, subscription) = (&runtime.inner().shared.host, &subscription);
     let next_after = |pause: Duration| async move {
@@ -227,33 +300,69 @@ pub(super) async fn work<T, V, F, D>(
     };
     let mut next = Box::pin(next_after(Duration::ZERO));
     loop {
-        if let (None, Some(first)) = (&keeping, answered.front()) {
+        if let (None, Some((first, _))) = (&keeping, answered.front()) {
             keeping = Some(Box::pin(subscription.kept(*first)));
         }
+        if let Some(attempt) = held.take_if(|held| unkept.may_take(held.instance)) {
+            unkept.take(attempt.instance);
+            trying.push(attempt);
+        }
+        let has_room = held.is_none() && unkept.len < unkept_max;
         let told = poll_fn(|cx| {
-            if let Poll::Ready(Some((record, outcome))) = trying.poll_next_unpin(cx) {
-                return Poll::Ready(TriggerNews::Tried(record, outcome));
+            if let Poll::Ready(Some(Some(tried))) = trying.poll_next_unpin(cx) {
+                return Poll::Ready(TriggerNews::Tried(tried));
             }
             if let Some(keeping) = &mut keeping
                 && let Poll::Ready(kept) = keeping.as_mut().poll(cx)
             {
                 return Poll::Ready(TriggerNews::Kept(kept));
             }
-            match trying.len() < AT_ONCE_MAX && trying.len() + answered.len() < unkept_max {
+            match has_room && trying.len() < AT_ONCE_MAX {
                 true => next.as_mut().poll(cx).map(TriggerNews::Next),
                 false => Poll::Pending,
             }
         });
         let lost = match told.await {
-            TriggerNews::Tried(_, TriggerOutcome::Stopped(cause)) => cause.into(),
-            TriggerNews::Tried(record, outcome) => {
-                answered.extend(record.and_then(|record| answer(&tally, record, outcome)));
+            TriggerNews::Tried(TriedRecord {
+                outcome: TriggerOutcome::Stopped(cause),
+                ..
+            }) => cause.into(),
+            TriggerNews::Tried(tried) => {
+                let TriedRecord {
+                    record,
+                    instance,
+                    unknown,
+                    outcome,
+                } = tried;
+                if let (TriggerOutcome::Unknown, Some(delivery)) = (&outcome, &record.0) {
+                    if unknown == 0 {
+                        unkept.note_unknown(instance);
+                    }
+                    let again = attempt(&runtime, &name, delivery.record(), &make, &deliver).1;
+                    let late = host.sleep_until(host.now() + pause_after(unknown));
+                    trying.push(RecordAttempt {
+                        record: Some(record),
+                        instance,
+                        unknown: unknown.saturating_add(1),
+                        attempt: Box::pin(late.then(|()| again)),
+                    });
+                    continue;
+                }
+                if unknown > 0 {
+                    unkept.note_known(instance);
+                }
+                match answer(&tally, record, outcome) {
+                    Some(version) => answered.push_back((version, instance)),
+                    None => unkept.leave(instance),
+                }
                 continue;
             }
             TriggerNews::Kept(Ok(kept)) => {
                 keeping = None;
-                let len = answered.partition_point(|version| *version <= kept);
-                answered.drain(..len);
+                let len = answered.partition_point(|(version, _)| *version <= kept);
+                for (_, instance) in answered.drain(..len) {
+                    unkept.leave(instance);
+                }
                 continue;
             }
             TriggerNews::Kept(Err(lost)) | TriggerNews::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
@@ -273,9 +382,11 @@ pub(super) async fn work<T, V, F, D>(
                 continue;
             }
             TriggerNews::Next(Ok(delivery)) => {
-                let attempt = attempt(&runtime, &name, delivery.record(), &make, &deliver);
-                trying.push(RecordAttempt {
+                let (instance, attempt) = attempt(&runtime, &name, delivery.record(), &make, &deliver);
+                held = Some(RecordAttempt {
                     record: Some(RecordAtWork(Some(delivery))),
+                    instance,
+                    unknown: 0,
                     attempt,
                 });
                 next.set(next_after(Duration::ZERO));
@@ -286,14 +397,14 @@ pub(super) async fn work<T, V, F, D>(
     }
 }
 
-/// Asks what becomes of one record.
+/// Asks what becomes of one record, and of which instance.
 fn attempt<T, V, F, D>(
     runtime: &Runtime,
     name: &Arc<str>,
     record: &DurableRecord<T>,
     make: &F,
     deliver: &D,
-) -> BoxFuture<'static, TriggerOutcome>
+) -> (InstanceHash, BoxFuture<'static, TriggerOutcome>)
 where
     V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V),
@@ -306,6 +417,7 @@ where
     };
     let asked = catch_unwind(AssertUnwindSafe(|| {
         let (id, value) = make(record);
+        let instance = xxh3_64(id.as_bytes());
         let triggered = Triggered {
             id,
             value,
@@ -313,9 +425,9 @@ where
             trigger: Arc::clone(name),
             token: record.token(),
         };
-        deliver(runtime.clone(), triggered)
+        (instance, deliver(runtime.clone(), triggered))
     }));
-    asked.unwrap_or_else(|panic| Box::pin(ready(TriggerOutcome::Never(panic_message(panic)))))
+    asked.unwrap_or_else(|panic| (0, Box::pin(ready(TriggerOutcome::Never(panic_message(panic))))))
 }
 
 /// Answers one delivery: gives the version with which that is kept, if it is to be.
@@ -325,7 +437,7 @@ fn answer<T>(tally: &TriggerTally, record: RecordAtWork<T>, outcome: TriggerOutc
     let (token, is_counted) = (lent.record().token(), lent.is_counted());
     // The payload's own code may panic as it is dropped: it is answered then.
     let answered = catch_unwind(AssertUnwindSafe(|| match outcome {
-        TriggerOutcome::Later | TriggerOutcome::Stopped(_) => {
+        TriggerOutcome::Later | TriggerOutcome::Unknown | TriggerOutcome::Stopped(_) => {
             let pause = pause_after(postponed);
             let _is_given_again = record.answer(|delivery| delivery.postpone(pause));
             None
@@ -350,5 +462,41 @@ fn answer<T>(tally: &TriggerTally, record: RecordAtWork<T>, outcome: TriggerOutc
             tally.refuse(token, &panic_message(panic));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_fewer_unkept_records_than_it_remembers_requests_and_others_have_room() {
+        let mut unkept = Unkept::default();
+        for _ in 0..AT_ONCE_MAX {
+            assert!(unkept.may_take(1));
+            unkept.take(1);
+        }
+        assert!(!unkept.may_take(1));
+        assert!(unkept.may_take(2));
+        unkept.leave(1);
+        assert!(unkept.may_take(1));
+        assert_eq!(unkept.len, AT_ONCE_MAX - 1);
+    }
+
+    #[test]
+    fn an_instance_of_which_nobody_knows_what_it_did_is_asked_for_nothing_else() {
+        let mut unkept = Unkept::default();
+        for _ in 0..2 {
+            unkept.take(1);
+            unkept.note_unknown(1);
+        }
+        unkept.note_known(1);
+        assert!(!unkept.may_take(1));
+        assert!(unkept.may_take(2));
+        unkept.note_known(1);
+        assert!(unkept.may_take(1));
+        unkept.leave(1);
+        unkept.leave(1);
+        assert_eq!((unkept.len, unkept.of.len()), (0, 0));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::topics::{
     DurableSubscription, DurableTopicHandle, PurgeBefore, ReadFrom, ReadFromError, SubscriptionOpenError,
@@ -14,6 +14,7 @@ use millrun::{DurableTopic, Payload, Runtime, Timestamp, Topic, Workflow, Workfl
 use millrun_testkit::{SimConfig, SimHost};
 
 use super::{NUMBERS, append_raw, memory, numbers, records_of};
+use crate::tapped::Tapped;
 
 const UNDELIVERED: DurableTopic<UndeliveredRecord> = Topic::named("undelivered").durable();
 
@@ -112,6 +113,59 @@ async fn a_subscription_begins_where_it_says_and_goes_on_where_it_was() {
         assert_eq!(subscription.status().lag, 0);
     }
     runtime.shutdown().await.unwrap();
+}
+
+/// A journal knows times only of what was written together, and may have written all of it together.
+#[test]
+fn a_subscription_from_a_time_begins_with_the_first_record_of_that_time_or_a_later_one() {
+    let sim = SimHost::new(SimConfig::seeded(1));
+    let host = sim.host();
+    let journal = Tapped::new(memory(), |journal, batch| journal.enqueue(batch));
+    journal.keep_topics();
+    journal.write_together();
+    let work = async move {
+        let builder = Runtime::volatile().host(Arc::clone(&host) as _);
+        let builder = builder
+            .journal(journal as Arc<dyn Journal>)
+            .durable_topic(NUMBERS);
+        let runtime = builder.start().await.unwrap();
+        let topic = runtime.durable_topic(NUMBERS).unwrap();
+        let pause = Duration::from_secs(1);
+        publish(&topic, 0..3).await;
+        host.sleep_until(host.now() + pause).await;
+        let time = host.now();
+        publish(&topic, 3..5).await;
+        host.sleep_until(host.now() + pause).await;
+        for (time, first) in [(Timestamp::EPOCH, 0), (time, 3), (host.now(), 5)] {
+            let name = format!("from-{first}");
+            let subscription = topic.subscribe(&name).from(ReadFrom::Time(time)).await.unwrap();
+            assert_eq!(subscription.status().lag, 5 - first);
+            if first < 5 {
+                assert_eq!(take(&subscription, 1).await, [first]);
+            }
+        }
+        runtime.shutdown().await.unwrap();
+    };
+    sim.block_on(work).unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_as_a_stream_gives_what_it_gives_and_ends_with_the_runtime() {
+    let (runtime, topic) = numbers().await;
+    publish(&topic, 0..3).await;
+    let subscription = topic.subscribe("billing").await.unwrap();
+    let mut deliveries = Box::pin(subscription.clone().into_stream());
+    for number in 0..3 {
+        let delivery = deliveries.next().await.unwrap().unwrap();
+        assert_eq!(*delivery.payload(), number);
+        delivery.ack().unwrap().await.unwrap();
+    }
+    assert!(deliveries.next().now_or_never().is_none());
+    assert_eq!(subscription.status().lag, 0);
+    runtime.shutdown().await.unwrap();
+    let last = deliveries.next().await.unwrap();
+    assert!(matches!(last, Err(SubscriptionReadError::Lost(_))), "{last:?}");
+    assert!(deliveries.next().await.is_none());
 }
 
 #[tokio::test]

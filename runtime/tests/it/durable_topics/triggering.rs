@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use millrun::host::Host;
 use millrun::topics::{DurableTopicHandle, DurableTrigger, ReadFrom, UndeliveredRecord};
 use millrun::{
@@ -197,4 +198,79 @@ async fn what_the_runtime_does_not_take_for_now_is_tried_again_and_never_buried(
     assert_eq!(runtime.attach(SAME, &id).unwrap().result().await.unwrap(), 7);
     assert_eq!(trigger.refused(), 0);
     runtime.shutdown().await.unwrap();
+}
+
+const TOTAL: Workflow<(u64, u64), u64> = Workflow::named("total");
+/// So many records signal one instance, which goes on in another run after every 50.
+const TOTALLED: u64 = 900;
+
+/// Adds up all that it is signalled.
+async fn total(cx: WorkflowContext, (mut len, mut sum): (u64, u64)) -> Result<u64, WorkflowError> {
+    loop {
+        sum += cx.receive(ITEM).await?;
+        len += 1;
+        if len == TOTALLED {
+            return Ok(sum);
+        }
+        if len.is_multiple_of(50) {
+            return Ok(cx.continue_as_new(TOTAL, (len, sum)).await?);
+        }
+    }
+}
+
+async fn publish_totalled(builder: RuntimeBuilder) {
+    let runtime = builder.durable_topic(NUMBERS).start().await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    let published = (0..TOTALLED).map(|number| {
+        let topic = &topic;
+        async move { topic.publish(&number).key(&format!("key-{number}")).await }
+    });
+    try_join_all(published).await.unwrap();
+    runtime.shutdown().await.unwrap();
+}
+
+/// One life of a program in which each record signals one instance, by a trigger whose requests are as long as they may be.
+async fn total_script(host: Arc<dyn Host>, builder: RuntimeBuilder, is_done: Arc<AtomicBool>) {
+    let builder = builder.durable_topic(NUMBERS).register(TOTAL, total);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(TOTAL, "total", (0, 0)).await.unwrap();
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    let name = "n".repeat(100);
+    let trigger = topic
+        .trigger(&name)
+        .signal(TOTAL, ITEM, |record| ("total".to_owned(), *record.payload()));
+    let trigger = trigger.await.unwrap();
+    while trigger.status().lag > 0 {
+        host.sleep_until(host.now() + Duration::from_millis(1)).await;
+    }
+    assert_eq!(run.result().await.unwrap(), (0..TOTALLED).sum::<u64>());
+    is_done.store(true, Ordering::Relaxed);
+    drop(runtime.shutdown().await);
+}
+
+/// A run that went on as another took along the latest 32 KiB of what it knew of its signals, which were fewer than a trigger
+/// could give again.
+#[test]
+fn a_record_has_its_effect_once_in_an_instance_that_goes_on_in_other_runs() {
+    let mut cut_off_in_triggers = 0;
+    for seed in 1..25 {
+        let (store, is_done) = (Store::new(), Arc::new(AtomicBool::new(false)));
+        let sim = SimHost::new(SimConfig::seeded(seed));
+        sim.block_on(publish_totalled(Runtime::open(store.path()).host(sim.host())))
+            .unwrap();
+        let sim = SimHost::new(SimConfig::seeded(seed + 1));
+        let builder = Runtime::open(store.path()).host(sim.host());
+        cut_off(
+            &sim,
+            12 * seed,
+            total_script(sim.host(), builder, Arc::clone(&is_done)),
+        );
+        cut_off_in_triggers += u64::from(!is_done.load(Ordering::Relaxed));
+        let sim = SimHost::new(SimConfig::seeded(seed + 2));
+        let builder = Runtime::open(store.path()).host(sim.host());
+        sim.block_on(total_script(sim.host(), builder, Arc::clone(&is_done)))
+            .unwrap();
+        assert!(is_done.load(Ordering::Relaxed), "seed {seed}");
+    }
+    assert!(cut_off_in_triggers > 8, "{cut_off_in_triggers} were cut off");
 }

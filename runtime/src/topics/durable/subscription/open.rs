@@ -22,7 +22,7 @@ use super::{keeper, kept_before};
 use crate::StopCause;
 use crate::topics::durable::declared::{DurableTopicError, KnownTopic};
 use crate::topics::durable::handle::DurableTopicHandle;
-use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReader};
+use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 
 /// The longest name of a subscription, in bytes.
 const NAME_BYTES_MAX: usize = 100;
@@ -152,8 +152,7 @@ impl<T> DurableTopicHandle<T> {
 }
 
 impl<'a, T> SubscribeRecords<'a, T> {
-    /// Where it begins, if nothing is kept of it. From a time it begins with what was written together with the first record
-    /// of that time.
+    /// Where it begins, if nothing is kept of it.
     pub fn from(mut self, from: ReadFrom) -> Self {
         self.from = from;
         self
@@ -265,7 +264,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
         };
         // One that cannot begin leaves nothing behind.
         let beginning = match streams.number(&kept_name) {
-            None => Some(self.reader_from_beginning().await?),
+            None => Some(self.begins_behind().await?),
             Some(_) => None,
         };
         let kept_in = streams.declare(&kept_name, last_only)?;
@@ -280,12 +279,12 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let kept = match kept {
             Some((_, kept)) => kept,
             None => {
-                let reader = match beginning {
-                    Some(reader) => reader,
-                    None => self.reader_from_beginning().await?,
+                let through = match beginning {
+                    Some(through) => through,
+                    None => self.begins_behind().await?,
                 };
                 KeptPlace {
-                    acknowledged: Acknowledged::up_to(reader.read_through().get()),
+                    acknowledged: Acknowledged::up_to(through.get()),
                     ..KeptPlace::default()
                 }
             }
@@ -330,9 +329,23 @@ impl<'a, T> SubscribeRecords<'a, T> {
         Ok(DurableSubscription::new(held))
     }
 
-    /// A reader that stands where the subscription begins if nothing is kept of it.
-    async fn reader_from_beginning(&self) -> Result<TopicReader<()>, ReadFromError> {
-        TopicReader::open(Arc::clone(&self.topic.inner), self.topic.known, self.from).await
+    /// The record behind which the subscription begins if nothing is kept of it.
+    async fn begins_behind(&self) -> Result<Sequence, ReadFromError> {
+        let mut reader: TopicReader<()> =
+            TopicReader::open(Arc::clone(&self.topic.inner), self.topic.known, self.from).await?;
+        let through = reader.read_through();
+        if !matches!(self.from, ReadFrom::Time(_)) {
+            return Ok(through);
+        }
+        // Records of several times may have been written together.
+        match reader.next_raw_now().await {
+            Ok(Some(first)) => Ok(Sequence::new(first.sequence.get() - 1)),
+            Ok(None) => Ok(reader.read_through()),
+            Err(TopicReadError::Stopped(cause)) => Err(cause.into()),
+            Err(TopicReadError::Deleted) => Err(ReadFromError::Deleted),
+            // Consumers are told what is wrong there.
+            Err(_) => Ok(through),
+        }
     }
 
     /// What is kept of the subscription, if anything is, in which record and since when.
