@@ -31,8 +31,6 @@ const BATCH_LEN: usize = 256;
 /// How many bytes of histories are read together, at most; one that has more is read by itself.
 const TOGETHER_BYTES_MAX: usize = 4 << 20;
 
-type Histories = HashMap<RunId, History>;
-
 /// All that is tried, and what became of it.
 pub(super) struct Tries {
     shared: Arc<TriesShared>,
@@ -58,19 +56,19 @@ struct TriesState {
     /// No more come.
     is_last: bool,
     /// What each thread has been given.
-    batches: Vec<Batch>,
+    batches: Vec<GivenRuns>,
 }
 
 /// Runs that a thread has been given.
 #[derive(Default)]
-struct Batch {
+struct GivenRuns {
     /// The one that is tried, and since when.
     trying: Option<(RunSummary, Timestamp)>,
     /// Those that follow.
     rest: VecDeque<RunSummary>,
 }
 
-impl Batch {
+impl GivenRuns {
     fn is_empty(&self) -> bool {
         self.trying.is_none() && self.rest.is_empty()
     }
@@ -88,7 +86,7 @@ impl TriesShared {
     }
 
     /// The histories of some runs, as far as they are read together.
-    fn histories(&self, runs: &[RunId]) -> Histories {
+    fn histories(&self, runs: &[RunId]) -> HashMap<RunId, History> {
         let wanted: Vec<_> = runs.iter().copied().map(ToRead::History).collect();
         let mut histories = HashMap::with_capacity(runs.len());
         self.journal
@@ -218,7 +216,7 @@ impl Tries {
 
     /// Waits until all runs were tried.
     pub(super) async fn finish(mut self) -> Result<PreflightReport, PreflightError> {
-        self.until(|state| state.queue.is_empty() && state.batches.iter().all(Batch::is_empty))
+        self.until(|state| state.queue.is_empty() && state.batches.iter().all(GivenRuns::is_empty))
             .await?;
         let findings = {
             let mut state = self.shared.lock();
@@ -238,7 +236,7 @@ impl Tries {
     fn begin_thread(&mut self) -> Result<(), PreflightError> {
         let number = {
             let mut state = self.shared.lock();
-            state.batches.push(Batch::default());
+            state.batches.push(GivenRuns::default());
             state.batches.len() - 1
         };
         let part = TryingThread {
