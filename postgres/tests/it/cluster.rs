@@ -285,6 +285,14 @@ impl Victim {
     }
 }
 
+impl Drop for Victim {
+    /// One that is stopped or hangs would outlive a test that fails.
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
 /// All of these runs, which had one signal, end here with another.
 async fn end_all(heir: &Runtime, started: &[String]) {
     until(heir, |status| is_even(status, 1)).await;
