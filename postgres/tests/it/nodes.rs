@@ -65,7 +65,7 @@ impl Cluster {
         Node::at(format!("{}&node={name}", self.url()), config)
     }
 
-    /// What stands beside each partition is what is retained there.
+    /// Checks that the counts in the row of each partition are those of the finished runs that are retained there.
     fn assert_counts(&self) {
         let wrong = "
             SELECT p.part, p.len, p.bytes, count(f.number), coalesce(sum(f.bytes), 0) FROM {s}.part p LEFT JOIN {s}.finished f
@@ -698,7 +698,7 @@ fn a_claim_takes_the_counts_of_finished_runs_that_stand_beside_the_partitions() 
     b.claimed(&[partition_of(&ids[0])]);
     b.flush();
     assert_eq!(b.journal.stats().finished_runs, 1);
-    // A count that is wrong is told as it is, until retention has read what there is.
+    // A claim tells the count of the partition's row, also one that is wrong, until retention has counted the runs.
     cluster.sql("UPDATE {s}.part SET len = 1000 WHERE len > 0");
     let granted = b.claim(&[partition_of(&ids[1])]).unwrap();
     assert_eq!(granted.report.finished_runs, 1_001);

@@ -73,7 +73,7 @@ impl Proxy {
         *self.connections.0.lock().unwrap()
     }
 
-    /// Waits until so many connections were made.
+    /// Waits until `len` connections were made.
     pub(crate) fn wait_for_connections(&self, len: usize) {
         let (made, changed) = &*self.connections;
         drop(

@@ -22,8 +22,8 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 /// The first and the longest time for which a partition is set aside that was refused alone.
 pub(crate) const ASIDE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// So many claims that are refused one after the other are not the fault of a single partition: all that is wanted is claimed
-/// anew, behind a pause as for one that is set aside.
+/// How many claims may be refused one after the other. With one more the fault is not that of a single partition: all that is
+/// wanted is claimed anew, behind a pause as for a partition that is set aside.
 const REFUSED_LEN_MAX: u32 = 24;
 
 /// What a refusal has come to.

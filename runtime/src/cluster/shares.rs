@@ -70,8 +70,8 @@ pub(crate) fn lacking(seen: &NodesSeen) -> impl Iterator<Item = &NodeKey> {
     lacking.map(|(node, _)| &node.node)
 }
 
-/// The partitions of this node that it should give back for others to claim, but for those that are shunned. So many have been
-/// free for long, and are waited for by nobody.
+/// The partitions of this node that it should give back for other nodes to claim, but for nodes that are shunned. `left_len`
+/// partitions have been free for long without any node claiming them; with more that are free, none is given back.
 pub(crate) fn to_release(
     me: &NodeKey,
     seen: &NodesSeen,

@@ -41,7 +41,7 @@ enum Mistake {
     WallClock,
     /// What is read stands in a cache for a lease.
     StaleReads,
-    /// Nodes are judged by the lease of whoever looks.
+    /// A node judges others by its own lease, and not by theirs.
     OwnLeaseForAll,
     /// Behind an outage others get no longer than ever.
     ShortFirstWatch,

@@ -101,7 +101,7 @@ impl<T> DurableTopicHandle<T> {
     ///
     /// **An instance remembers its last 1,000 requests**, also those of the runs that it continues. A trigger hands no more than
     /// 960 records to one instance before their acknowledgements are kept; and while nobody knows whether one had its effect, as
-    /// when a shard fails, it hands the instance no other. Beside it there is room for 40 requests from elsewhere: where one
+    /// when a shard fails, it hands the instance no other, and the records behind that one in the topic wait too. Beside it there is room for 40 requests from elsewhere: where one
     /// instance takes more in the time of a commit, a record that a crash gives again may have its effect a second time.
     /// Start an instance for each record there.
     ///

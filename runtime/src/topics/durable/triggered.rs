@@ -39,7 +39,7 @@ use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 /// that an instance remembers is for those of others.
 const AT_ONCE_MAX: usize = 960;
 const _: () = assert!(AT_ONCE_MAX < SIGNAL_REQUESTS_LEN_MAX && AT_ONCE_MAX < ANSWERS_LEN_MAX);
-/// How many records of a trigger are unkept: so many that it need not wait for the commits of its acknowledgements.
+/// How many records of a trigger may be unkept. With fewer it would wait for the commits of its acknowledgements.
 pub(super) const UNKEPT_MAX: usize = 4 * AT_ONCE_MAX;
 /// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
 pub(super) const DELIVERIES_MAX: u32 = 10;
@@ -171,7 +171,7 @@ impl<T> Drop for RecordAtWork<T> {
 struct RecordAttempt<T> {
     record: Option<RecordAtWork<T>>,
     instance: InstanceHash,
-    /// After how many of which nobody knows what they did.
+    /// How many attempts for this record came before, of which nobody knows what they did.
     unknown: u32,
     attempt: BoxFuture<'static, TriggerOutcome>,
 }
@@ -205,7 +205,7 @@ impl<T> Future for RecordAttempt<T> {
     }
 }
 
-/// Of the id of an instance. Two that have the same share a bound.
+/// The hash of an instance's id. Two instances with one hash share a bound.
 type InstanceHash = u64;
 
 /// The unkept records by their instances: those that are tried, and those whose acknowledgements are not kept.
@@ -288,7 +288,7 @@ pub(super) async fn work<T, V, F, D>(
     let mut unkept = Unkept::default();
     // The versions of answers that are not kept, in order.
     let mut answered: VecDeque<(u64, InstanceHash)> = VecDeque::new();
-    // One that waits for others of its instance.
+    // A record that waits for others of its instance; those behind it in the topic wait too.
     let mut held: Option<RecordAttempt<T>> = None;
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let (host, subscription) = (&runtime.inner().shared.host, &subscription);

@@ -201,7 +201,7 @@ async fn what_the_runtime_does_not_take_for_now_is_tried_again_and_never_buried(
 }
 
 const TOTAL: Workflow<(u64, u64), u64> = Workflow::named("total");
-/// So many records signal one instance, which goes on in another run after every 50.
+/// How many records signal one instance, which goes on in another run after every 50 of them.
 const TOTALLED: u64 = 900;
 
 /// Adds up all that it is signalled.

@@ -42,7 +42,7 @@ pub struct UndeliveredRecord {
     /// Its payload, as its publisher encoded it; all bytes of the record, if it [is whole](Self::is_whole).
     #[serde(serialize_with = "put_bytes", deserialize_with = "take_bytes")]
     pub payload: Vec<u8>,
-    /// What stands before its payload could not be read, as in a record of a later release. Then [`payload`](Self::payload) has
+    /// Whether the record's header could not be read, as that of a later release. Then [`payload`](Self::payload) has
     /// all that the topic had of it, key and correlation are not known, and it is sent back as the same bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_whole: bool,
