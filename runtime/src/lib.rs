@@ -117,8 +117,8 @@ pub mod workflow {
     pub use millrun_core::{SpanId, TraceContext, TraceContextError, TraceId};
     pub use millrun_workflow::{
         Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, EntityAnswer,
-        EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId, ParentClose,
-        Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
+        EntityPublish, EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId,
+        ParentClose, Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
         RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep,
         RecordSubscription, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep, StartRefused, State,
         TimeoutKind, Unanswered, Until, UntypedChild,
@@ -185,8 +185,8 @@ pub mod history {
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
         Event, ExportedHistory, ExportedHistoryError, Fit, KeyFilter, Name, Origin, Parent, PublishScheduled,
-        RawRecord, ReceiveScheduled, RecordFilter, Redaction, RedactionError, SignalFailure, SignalScheduled,
-        Started, TakenThrough,
+        RawRecord, ReceiveScheduled, RecordFilter, RecordTexts, Redaction, RedactionError, SignalFailure,
+        SignalScheduled, Started, TakenThrough,
     };
 }
 

@@ -453,7 +453,8 @@ impl<E: fmt::Display + fmt::Debug> Error for ChildError<E> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishStepError {
-    /// The topic did not take it: it is of another type, or a subscription that refuses was full. Of a topic that is
+    /// The topic did not take it: it is of another type, or a subscription that refuses was full, or it is in memory and
+    /// the value has a correlation or a content type, which only records of durable topics have. Of a topic that is
     /// named at run time also: its name is no topic's, or the broker has as many topics as it may.
     #[error("the value was not published: {0}")]
     Refused(String),
@@ -461,6 +462,14 @@ pub enum PublishStepError {
     #[error("the name of a topic has 1 to 255 bytes, this one has {bytes}")]
     Name {
         /// How many bytes it has.
+        bytes: usize,
+    },
+    /// A text that is said of the record is longer than [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX).
+    #[error("the {field} has {bytes} bytes, it may have {}", crate::RECORD_TEXT_BYTES_MAX)]
+    TextTooLong {
+        /// Which: `key`, `correlation` or `content type`.
+        field: &'static str,
+        /// Its size in bytes.
         bytes: usize,
     },
     /// The run was asked to cancel.

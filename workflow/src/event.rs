@@ -13,6 +13,7 @@ mod failure;
 mod parking;
 mod performed;
 mod record_filter;
+mod record_texts;
 mod scheduled;
 
 use std::borrow::Cow;
@@ -30,6 +31,7 @@ pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
 pub use performed::CommandPerformed;
 pub use record_filter::{KeyFilter, RecordFilter};
+pub use record_texts::{RECORD_TEXT_BYTES_MAX, RecordTexts};
 pub use scheduled::{
     ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, RawRecord,
     ReceiveScheduled, SignalScheduled, TakenThrough,

@@ -80,8 +80,8 @@ pub use definition::{
 };
 pub use durable_topic::{DurableTopic, PublishTarget, TopicTerms};
 pub use entity::{
-    ENTITY_COMMAND, ENTITY_SNAPSHOT_EVERY, EntityAnswer, EntityCode, EntityContext, EntityOrder, EntityState,
-    EntityStep, EntityStepError, StartRefused,
+    ENTITY_COMMAND, ENTITY_SNAPSHOT_EVERY, EntityAnswer, EntityCode, EntityContext, EntityOrder,
+    EntityPublish, EntityState, EntityStep, EntityStepError, StartRefused,
 };
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
@@ -90,8 +90,8 @@ pub use error::{
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
     EventError, KeyFilter, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason,
-    PublishOutcome, PublishScheduled, RawRecord, ReceiveScheduled, RecordFilter, RunFailure, SignalFailure,
-    SignalScheduled, Started, TakenThrough,
+    PublishOutcome, PublishScheduled, RECORD_TEXT_BYTES_MAX, RawRecord, ReceiveScheduled, RecordFilter,
+    RecordTexts, RunFailure, SignalFailure, SignalScheduled, Started, TakenThrough,
 };
 pub use expected::WrongType;
 pub use exported::{ExportedHistory, ExportedHistoryError, Fit};

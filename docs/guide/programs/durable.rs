@@ -26,10 +26,13 @@ async fn order(cx: WorkflowContext, number: u64) -> Result<(), WorkflowError> {
 const PARCEL: Workflow<u64, ()> = Workflow::named("parcel");
 const PACKED: DurableTopic<u64> = Topic::named("parcels.packed").durable();
 
+// ANCHOR: keyed
 async fn parcel(cx: WorkflowContext, number: u64) -> Result<(), WorkflowError> {
-    cx.publish(PACKED, number).await?;
+    let packed = cx.publish(PACKED, number).key(format!("order-{number}"));
+    packed.correlation("spring sale").await?;
     Ok(())
 }
+// ANCHOR_END: keyed
 
 // ANCHOR: open
 fn open(store: &Path) -> RuntimeBuilder {

@@ -4,7 +4,8 @@
 //! counts).
 
 use millrun::history::{
-    ActivityFailure, ChildFailure, Event, HistoryPage, RecordedEvent, SignalFailure, Started,
+    ActivityFailure, ChildFailure, Event, HistoryPage, PublishScheduled, RecordTexts, RecordedEvent,
+    SignalFailure, Started,
 };
 use millrun::workflow::{OperationId, PublishOutcome};
 use millrun::{Payload, RunFailure};
@@ -36,6 +37,11 @@ pub(crate) fn recorded(recorded: &RecordedEvent) -> Json {
     ];
     all.extend(fields(&recorded.event));
     Json::Object(all)
+}
+
+/// A text that is said of a value that was published.
+fn said_of(publish: &PublishScheduled, text: impl FnOnce(&RecordTexts) -> Option<&str>) -> Json {
+    publish.texts.as_deref().and_then(text).into()
 }
 
 type Fields = Vec<(&'static str, Json)>;
@@ -139,6 +145,15 @@ fn fields(event: &Event) -> Fields {
             of(publish.operation),
             ("topic", publish.topic.as_ref().into()),
             ("value", (&publish.value).into()),
+            ("key", said_of(publish, |texts| texts.key.as_deref())),
+            (
+                "correlation",
+                said_of(publish, |texts| texts.correlation.as_deref()),
+            ),
+            (
+                "content_type",
+                said_of(publish, |texts| texts.content_type.as_deref()),
+            ),
         ],
         Event::ReceiveScheduled(receive) => vec![
             of(receive.operation),

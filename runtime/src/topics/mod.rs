@@ -16,7 +16,6 @@ pub use durable::managing::{PurgeBefore, TopicDeleted, TopicManageError, TopicPu
 pub use durable::publish::{DurablePublishError, PublishRecord, PublishedRecord, PublishingRecord};
 pub use durable::reader::{ReadFrom, ReadFromError, TopicReadError, TopicReader};
 pub use durable::record::DurableRecord;
-pub use durable::stored::RECORD_TEXT_BYTES_MAX;
 pub use durable::subscription::{
     AckSaved, AttachedSubscription, DurableSubscription, DurableSubscriptionSummary, FILTERED_TOPICS_MAX,
     FilteredOpenError, FilteredReadError, FilteredSubscription, FilteredTopics, FilteredTopicsError,
@@ -27,4 +26,5 @@ pub use durable::subscription::{
 pub use durable::token::{RecordToken, RecordTokenError};
 pub use durable::trigger::{DurableTrigger, TriggerRecords};
 pub use millrun_persistence::TopicRetention;
+pub use millrun_workflow::RECORD_TEXT_BYTES_MAX;
 pub use millrun_workflow::TopicTerms;

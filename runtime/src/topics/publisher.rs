@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use millrun_broker::{Broker, Filter, Headers, PublishError, TopicError, TopicName};
 use millrun_core::{Cause, TraceContext};
-use millrun_workflow::{Name, Payload, PublishOutcome, Topic};
+use millrun_workflow::{Name, PublishOutcome, PublishScheduled, RecordTexts, Topic};
 use serde::de::DeserializeOwned;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<PublishOutcome, String>> + Send>>;
 
-type Begin = dyn Fn(&Payload, Cause, Option<TraceContext>) -> Result<Publishing, String> + Send + Sync;
+type Begin =
+    dyn Fn(&PublishScheduled, Cause, Option<TraceContext>) -> Result<Publishing, String> + Send + Sync;
 
 type Connect = dyn Fn(&Broker) -> Result<Arc<Begin>, TopicError> + Send + Sync;
 
@@ -45,26 +46,49 @@ fn connect<T: DeserializeOwned + Send + Sync + 'static>(
     name: &str,
 ) -> Result<Arc<Begin>, TopicError> {
     let topic = broker.topic::<T>(name)?;
-    let begin =
-        move |value: &Payload, cause: Cause, trace: Option<TraceContext>| -> Result<Publishing, String> {
-            let value: T = value.decode().map_err(|error| error.to_string())?;
-            let topic = topic.clone();
-            let mut headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
-            if let Some(trace) = trace {
-                headers = headers.trace(trace);
+    let begin = move |scheduled: &PublishScheduled,
+                      cause: Cause,
+                      trace: Option<TraceContext>|
+          -> Result<Publishing, String> {
+        let key = key_of(scheduled.texts.as_deref())?;
+        let value: T = scheduled.value.decode().map_err(|error| error.to_string())?;
+        let topic = topic.clone();
+        let key = key.map_or_else(|| cause.to_string(), ToOwned::to_owned);
+        let mut headers = Headers::new().key(key).caused_by_run(cause);
+        if let Some(trace) = trace {
+            headers = headers.trace(trace);
+        }
+        Ok(Box::pin(async move {
+            let published = topic.publish_with(headers, value).await;
+            if let Err(PublishError::Closed(_)) = published {
+                // The runtime stops. Nobody has the value, and the next process decides about it.
+                return std::future::pending().await;
             }
-            Ok(Box::pin(async move {
-                let published = topic.publish_with(headers, value).await;
-                if let Err(PublishError::Closed(_)) = published {
-                    // The runtime stops. Nobody has the value, and the next process decides about it.
-                    return std::future::pending().await;
-                }
-                published
-                    .map(|_| PublishOutcome::Taken)
-                    .map_err(|error| error.to_string())
-            }))
-        };
+            published
+                .map(|_| PublishOutcome::Taken)
+                .map_err(|error| error.to_string())
+        }))
+    };
     Ok(Arc::new(begin))
+}
+
+/// The key that a run gives an envelope. Envelopes have no correlation of the publisher's choice and no content type: a run that
+/// says them expects a durable topic, and is told.
+fn key_of(texts: Option<&RecordTexts>) -> Result<Option<&str>, String> {
+    let Some(texts) = texts else {
+        return Ok(None);
+    };
+    for (field, text) in [
+        ("correlation", &texts.correlation),
+        ("content type", &texts.content_type),
+    ] {
+        if text.is_some() {
+            return Err(format!(
+                "the topic is in memory, and only records of durable topics have a {field}"
+            ));
+        }
+    }
+    Ok(texts.key.as_deref())
 }
 
 type ConnectNamed = dyn Fn(&Broker, &str) -> Result<Arc<Begin>, TopicError> + Send + Sync;

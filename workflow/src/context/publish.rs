@@ -14,8 +14,8 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::definition::NAME_BYTES_MAX;
-use crate::event::{Event, Name, PublishScheduled};
-use crate::{Payload, PayloadError, PublishOutcome, PublishStepError};
+use crate::event::{Event, Name, PublishScheduled, RecordTexts};
+use crate::{OperationId, Payload, PayloadError, PublishOutcome, PublishStepError};
 
 /// A value on its way to a topic; made by
 /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
@@ -34,6 +34,7 @@ pub struct PublishStep {
 struct PublishRequest {
     topic: Name,
     value: Result<Payload, PayloadError>,
+    texts: Option<Box<RecordTexts>>,
 }
 
 impl PublishStep {
@@ -49,22 +50,61 @@ impl PublishStep {
             request: Some(PublishRequest {
                 topic,
                 value: Payload::encode(value),
+                texts: None,
             }),
         }
+    }
+
+    /// The key of the record, in place of the id of this instance. In a durable topic the records of one key that one run
+    /// publishes are in the order in which it publishes them, subscriptions give them one at a time, and runs
+    /// [wait](crate::ReceiveRecord::key) for them by it. In a topic of the broker it is the key of the envelope. At most
+    /// [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes. No effect once polled.
+    pub fn key(self, key: impl Into<Box<str>>) -> Self {
+        self.say(|texts| texts.key = Some(key.into()))
+    }
+
+    /// What the run calls the whole that the record belongs to; of durable topics only, one of the broker
+    /// [refuses](PublishStepError::Refused) it. At most [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes.
+    /// No effect once polled.
+    pub fn correlation(self, correlation: impl Into<Box<str>>) -> Self {
+        self.say(|texts| texts.correlation = Some(correlation.into()))
+    }
+
+    /// The format of the payload, for readers of other kinds; of durable topics only, one of the broker
+    /// [refuses](PublishStepError::Refused) it. At most [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes.
+    /// No effect once polled.
+    pub fn content_type(self, content_type: impl Into<Box<str>>) -> Self {
+        self.say(|texts| texts.content_type = Some(content_type.into()))
+    }
+
+    /// Changes what is said of the value, unless the publish stands in the history already.
+    fn say(mut self, change: impl FnOnce(&mut RecordTexts)) -> Self {
+        if let Some(request) = &mut self.request {
+            change(request.texts.get_or_insert_default());
+        }
+        self
     }
 }
 
 impl PublishRequest {
-    /// The topic and the value, unless something speaks against issuing them.
-    fn admit(self, table: &Table) -> Result<(Name, Payload), PublishStepError> {
+    /// What is to be published, unless something speaks against it.
+    fn admit(self, table: &Table) -> Result<PublishScheduled, PublishStepError> {
         if self.topic.is_empty() || self.topic.len() > NAME_BYTES_MAX {
             return Err(PublishStepError::Name {
                 bytes: self.topic.len(),
             });
         }
+        if let Some((field, bytes)) = self.texts.as_deref().and_then(RecordTexts::too_long) {
+            return Err(PublishStepError::TextTooLong { field, bytes });
+        }
         let value = self.value.map_err(PublishStepError::Payload)?;
         admit_payload(table, value.len())?;
-        Ok((self.topic, value))
+        Ok(PublishScheduled {
+            operation: OperationId::new(0),
+            topic: self.topic,
+            value,
+            texts: self.texts,
+        })
     }
 }
 
@@ -84,13 +124,10 @@ impl Future for PublishStep {
         let Self { operation, request } = self.get_mut();
         let resolution = operation.poll_checked(cx, |table| {
             let request = request.take().expect("the first poll finds the request");
-            let (topic, value) = request.admit(table)?;
+            let mut scheduled = request.admit(table)?;
             Ok(move |operation, _, _| {
-                Event::PublishScheduled(Arc::new(PublishScheduled {
-                    operation,
-                    topic,
-                    value,
-                }))
+                scheduled.operation = operation;
+                Event::PublishScheduled(Arc::new(scheduled))
             })
         });
         resolution.map(|resolution| match resolution {

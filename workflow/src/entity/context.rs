@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::code::Situation;
 use super::desk::TimerAt;
 use super::{EntityAct, EntityState};
-use crate::event::Name;
+use crate::event::{Name, RECORD_TEXT_BYTES_MAX, RecordTexts};
 use crate::names::{is_reserved_name, reserved_name};
 use crate::retry::mix;
 use crate::{Entity, EntityCommand, NAME_BYTES_MAX, Payload, PublishTarget, Signal, Workflow};
@@ -28,6 +28,47 @@ pub struct EntityContext<'a, S: EntityState> {
     events: Vec<S::Event>,
     acts: Vec<EntityAct>,
     fault: Option<String>,
+}
+
+/// A publish that a command has asked for, of which more may be said; made by [`EntityContext::publish`].
+#[derive(Debug)]
+pub struct EntityPublish<'c> {
+    /// Of the act; `None` if there is none, as the value did not encode.
+    texts: Option<&'c mut Option<Box<RecordTexts>>>,
+    fault: &'c mut Option<String>,
+}
+
+impl EntityPublish<'_> {
+    /// As [`PublishStep::key`](crate::PublishStep::key); without it, the key is the id of the entity, `name/key`. One that is
+    /// too long keeps the command from being performed.
+    pub fn key(self, key: impl Into<Box<str>>) -> Self {
+        self.say(|texts| texts.key = Some(key.into()))
+    }
+
+    /// As [`PublishStep::correlation`](crate::PublishStep::correlation). One that is too long keeps the command from being
+    /// performed.
+    pub fn correlation(self, correlation: impl Into<Box<str>>) -> Self {
+        self.say(|texts| texts.correlation = Some(correlation.into()))
+    }
+
+    /// As [`PublishStep::content_type`](crate::PublishStep::content_type). One that is too long keeps the command from being
+    /// performed.
+    pub fn content_type(self, content_type: impl Into<Box<str>>) -> Self {
+        self.say(|texts| texts.content_type = Some(content_type.into()))
+    }
+
+    fn say(mut self, change: impl FnOnce(&mut RecordTexts)) -> Self {
+        if let Some(texts) = &mut self.texts {
+            let texts = texts.get_or_insert_default();
+            change(texts);
+            if let Some((field, bytes)) = texts.too_long() {
+                self.fault.get_or_insert_with(|| {
+                    format!("the {field} of a record has {bytes} bytes, it may have {RECORD_TEXT_BYTES_MAX}")
+                });
+            }
+        }
+        self
+    }
 }
 
 /// What a handler has decided, when it has ended.
@@ -111,14 +152,25 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
 
     /// Publishes to a topic, of the broker or durable. Of a durable topic, the record is in the commit of the command
     /// unless its batch is full, and exactly once in the topic; for a topic of the broker see
-    /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
-    pub fn publish<P>(&mut self, topic: P, value: P::Payload)
+    /// [`WorkflowContext::publish`](crate::WorkflowContext::publish). What it gives need not be used: it says more of the
+    /// value.
+    pub fn publish<P>(&mut self, topic: P, value: P::Payload) -> EntityPublish<'_>
     where
         P: PublishTarget<Payload: Serialize>,
     {
-        if let Some(value) = self.encode(&value) {
-            let topic = topic.name().into();
-            self.acts.push(EntityAct::Publish { topic, value });
+        let value = self.encode(&value);
+        let is_encoded = value.is_some();
+        if let Some(value) = value {
+            let (topic, texts) = (topic.name().into(), None);
+            self.acts.push(EntityAct::Publish { topic, value, texts });
+        }
+        let texts = match self.acts.last_mut() {
+            Some(EntityAct::Publish { texts, .. }) if is_encoded => Some(texts),
+            _ => None,
+        };
+        EntityPublish {
+            texts,
+            fault: &mut self.fault,
         }
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use millrun_core::{InstanceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::event::{ChildScheduled, Event, Name, ParentClose, PublishScheduled, SignalScheduled};
+use crate::event::{
+    ChildScheduled, Event, Name, ParentClose, PublishScheduled, RecordTexts, SignalScheduled,
+};
 use crate::{OperationId, Payload};
 
 /// Something that a command asks for, in the order of its asking.
@@ -16,6 +18,7 @@ pub(crate) enum EntityAct {
     Publish {
         topic: Name,
         value: Payload,
+        texts: Option<Box<RecordTexts>>,
     },
     Start {
         workflow: Name,
@@ -170,11 +173,12 @@ impl EntityDesk {
     ) {
         let operation = number;
         match act {
-            EntityAct::Publish { topic, value } => {
+            EntityAct::Publish { topic, value, texts } => {
                 decide(Event::PublishScheduled(Arc::new(PublishScheduled {
                     operation,
                     topic,
                     value,
+                    texts,
                 })));
             }
             EntityAct::Start { workflow, id, input } => {

@@ -23,7 +23,7 @@ mod desk;
 
 pub use calling::{ENTITY_COMMAND, EntityAnswer, EntityOrder, EntityStep, EntityStepError};
 pub use code::{ENTITY_SNAPSHOT_EVERY, EntityCode};
-pub use context::EntityContext;
+pub use context::{EntityContext, EntityPublish};
 pub use definition::EntityState;
 pub use desk::StartRefused;
 

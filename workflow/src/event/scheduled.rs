@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Name, OperationId, ParentClose, RecordFilter};
+use super::{Name, OperationId, ParentClose, RecordFilter, RecordTexts};
 use crate::{Payload, Retry, micros};
 
 /// A call of an activity, complete enough to run it.
@@ -94,6 +94,9 @@ pub struct PublishScheduled {
     pub topic: Name,
     /// The value.
     pub value: Payload,
+    /// What is said of it, if anything is; never without a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub texts: Option<Box<RecordTexts>>,
 }
 
 /// A signal to be sent to another instance, complete enough to do so.

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use crate::event::{
         ActivityScheduled, ChildScheduled, KeyFilter, Origin, ParentClose, PublishScheduled,
-        ReceiveScheduled, RecordFilter, SignalScheduled, Started,
+        ReceiveScheduled, RecordFilter, RecordTexts, SignalScheduled, Started,
     };
     use crate::{ANSWERS_LEN_MAX, OperationId, Payload, Retry, SIGNAL_REQUESTS_LEN_MAX};
 
@@ -396,6 +396,10 @@ mod tests {
                 operation: operation(number + 2),
                 topic: "orders".into(),
                 value: payload(9),
+                texts: Some(Box::new(RecordTexts {
+                    key: Some("order-7".into()),
+                    ..RecordTexts::default()
+                })),
             })));
         }
         events.push(Event::ReceiveScheduled(Arc::new(ReceiveScheduled {

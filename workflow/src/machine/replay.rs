@@ -9,7 +9,7 @@ use millrun_core::{RunId, Timestamp};
 use super::{Instance, Limits, Moment};
 use crate::KeptBeginning;
 use crate::context::Decision;
-use crate::event::{Event, Nondeterminism, ParkReason, is_same_name};
+use crate::event::{Event, Nondeterminism, ParkReason, PublishScheduled, RecordTexts, is_same_name};
 use crate::registry::Implementation;
 
 /// Why a history cannot be replayed at all.
@@ -459,9 +459,9 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
             },
         ) if a == b => Sameness::of_values(x == y),
         (Event::PublishScheduled(a), Event::PublishScheduled(b))
-            if a.operation == b.operation && a.topic == b.topic =>
+            if a.operation == b.operation && a.topic == b.topic && is_said_of_one(a, b) =>
         {
-            Sameness::of_values(a.value == b.value)
+            Sameness::of_values(a.value == b.value && a.texts == b.texts)
         }
         (Event::ReceiveScheduled(a), Event::ReceiveScheduled(b)) if a == b => Sameness::Same,
         (Event::SignalScheduled(a), Event::SignalScheduled(b))
@@ -522,6 +522,13 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
     }
 }
 
+/// Whether two publishes have one key and one correlation: readers wait for a record by these. A content type goes with the
+/// value, which may have another format since.
+fn is_said_of_one(a: &PublishScheduled, b: &PublishScheduled) -> bool {
+    let [a, b] = [a, b].map(|publish| RecordTexts::or_default(publish.texts.as_deref()));
+    a.key == b.key && a.correlation == b.correlation
+}
+
 /// How much of a failure's message is told where the code failed and the history did not.
 const FAILURE_CHARS_MAX: usize = 256;
 
@@ -535,8 +542,9 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
             )
         }
         Event::PublishScheduled(scheduled) => {
+            let texts = RecordTexts::or_default(scheduled.texts.as_deref());
             format!(
-                "publish to {} (operation {})",
+                "publish to {}{texts} (operation {})",
                 scheduled.topic, scheduled.operation
             )
         }

@@ -21,7 +21,7 @@ use millrun_core::{InstanceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
-use crate::event::{Bounds, Event, EventError, PublishOutcome, PublishScheduled, RunFailure, Started};
+use crate::event::{Bounds, Event, EventError, PublishOutcome, RunFailure, Started};
 use crate::ledger::OutcomeKind;
 
 pub(crate) use bearing::{Bearing, bearing};
@@ -243,14 +243,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 deadline: deadline.as_micros(),
             },
         ),
-        Event::PublishScheduled(scheduled) => write(
-            out,
-            &PublishBody {
-                operation: scheduled.operation.get(),
-                topic: Cow::Borrowed(&scheduled.topic),
-                value: raw(&scheduled.value),
-            },
-        ),
+        Event::PublishScheduled(scheduled) => write(out, &PublishBody::of(scheduled)),
         Event::Published { operation, outcome } => write(
             out,
             &PublishedBody {
@@ -560,16 +553,7 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             }
         }
         PUBLISH_SCHEDULED => {
-            let PublishBody {
-                operation,
-                topic,
-                value,
-            } = read(body)?;
-            Event::PublishScheduled(Arc::new(PublishScheduled {
-                operation: OperationId::new(operation),
-                topic: Cow::Owned(topic.into_owned()),
-                value: payload(body, value),
-            }))
+            Event::PublishScheduled(Arc::new(read::<PublishBody<'_>>(body)?.into_event(body)))
         }
         PUBLISH_PARKED => Event::PublishParked {
             operation: operation(body)?,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use millrun_core::{Cause, InstanceId, Timestamp};
 use millrun_workflow::{
-    ChildFailure, Command, Entity, EntityCommand, EntityContext, EntityState, Implementation, Input,
-    InputRefused, Limits, Moment, Outcome, ParkReason, Payload, PayloadError, Query, Signal, StartRefused,
-    Started, Topic, Workflow, WorkflowContext, WorkflowError,
+    ChildFailure, Command, Entity, EntityCommand, EntityContext, EntityState, Event, Implementation, Input,
+    InputRefused, Limits, Moment, Outcome, ParkReason, Payload, PayloadError, Query, RecordTexts, Signal,
+    StartRefused, Started, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -453,6 +453,46 @@ fn a_value_that_is_too_large_keeps_the_command_from_being_performed() {
     let mut world = began(code, limits);
     let refused = world.apply(command(None, DEPOSIT, &1));
     assert!(matches!(refused, Err(InputRefused::Act(_))), "{refused:?}");
+    assert_eq!(labels(&world), ["Started"]);
+}
+
+#[test]
+fn what_a_command_says_of_a_value_stands_in_its_publish_and_a_text_too_long_keeps_it_from_being_performed() {
+    let telling = |_: &Account, bytes: u64, cx: &mut AccountContext<'_>| {
+        let key = "k".repeat(usize::try_from(bytes).unwrap());
+        cx.publish(NEWS, "said".into())
+            .key(key)
+            .correlation("basket-1")
+            .content_type("text/plain");
+        cx.publish(NEWS, "unsaid".into());
+        Ok(0)
+    };
+    let code = || ACCOUNT.command(DEPOSIT, telling).implementation();
+    let mut world = began(code(), Limits::default());
+    world.apply(command(None, DEPOSIT, &3)).unwrap();
+    let said: Vec<_> = world
+        .history()
+        .iter()
+        .filter_map(|(event, _)| match event {
+            Event::PublishScheduled(publish) => Some(publish.texts.as_deref().cloned()),
+            _ => None,
+        })
+        .collect();
+    let texts = RecordTexts {
+        key: Some("kkk".into()),
+        correlation: Some("basket-1".into()),
+        content_type: Some("text/plain".into()),
+    };
+    assert_eq!(said, [Some(texts), None]);
+    world.reopen();
+    assert_eq!(world.instance.ledger().pending_len(), 2);
+
+    let mut world = began(code(), Limits::default());
+    let refused = world.apply(command(None, DEPOSIT, &1_025));
+    let Err(InputRefused::Act(told)) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(told, "the key of a record has 1025 bytes, it may have 1024");
     assert_eq!(labels(&world), ["Started"]);
 }
 

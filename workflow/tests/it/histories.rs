@@ -45,6 +45,7 @@ const TRACED: Workflow<u64, u64> = Workflow::named("traced");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 const RECEIVING: Workflow<u64, u64> = Workflow::named("receiving");
+const KEYED: Workflow<u64, u64> = Workflow::named("keyed");
 const VERSIONED: Workflow<u64, String> = Workflow::named("versioned");
 const PAID: DurableTopic<u64> = Topic::named("orders.paid").durable();
 
@@ -668,6 +669,29 @@ fn published_perhaps() -> World {
     world
 }
 
+/// Values of which a key, a correlation and a content type are said, all or some.
+async fn keyed(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    let said = cx.publish(SENT, number).key(format!("order-{number}"));
+    said.correlation("basket-1")
+        .content_type("application/json")
+        .await?;
+    cx.publish(SENT, number + 1).correlation("basket-1").await?;
+    Ok(number)
+}
+
+fn keyed_implementation() -> Implementation {
+    Implementation::new(KEYED, keyed)
+}
+
+fn published_with_keys() -> World {
+    let mut world = World::start(keyed_implementation(), &7_u64);
+    for number in [1, 2] {
+        let (operation, outcome) = (World::operation(number), Ok(PublishOutcome::Taken));
+        world.apply(Input::Published { operation, outcome }).unwrap();
+    }
+    world
+}
+
 /// Records with a key and of any, of which one is not what the topic carries, behind a checkpoint too.
 async fn receiving(cx: WorkflowContext, _: u64) -> Result<u64, WorkflowError> {
     let before: u64 = cx.checkpointed().transpose()?.unwrap_or(0);
@@ -911,6 +935,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: named_implementation,
             make: published_perhaps,
             file: include_str!("../histories/v1-named.txt"),
+        },
+        Recording {
+            name: "v1-keyed",
+            code: keyed_implementation,
+            make: published_with_keys,
+            file: include_str!("../histories/v1-keyed.txt"),
         },
         Recording {
             name: "v1-receiving",

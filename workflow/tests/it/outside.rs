@@ -1,11 +1,14 @@
 //! Publishes, promises, checkpoints, pauses.
 
 use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 
 use millrun_workflow::{
     Command, Event, Implementation, Input, InputRefused, Limits, OperationId, ParkReason, Payload, Pending,
-    Promise, PromiseError, PublishOutcome, PublishStepError, Query, Signal, Topic, Workflow, WorkflowContext,
-    WorkflowError,
+    Promise, PromiseError, PublishOutcome, PublishStep, PublishStepError, Query, RECORD_TEXT_BYTES_MAX,
+    RecordTexts, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -62,6 +65,126 @@ fn a_publish_is_decided_once_and_waits_until_it_was_performed() {
         );
         assert_eq!(world.apply(published(outcome)), Err(InputRefused::Closed));
         assert_eq!(world.result::<String>(), expected);
+    }
+}
+
+/// What is said of the value that a publish decides, and of the next one.
+#[test]
+fn what_is_said_of_a_value_stands_in_its_publish_until_it_is_polled() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
+        let mut publish = cx.publish(PLACED, number).key("a").correlation("b");
+        let decided = poll_fn(|cx| Poll::Ready(Pin::new(&mut publish).poll(cx).is_pending()));
+        assert!(decided.await);
+        publish.key("too late").content_type("too late").await?;
+        cx.publish_to("orders.paid", number)
+            .content_type("text/plain")
+            .await?;
+        Ok::<_, WorkflowError>("done".to_owned())
+    });
+    let mut world = World::start(code, &7_u64);
+    for number in [1, 2] {
+        let (operation, outcome) = (OperationId::new(number), Ok(PublishOutcome::Taken));
+        world.apply(Input::Published { operation, outcome }).unwrap();
+    }
+    let said: Vec<_> = world
+        .history()
+        .iter()
+        .filter_map(|(event, _)| match event {
+            Event::PublishScheduled(publish) => publish.texts.as_deref().cloned(),
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        RecordTexts {
+            key: Some("a".into()),
+            correlation: Some("b".into()),
+            content_type: None,
+        },
+        RecordTexts {
+            content_type: Some("text/plain".into()),
+            ..RecordTexts::default()
+        },
+    ];
+    assert_eq!(said, expected);
+    world.check_replays();
+}
+
+#[test]
+fn a_text_that_is_too_long_is_refused_to_the_code_and_records_nothing() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, bytes: u64| {
+        let text = "x".repeat(usize::try_from(bytes).unwrap());
+        let mut told = Vec::new();
+        for publish in [
+            cx.publish(PLACED, bytes).key(text.as_str()),
+            cx.publish(PLACED, bytes).correlation(text.as_str()),
+            cx.publish(PLACED, bytes).key("k").content_type(text.as_str()),
+        ] {
+            match publish.await {
+                Err(PublishStepError::TextTooLong { field, bytes }) => told.push(format!("{field} {bytes}")),
+                other => return Err(WorkflowError::failed(format!("{other:?}"))),
+            }
+        }
+        Ok::<_, WorkflowError>(told.join(", "))
+    });
+    let world = World::start(code.clone(), &(RECORD_TEXT_BYTES_MAX as u64 + 1));
+    assert_eq!(world.labels(), ["Completed"]);
+    assert_eq!(
+        world.result::<String>(),
+        "key 1025, correlation 1025, content type 1025"
+    );
+    let world = World::start(code, &(RECORD_TEXT_BYTES_MAX as u64));
+    assert_eq!(world.labels(), ["PublishScheduled"], "the longest is taken");
+}
+
+/// A reader waits for a key and a correlation, so code that says others decides otherwise. A content type goes with the
+/// value, which may have gained a field.
+#[test]
+fn a_replay_that_says_another_key_or_correlation_is_refused() {
+    type Said = fn(PublishStep) -> PublishStep;
+    let code = |said: Said| {
+        Implementation::new(FLOW, move |cx: WorkflowContext, number: u64| async move {
+            said(cx.publish(PLACED, number)).await?;
+            Ok::<_, WorkflowError>("done".to_owned())
+        })
+    };
+    let recorded: Said = |publish| publish.key("a").correlation("b").content_type("text/plain");
+    let unsaid: Said = |publish| publish;
+    let history = |said: Said| World::start(code(said), &7_u64).history().to_vec();
+    for (said, difference) in [
+        (unsaid, "publish to orders.placed (operation 1)"),
+        (
+            |publish| publish.key("c").correlation("b").content_type("text/plain"),
+            "publish to orders.placed with the key c and the correlation b and the content type text/plain (operation 1)",
+        ),
+        (
+            |publish| publish.key("a").content_type("text/plain"),
+            "publish to orders.placed with the key a and the content type text/plain (operation 1)",
+        ),
+    ] as [(Said, &str); 3]
+    {
+        let replayed = World::from_history(Some(code(said)), history(recorded));
+        match replayed.parked() {
+            Some(ParkReason::Nondeterminism(found)) => {
+                assert!(found.replayed.starts_with(difference), "{found}");
+                assert!(
+                    found.recorded.contains("with the key a and the correlation b"),
+                    "{found}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // An old history, of which nothing is said, and code that says a key since.
+    let replayed = World::from_history(Some(code(recorded)), history(unsaid));
+    assert!(matches!(replayed.parked(), Some(ParkReason::Nondeterminism(_))));
+
+    let other_type: Said = |publish| publish.key("a").correlation("b").content_type("application/json");
+    for (said, changed) in [(recorded, 0), (other_type, 1)] {
+        let replayed = World::from_history(Some(code(said)), history(recorded));
+        assert_eq!(
+            (replayed.parked(), replayed.instance.changed_values()),
+            (None, changed)
+        );
     }
 }
 

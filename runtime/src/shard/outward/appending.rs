@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use millrun_core::{Cause, Epoch, Partition, RunId, Sequence, TraceContext};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, TraceContext};
 use millrun_persistence::{TopicAppend, TopicNumber, TopicRecordHeader};
 use millrun_workflow::{Input, Moment, OperationId, Pending, PublishOutcome, PublishScheduled};
 
@@ -50,7 +50,8 @@ struct AskedAppend {
 pub(in crate::shard) struct RunRecord {
     topic: TopicNumber,
     scheduled: Arc<PublishScheduled>,
-    key: String,
+    /// The id of the run's instance.
+    id: InstanceId,
     trace: Option<TraceContext>,
 }
 
@@ -185,7 +186,7 @@ impl Shard {
         Some(RunRecord {
             topic: self.shared.durable.number(&scheduled.topic)?,
             scheduled: Arc::clone(scheduled),
-            key: entry.id.as_str().to_owned(),
+            id: entry.id.clone(),
             trace: entry.trace().copied(),
         })
     }
@@ -197,10 +198,15 @@ impl Shard {
             run,
             operation: operation.get(),
         };
+        let texts = record.scheduled.texts.as_deref();
         let header = StoredHeader {
-            key: Some(record.key.as_str()),
-            correlation: None,
-            content_type: None,
+            key: Some(
+                texts
+                    .and_then(|texts| texts.key.as_deref())
+                    .unwrap_or(record.id.as_str()),
+            ),
+            correlation: texts.and_then(|texts| texts.correlation.as_deref()),
+            content_type: texts.and_then(|texts| texts.content_type.as_deref()),
             cause: Some(cause),
             trace: record.trace.map(|trace| trace.at_operation(cause)),
             record: None,

@@ -133,7 +133,7 @@ impl Shard {
             Err(problem) => return self.ways.tell(run, published(Err(problem), None)),
         };
         // A value's own code, which decodes or drops it, may panic.
-        let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, cause, trace)));
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(scheduled, cause, trace)));
         let mut publishing = match begun.unwrap_or_else(|panic| Err(panic_message(panic))) {
             Ok(publishing) => publishing,
             Err(message) => return self.ways.tell(run, published(Err(message), None)),

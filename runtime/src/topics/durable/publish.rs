@@ -8,13 +8,13 @@ use std::task::{Context, Poll, ready};
 
 use millrun_core::{Cause, Partition, Sequence, TraceContext};
 use millrun_persistence::TopicNumber;
-use millrun_workflow::{Payload, PayloadError};
+use millrun_workflow::{Payload, PayloadError, RECORD_TEXT_BYTES_MAX};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::declared::KnownTopic;
-use super::stored::{HEADER_BYTES_MAX, RECORD_TEXT_BYTES_MAX, StoredHeader};
+use super::stored::{HEADER_BYTES_MAX, StoredHeader};
 use super::token::RecordToken;
 use crate::StopCause;
 use crate::ending::stop::UnlessOver;

@@ -11,13 +11,11 @@
 use bytes::Bytes;
 use millrun_core::{Cause, RunId, Sequence, SpanId, TraceContext, TraceId};
 use millrun_persistence::TopicNumber;
+use millrun_workflow::RECORD_TEXT_BYTES_MAX;
 
 use super::token::RecordToken;
 
 const VERSION: u8 = 1;
-
-/// The longest key, correlation or content type of a record, in bytes.
-pub const RECORD_TEXT_BYTES_MAX: usize = 1_024;
 
 /// The most bytes before the payload.
 pub(crate) const HEADER_BYTES_MAX: usize = 2 + 3 * (2 + RECORD_TEXT_BYTES_MAX) + 20 + 25 + RECORD_BYTES;

@@ -8,6 +8,7 @@ mod expiring;
 mod filtered;
 mod followed;
 mod joined;
+mod keyed;
 mod managing;
 mod moving;
 mod naive;

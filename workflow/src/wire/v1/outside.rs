@@ -9,16 +9,55 @@ use serde_bytes::Bytes as Raw;
 
 use super::parts::{RecordedWire, payload, raw};
 use super::receiving::TakenWire;
-use crate::event::Checkpoint;
+use crate::OperationId;
+use crate::event::{Checkpoint, PublishScheduled, RecordTexts};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct PublishBody<'a> {
     #[serde(rename = "o")]
-    pub(super) operation: u32,
+    operation: u32,
     #[serde(rename = "t", borrow)]
-    pub(super) topic: Cow<'a, str>,
+    topic: Cow<'a, str>,
     #[serde(rename = "v", borrow)]
-    pub(super) value: &'a Raw,
+    value: &'a Raw,
+    #[serde(rename = "k", borrow, default, skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+    #[serde(rename = "c", borrow, default, skip_serializing_if = "Option::is_none")]
+    correlation: Option<Cow<'a, str>>,
+    #[serde(rename = "f", borrow, default, skip_serializing_if = "Option::is_none")]
+    content_type: Option<Cow<'a, str>>,
+}
+
+impl<'a> PublishBody<'a> {
+    pub(super) fn of(scheduled: &'a PublishScheduled) -> Self {
+        let texts = RecordTexts::or_default(scheduled.texts.as_deref());
+        let [key, correlation, content_type] = [&texts.key, &texts.correlation, &texts.content_type]
+            .map(|text| text.as_deref().map(Cow::Borrowed));
+        Self {
+            operation: scheduled.operation.get(),
+            topic: Cow::Borrowed(&scheduled.topic),
+            value: raw(&scheduled.value),
+            key,
+            correlation,
+            content_type,
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> PublishScheduled {
+        let [key, correlation, content_type] =
+            [self.key, self.correlation, self.content_type].map(|text| text.map(Box::from));
+        let texts = RecordTexts {
+            key,
+            correlation,
+            content_type,
+        };
+        PublishScheduled {
+            operation: OperationId::new(self.operation),
+            topic: Cow::Owned(self.topic.into_owned()),
+            value: payload(body, self.value),
+            texts: texts.boxed(),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use millrun_core::{Cause, RunId, Sequence};
 
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
-    KeyFilter, Origin, Parent, ParentClose, ParkReason, RawRecord, ReceiveScheduled, RecordFilter,
-    SignalFailure, SignalScheduled, TakenThrough,
+    KeyFilter, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RawRecord, ReceiveScheduled,
+    RecordFilter, RecordTexts, SignalFailure, SignalScheduled, TakenThrough,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -183,6 +183,17 @@ fn samples() -> Vec<Event> {
             operation,
             topic: "orders.placed".into(),
             value: value.clone(),
+            texts: None,
+        })),
+        Event::PublishScheduled(Arc::new(PublishScheduled {
+            operation,
+            topic: "orders.placed".into(),
+            value: value.clone(),
+            texts: Some(Box::new(RecordTexts {
+                key: Some("order-7".into()),
+                correlation: None,
+                content_type: Some("application/json".into()),
+            })),
         })),
         Event::SignalScheduled(Arc::new(SignalScheduled {
             operation,

@@ -10,10 +10,11 @@
 
 use std::collections::BTreeMap;
 
+use millrun_workflow::RECORD_TEXT_BYTES_MAX;
+
 use super::acknowledged::Acknowledged;
 use super::config::HELD_KEYS_MAX;
 use super::deliveries::{RecordsInHand, Returned};
-use crate::topics::durable::stored::RECORD_TEXT_BYTES_MAX;
 
 const VERSION: u8 = 1;
 const VERSION_WITH_HELD_KEYS: u8 = 2;
