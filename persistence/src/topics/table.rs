@@ -40,6 +40,7 @@ pub(crate) struct TopicTable {
     deleted_len: usize,
     pub(crate) ids: IdWindow,
     len_max: usize,
+    numbers_max: u32,
     /// A topic of which the name is lost: it has none.
     name_lost: Option<TopicNumber>,
     /// Topics for which something is queued.
@@ -136,6 +137,7 @@ impl TopicTable {
             deleted_len: 0,
             ids: IdWindow::new(ids_len_max),
             len_max,
+            numbers_max: TOPIC_NUMBERS_MAX,
             name_lost: None,
             touched: Vec::new(),
             changed: Vec::new(),
@@ -181,9 +183,9 @@ impl TopicTable {
             None if self.named_len() >= self.len_max => {
                 return Err(TopicRefused::TooMany { max: self.len_max });
             }
-            None if self.heads.len() >= usize::try_from(TOPIC_NUMBERS_MAX).unwrap_or(usize::MAX) => {
+            None if self.heads.len() >= usize::try_from(self.numbers_max).unwrap_or(usize::MAX) => {
                 return Err(TopicRefused::NumbersUsed {
-                    max: TOPIC_NUMBERS_MAX,
+                    max: self.numbers_max,
                 });
             }
             None => {
@@ -571,4 +573,28 @@ impl TopicHead {
 
 fn index(number: TopicNumber) -> usize {
     usize::try_from(number.get()).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_has_given_all_numbers_refuses_a_new_topic_and_keeps_those_that_it_has() {
+        let mut table = TopicTable::new(3, 10);
+        table.numbers_max = 3;
+        let all = TopicRetention::unbounded();
+        let numbers: Vec<_> = ["a", "b", "c"]
+            .iter()
+            .map(|name| table.declare(name, all).expect("there is a number for it"))
+            .collect();
+        table.delete(&numbers[1..]).expect("they are known");
+        let refused = table.declare("d", all);
+        assert_eq!(refused, Err(TopicRefused::NumbersUsed { max: 3 }));
+        // One that was deleted needs a new number, too.
+        let refused = table.declare("b", all);
+        assert_eq!(refused, Err(TopicRefused::NumbersUsed { max: 3 }));
+        assert_eq!(table.declare("a", all), Ok(numbers[0]));
+        assert_eq!((table.len(), table.named_len()), (3, 1));
+    }
 }
