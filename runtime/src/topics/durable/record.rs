@@ -6,6 +6,11 @@ use super::stored::StoredHeader;
 use super::token::RecordToken;
 
 /// A record of a durable topic: its payload, and what its publisher said of it.
+///
+/// Its identity is its [`token`](Self::token), which names the store, the topic and its place, and no other record ever has. The
+/// [id](super::publish::PublishRecord::id) that its publisher may have given is no part of it: the journal keeps a hash of that, to
+/// know the record when it comes again. What consumers must see of it belongs into the payload, or is the
+/// [`correlation`](Self::correlation).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableRecord<T> {
     pub(super) token: RecordToken,

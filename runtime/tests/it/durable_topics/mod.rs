@@ -1,5 +1,6 @@
 //! Topics whose records the journal keeps.
 
+mod aged;
 mod attached;
 mod consumed;
 mod crashes;
@@ -16,6 +17,7 @@ mod publishing;
 mod reading;
 mod receiving;
 mod runs;
+mod schemas;
 mod subscribing;
 mod triggering;
 mod unread;

@@ -306,6 +306,72 @@ async fn a_run_that_waits_again_and_again_beside_a_timer_takes_each_record_once_
 }
 
 #[tokio::test]
+async fn a_run_goes_on_by_each_key_where_it_has_come_to_by_that_key() {
+    const TURNS: Workflow<(), Vec<u64>> = Workflow::named("turns");
+    async fn turns(cx: WorkflowContext, (): ()) -> Result<Vec<u64>, WorkflowError> {
+        let mut taken = Vec::new();
+        for key in ["a", "b", "a", "b"] {
+            let wait = cx.receive_from(NUMBERS).key(key).from_beginning();
+            taken.push(wait.await?.into_payload());
+        }
+        Ok(taken)
+    }
+    let builder = Runtime::volatile().durable_topic(NUMBERS).register(TURNS, turns);
+    let runtime = builder.start().await.unwrap();
+    for (key, number) in [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5), ("b", 6)] {
+        publish(&runtime, key, number).await;
+    }
+    let run = runtime.start(TURNS, "t", ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), [1, 3, 2, 5]);
+    runtime.shutdown().await.unwrap();
+}
+
+/// A wait that loses takes nothing, whether the run is in memory or not, and a replay sees the same one win.
+#[tokio::test]
+async fn of_waits_that_race_each_other_the_loser_takes_its_record_in_a_later_round() {
+    const PICK: Workflow<usize, Vec<(String, u64)>> = Workflow::named("pick");
+    async fn pick(cx: WorkflowContext, len: usize) -> Result<Vec<(String, u64)>, WorkflowError> {
+        let mut taken = Vec::new();
+        while taken.len() < len {
+            let waits = ["a", "b", "c"].map(|key| cx.receive_from(NUMBERS).key(key));
+            let (record, _, _) = futures_util::future::select_all(waits).await;
+            let record = record?;
+            let key = record.key().unwrap_or_default().to_owned();
+            taken.push((key, record.into_payload()));
+        }
+        Ok(taken)
+    }
+    for hot_len_max in [0, 100] {
+        let builder = Runtime::volatile().durable_topic(NUMBERS).register(PICK, pick);
+        let builder = builder.configure(|config| {
+            config.hot_len_max = hot_len_max;
+            config.replay_check_every = 1;
+        });
+        let runtime = builder.start().await.unwrap();
+        let run = runtime.start(PICK, "p", 90).await.unwrap();
+        waits(&run).await;
+        // All three may have one when the run looks.
+        for number in 0..30 {
+            for key in ["b", "c", "a"] {
+                publish(&runtime, key, number).await;
+            }
+            if number % 3 == 0 {
+                waits(&run).await;
+            }
+        }
+        let taken = run.result().await.unwrap();
+        for key in ["a", "b", "c"] {
+            let of_key = taken.iter().filter(|(of, _)| of == key);
+            let numbers: Vec<u64> = of_key.map(|(_, number)| *number).collect();
+            assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "{key}: once each, in order");
+        }
+        let stats = runtime.stats();
+        assert_eq!((stats.replay_differences, stats.parked), (0, 0));
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_topic_that_is_not_registered_is_waited_for_and_said_to_be_missing() {
     let journal = memory();
     let builder = Runtime::volatile().journal(Arc::clone(&journal) as Arc<dyn Journal>);

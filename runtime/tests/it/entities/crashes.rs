@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use millrun::host::Host;
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
-use millrun::topics::ReadFrom;
-use millrun::{Runtime, RuntimeBuilder};
+use millrun::topics::{DurableRecord, ReadFrom};
+use millrun::{DurableTopic, Query, Runtime, RuntimeBuilder, Topic};
 use millrun_testkit::{SimConfig, SimHost};
 
 use super::acts::watch;
-use super::{GO, PASS_ON, PUT, PUT_LATER, PUTS, SUM, TILL, WATCH, till};
+use super::{GO, LEN, PASS_ON, PUT, PUT_LATER, PUTS, SUM, TILL, Till, WATCH, till};
 use crate::durable_topics::take_all;
 use crate::support::{Store, committer, cut_off};
 
@@ -23,6 +23,7 @@ fn coded(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder
         .entity(till().snapshot_every(3))
         .durable_topic(PUTS)
+        .durable_topic(COINS)
         .register(WATCH, watch)
         .configure(|config| {
             config.hot_len_max = 1;
@@ -47,6 +48,36 @@ async fn command_all(runtime: &Runtime, acknowledged: &Acknowledged) {
         .unwrap();
     ada.call(PUT_LATER, 5).request("later").await.unwrap();
     bob.call(PUT, 1).request("bob").await.unwrap();
+}
+
+/// What a trigger has the tills perform, by their keys.
+const COINS: DurableTopic<u64> = Topic::named("puts.wanted").durable();
+
+/// One life of a program whose commands come by a topic alone.
+async fn command_by_records(runtime: &Runtime, host: &Arc<dyn Host>) {
+    let coins = runtime.durable_topic(COINS).unwrap();
+    for number in 1..=6 {
+        let (key, id) = (if number % 2 == 0 { "bob" } else { "ada" }, number.to_string());
+        coins.publish(&number).key(key).id(&id).await.unwrap();
+    }
+    let make = |record: &DurableRecord<u64>| (record.key().unwrap().to_owned(), *record.payload());
+    let trigger = coins.trigger("tills").command(TILL, PUT, make).await.unwrap();
+    while trigger.status().lag > 0 {
+        pause(host).await;
+    }
+    let read =
+        async |key, query: Query<Till, (), u64>| runtime.entity(TILL, key).read(query, ()).await.unwrap();
+    for (key, sum) in [("ada", 9), ("bob", 12)] {
+        assert_eq!((read(key, SUM).await, read(key, LEN).await), (sum, 3), "{key}");
+    }
+    let topic = runtime.durable_topic(PUTS).unwrap();
+    let mut reader = topic.read(ReadFrom::Beginning).await.unwrap();
+    let mut put = Vec::new();
+    while let Some(record) = reader.next_encoded_now().await.unwrap() {
+        put.push(record.payload().decode::<u64>().unwrap());
+    }
+    put.sort_unstable();
+    assert_eq!(put, [1, 2, 3, 4, 5, 6], "each command has published once");
 }
 
 async fn pause(host: &Arc<dyn Host>) {
@@ -126,6 +157,35 @@ fn play_in_file(seed: u64, steps: u64) -> bool {
     };
     sim.block_on(script).unwrap();
     is_done
+}
+
+/// A life that is killed while a trigger has the tills perform commands, and one that ends. Whether the first one had ended.
+fn play_triggered(seed: u64, steps: u64) -> bool {
+    let store = Store::new();
+    let open = |sim: &SimHost| coded(Runtime::open(store.path()).host(sim.host()));
+    let sim = SimHost::new(SimConfig::seeded(seed));
+    let (builder, host) = (open(&sim), sim.host());
+    let is_done = cut_off(&sim, steps, async move {
+        let runtime = builder.start().await.unwrap();
+        command_by_records(&runtime, &host).await;
+    });
+    let sim = SimHost::new(SimConfig::seeded(seed + 1));
+    let script = async {
+        let runtime = open(&sim).start().await.unwrap();
+        command_by_records(&runtime, &sim.host()).await;
+        runtime.shutdown().await.unwrap();
+    };
+    sim.block_on(script).unwrap();
+    is_done
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_each_command_of_a_trigger_performed_once() {
+    let mut steps = 0;
+    while !play_triggered(1_000 + steps, steps) {
+        steps += 1;
+    }
+    assert!(steps > 100, "a play has {steps} steps");
 }
 
 #[test]

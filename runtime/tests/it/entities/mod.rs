@@ -7,6 +7,7 @@ mod deleting;
 mod listing;
 mod moving;
 mod reading;
+mod versions;
 
 use std::fmt;
 
