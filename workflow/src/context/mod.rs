@@ -291,11 +291,12 @@ impl WorkflowContext {
     /// publishes to the topics that its builder was given; a publish to any other waits until one is
     /// opened that has the topic, as a warning and `describe` say.
     ///
-    /// The envelope's key is the step's idempotency key, unless the publish says [another](PublishStep::key). A topic is in memory: after a crash of the process the
-    /// value is not published again, unless it was known to wait for room. Where the crash came between the
-    /// commit of the decision and that of its outcome, nobody knows whether the topic had taken the value; the
-    /// run is told so by [`PublishOutcome::Unknown`](crate::PublishOutcome::Unknown), and goes on. Publish
-    /// again what must arrive, and have readers pass over what they have had.
+    /// The envelope's key is the step's idempotency key, unless the publish says [another](PublishStep::key).
+    /// A topic is in memory: after a crash of the process the value is not published again, unless it was known
+    /// to wait for room. Where the crash came between the commit of the decision and that of its outcome, nobody
+    /// knows whether the topic had taken the value; the run is told so by
+    /// [`PublishOutcome::Unknown`](crate::PublishOutcome::Unknown), and goes on. Publish again what must arrive,
+    /// and have readers pass over what they have had.
     ///
     /// ```
     /// use millrun_workflow::{PublishOutcome, Topic, WorkflowContext, WorkflowError};

@@ -101,9 +101,9 @@ impl<T> DurableTopicHandle<T> {
     ///
     /// **An instance remembers its last 1,000 requests**, also those of the runs that it continues. A trigger hands no more than
     /// 960 records to one instance before their acknowledgements are kept; and while nobody knows whether one had its effect, as
-    /// when a shard fails, it hands the instance no other, and the records behind that one in the topic wait too. Beside it there is room for 40 requests from elsewhere: where one
-    /// instance takes more in the time of a commit, a record that a crash gives again may have its effect a second time.
-    /// Start an instance for each record there.
+    /// when a shard fails, it hands the instance no other, and the records behind that one in the topic wait too. Beside the
+    /// trigger there is room for 40 requests from elsewhere: where one instance takes more in the time of a commit, a record
+    /// that a crash gives again may have its effect a second time. Start an instance for each record there.
     ///
     /// **A start is known by the finished run that is retained.** A crash gives up to 3,840 records again that were started, or as
     /// many as [retention](crate::store::JournalConfig::retention) keeps finished runs, if these are fewer. Where retention drops

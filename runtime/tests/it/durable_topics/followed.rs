@@ -14,7 +14,7 @@ use super::NUMBERS;
 use crate::support::Store;
 
 const RECORDS: u64 = 40;
-/// How often somebody is killed in a play, each time after as many steps.
+/// How many kills a play has. Before each of them the world makes the number of steps that the play was given.
 const KILLS: u64 = 2;
 
 /// What the reader keeps outside of the world: the last number that it saw, and its place.

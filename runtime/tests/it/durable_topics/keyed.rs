@@ -167,7 +167,6 @@ async fn what_a_run_and_an_entity_say_reaches_subscriptions_and_runs_that_wait_a
     runtime.shutdown().await.unwrap();
 }
 
-/// A record has room for the longest texts beside the largest payload.
 #[tokio::test]
 async fn texts_of_the_largest_size_are_published_and_larger_ones_are_refused() {
     const LONG: Workflow<usize, String> = Workflow::named("long");
