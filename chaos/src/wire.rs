@@ -158,6 +158,8 @@ impl Ask {
             Self::Start { .. } => "start",
             Self::SignalWithStart { .. } => "signal_with_start",
             Self::Note { .. } => "signal",
+            Self::Change { kind: Kind::Till, .. } => "command",
+            Self::Show { kind: Kind::Till, .. } => "read of an entity",
             Self::Change { .. } => "update",
             Self::Show { .. } => "query",
             Self::Result { .. } => "result",
@@ -216,6 +218,8 @@ pub(crate) enum Report {
     Heard { value: u64 },
     /// The durable subscription came so far with a letter.
     Letter { sequence: u64, step: LetterStep },
+    /// The durable subscription of the replies came so far with one.
+    Reply { sequence: u64, step: LetterStep },
     /// A part of the runtime failed.
     PartFailed { part: String, message: String },
     /// The runtime has stopped by itself.
@@ -324,8 +328,10 @@ pub(crate) struct Stats {
     pub(crate) live: u64,
     pub(crate) hot: u64,
     pub(crate) parked: u64,
+    /// How many of those that live are entities, which nobody ends.
+    pub(crate) entities: u64,
     pub(crate) attempts_running: u64,
-    /// Letters that the durable subscription or the trigger has not acknowledged.
+    /// Records that the durable subscription or trigger which is furthest behind has not acknowledged.
     pub(crate) letters_behind: u64,
     /// Parts that do not run.
     pub(crate) parts_down: Vec<String>,

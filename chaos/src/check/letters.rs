@@ -1,21 +1,23 @@
 //! Durable topics: what was acknowledged to senders, what the file has, what the subscription was given and acknowledged,
-//! what came to mailboxes by the trigger, and what postmen took and replied.
+//! what came to mailboxes by the trigger, and what postmen took and replied. Of the replies, what a second subscription was
+//! given, what it gave up and was sent back, and what a second trigger entered in tills.
 //!
-//! The subscription's steps come from one process at a time, in the order in which they were told. An acknowledgement is
+//! The subscriptions' steps come from one process at a time, in the order in which they were told. An acknowledgement is
 //! told before it is made and when it is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Findings, Rule, Violation};
 use crate::ledger::{Account, Book};
-use crate::programs::{Kind, mailbox_of};
-use crate::verify::SeenLetter;
+use crate::programs::{Kind, mailbox_of, till_of};
+use crate::verify::{SeenLetter, SeenRecords};
 use crate::wire::{Answer, Ask, LetterStep};
 
 /// Compares the book with all records that the file has, at any moment at which nothing is acknowledged.
-pub(crate) fn check(book: &Book, letters: &[SeenLetter], findings: &mut Findings) {
+pub(crate) fn check(book: &Book, records: &SeenRecords, findings: &mut Findings) {
+    let letters = &records.letters;
     let mut by_key: BTreeMap<&str, [Vec<(u64, u64)>; 2]> = BTreeMap::new();
-    for letter in letters {
+    for letter in letters.iter().filter(|letter| letter.stems_from.is_none()) {
         let key = letter.key.as_deref().unwrap_or_default();
         let of_key = by_key.entry(key).or_default();
         of_key[usize::from(letter.is_reply)].push((letter.sequence, letter.value));
@@ -41,16 +43,26 @@ pub(crate) fn check(book: &Book, letters: &[SeenLetter], findings: &mut Findings
         );
     }
     check_given(book, letters, findings);
+    check_replies_given(book, findings);
+    check_dead(records, findings);
+    for (till, entered) in &records.entered {
+        check_entered(till, entered, letters, findings);
+    }
 }
 
-/// In the end the subscription has acknowledged all: each at its consumer's word.
-pub(crate) fn check_answered(book: &Book, letters: &[SeenLetter], findings: &mut Findings) {
-    let answered = book.letters.iter().filter_map(|(sequence, step)| {
-        let is_answer = *step == LetterStep::Acknowledging;
-        is_answer.then_some(*sequence)
-    });
-    let answered: BTreeSet<u64> = answered.collect();
-    for letter in letters.iter().filter(|letter| !letter.is_reply) {
+/// In the end the subscriptions have acknowledged all: each at its consumer's word, or what is dead. That was sent back, and all
+/// replies were entered in tills.
+pub(crate) fn check_answered(book: &Book, records: &SeenRecords, findings: &mut Findings) {
+    let answered = |steps: &[(u64, LetterStep)]| -> BTreeSet<u64> {
+        let answered = steps
+            .iter()
+            .filter(|(_, step)| *step == LetterStep::Acknowledging);
+        answered.map(|(sequence, _)| *sequence).collect()
+    };
+    let (letters, mut replies) = (answered(&book.letters), answered(&book.replies));
+    replies.extend(&records.dead);
+    for letter in &records.letters {
+        let answered = if letter.is_reply { &replies } else { &letters };
         if !answered.contains(&letter.sequence) {
             let story = format!(
                 "record {} counts as acknowledged, and its consumer never said so",
@@ -58,6 +70,80 @@ pub(crate) fn check_answered(book: &Book, letters: &[SeenLetter], findings: &mut
             );
             blame(findings, Rule::SubscriptionsGoOn, story);
         }
+    }
+    let copies: BTreeSet<u64> = records
+        .letters
+        .iter()
+        .filter_map(|letter| letter.stems_from)
+        .collect();
+    for dead in records.dead.iter().filter(|dead| !copies.contains(dead)) {
+        let story = format!("reply {dead} is dead, and was not sent back");
+        blame(findings, Rule::DeadLettersOnce, story);
+    }
+    let entered = records.entered.iter().flat_map(|(_, entered)| entered);
+    let entered: BTreeSet<&u64> = entered.collect();
+    let replies = records.letters.iter().filter(|letter| letter.is_reply);
+    for reply in replies.filter(|reply| !entered.contains(&reply.sequence)) {
+        let story = format!("reply {} counts as handled, and is in no till", reply.sequence);
+        blame(findings, Rule::TriggersOnce, story);
+    }
+}
+
+/// What is kept as acknowledged is not given again.
+fn check_replies_given(book: &Book, findings: &mut Findings) {
+    let mut kept = BTreeSet::new();
+    for (sequence, step) in &book.replies {
+        match step {
+            LetterStep::Given if kept.contains(sequence) => {
+                let story = format!("reply {sequence} was kept as acknowledged, and given again");
+                blame(findings, Rule::SubscriptionsGoOn, story);
+            }
+            LetterStep::Kept => drop(kept.insert(*sequence)),
+            LetterStep::Given | LetterStep::Acknowledging => {}
+        }
+    }
+}
+
+/// What is dead is there once, and was sent back once; nothing else was.
+fn check_dead(records: &SeenRecords, findings: &mut Findings) {
+    let rule = Rule::DeadLettersOnce;
+    let mut dead = BTreeSet::new();
+    for number in &records.dead {
+        findings.checked.letters_dead += 1;
+        if !dead.insert(*number) {
+            blame(findings, rule, format!("reply {number} is dead twice"));
+        }
+    }
+    let mut sent_back = BTreeSet::new();
+    for number in records.letters.iter().filter_map(|letter| letter.stems_from) {
+        findings.checked.letters_sent_back += 1;
+        if !sent_back.insert(number) {
+            blame(findings, rule, format!("reply {number} was sent back twice"));
+        }
+        if !dead.contains(&number) {
+            blame(
+                findings,
+                rule,
+                format!("reply {number} was sent back, and is not dead"),
+            );
+        }
+    }
+}
+
+/// A till has the replies of its postman, each once and in their order.
+fn check_entered(till: &str, entered: &[u64], letters: &[SeenLetter], findings: &mut Findings) {
+    let is_own =
+        |letter: &&SeenLetter| letter.is_reply && till_of(letter.key.as_deref().unwrap_or_default()) == till;
+    let own = letters.iter().filter(is_own).map(|letter| letter.sequence);
+    findings.checked.letters_entered += entered.len() as u64;
+    if !own.take(entered.len()).eq(entered.iter().copied()) {
+        let own: Vec<u64> = letters
+            .iter()
+            .filter(is_own)
+            .map(|letter| letter.sequence)
+            .collect();
+        let story = format!("in {till} are entered {entered:?} of the replies {own:?}");
+        blame(findings, Rule::TriggersOnce, story);
     }
 }
 
@@ -203,6 +289,11 @@ mod tests {
         replied: &'static [u64],
         triggered: &'static [u64],
         steps: &'static [(u64, LetterStep)],
+        /// Replies that were given up, those of which the copies follow the others, and those that were entered.
+        dead: &'static [u64],
+        sent_back: &'static [u64],
+        entered: &'static [u64],
+        filed: &'static [(u64, LetterStep)],
     }
 
     use LetterStep::{Acknowledging, Given, Kept};
@@ -223,6 +314,18 @@ mod tests {
             (1, Kept),
             (4, Given),
             (4, Acknowledging),
+        ],
+        dead: &[2],
+        sent_back: &[2],
+        entered: &[1, 2, 3],
+        filed: &[
+            (1, Given),
+            (1, Acknowledging),
+            (2, Given),
+            (1, Kept),
+            (2, Given),
+            (3, Given),
+            (3, Acknowledging),
         ],
     };
 
@@ -245,11 +348,13 @@ mod tests {
         book.accounts
             .insert(id.clone(), postman.ended(outcome(case.taken)).account);
         book.letters = case.steps.to_vec();
+        book.replies = case.filed.to_vec();
         let letter = |is_reply, sequence, value| SeenLetter {
             is_reply,
             sequence,
             key: Some(id.clone()),
             value,
+            stems_from: None,
         };
         let stored = case
             .stored
@@ -258,10 +363,19 @@ mod tests {
         let replied = (1..)
             .zip(case.replied)
             .map(|(sequence, value)| letter(true, sequence, *value));
-        let letters: Vec<_> = stored.chain(replied).collect();
+        let copies = (case.replied.len() as u64 + 1..).zip(case.sent_back);
+        let copies = copies.map(|(sequence, of)| SeenLetter {
+            stems_from: Some(*of),
+            ..letter(true, sequence, 8)
+        });
+        let records = SeenRecords {
+            letters: stored.chain(replied).chain(copies).collect(),
+            dead: case.dead.into(),
+            entered: vec![(till_of(&id), case.entered.into())],
+        };
         let mut findings = Findings::default();
-        check(&book, &letters, &mut findings);
-        check_answered(&book, &letters, &mut findings);
+        check(&book, &records, &mut findings);
+        check_answered(&book, &records, &mut findings);
         let mut rules: Vec<_> = findings
             .violations
             .iter()
@@ -311,7 +425,11 @@ mod tests {
 
     #[test]
     fn what_is_taken_or_triggered_twice_or_not_at_all_is_found() {
-        for (taken, replied) in [(&[7, 7][..], &[7, 7][..]), (&[7, 9], &[7, 9]), (&[7, 8], &[7])] {
+        for (taken, replied) in [
+            (&[7, 7][..], &[7, 7][..]),
+            (&[7, 9], &[7, 9]),
+            (&[7, 8, 9], &[7, 8]),
+        ] {
             let case = Case {
                 taken,
                 replied,
@@ -340,6 +458,43 @@ mod tests {
                 [Rule::SubscriptionsGoOn],
                 "{first:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_dead_twice_or_sent_back_twice_or_not_at_all_is_found() {
+        let rule = Rule::DeadLettersOnce;
+        for (dead, sent_back, entered) in [
+            (&[2, 2][..], &[2][..], &[1, 2, 3][..]),
+            (&[2], &[2, 2], &[1, 2, 3, 4]),
+            (&[2], &[1, 2], &[1, 2, 3, 4]),
+            (&[2, 3], &[2], &[1, 2, 3]),
+        ] {
+            let filed = Vec::leak([GOOD.filed, &[(4, Acknowledging)]].concat());
+            let case = Case {
+                dead,
+                sent_back,
+                entered,
+                filed,
+                ..GOOD
+            };
+            assert_eq!(blamed(case), [rule], "{dead:?} {sent_back:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_entered_twice_or_not_at_all_is_found_and_so_is_a_reply_that_is_given_again() {
+        for entered in [&[1, 2][..], &[1, 2, 2, 3], &[2, 1, 3]] {
+            let case = Case { entered, ..GOOD };
+            assert_eq!(blamed(case), [Rule::TriggersOnce], "{entered:?}");
+        }
+        for more in [&[(1, Given)][..], &[]] {
+            let filed = match more {
+                [] => &GOOD.filed[1..2],
+                more => Vec::leak([GOOD.filed, more].concat()),
+            };
+            let case = Case { filed, ..GOOD };
+            assert_eq!(blamed(case), [Rule::SubscriptionsGoOn], "{more:?}");
         }
     }
 }

@@ -9,7 +9,7 @@
 //!   account + history ──► histories    acknowledged implies durable
 //!   book ──► parcels      what was published was heard
 //!        └─► taken        nothing is acknowledged once the file is gone
-//!   book + records ──► letters    durable topics: publishes, subscription, trigger, runs that take
+//!   book + records ──► letters    durable topics: publishes, subscriptions, triggers, runs that take, what is dead
 //! ```
 
 pub(crate) mod linear;
@@ -67,6 +67,7 @@ pub(crate) enum Rule {
     SubscriptionsGoOn,
     TriggersOnce,
     RecordsTakenOnce,
+    DeadLettersOnce,
 }
 
 impl fmt::Display for Rule {
@@ -94,6 +95,7 @@ impl fmt::Display for Rule {
             Self::SubscriptionsGoOn => "what a subscription acknowledged stays away, and all else comes",
             Self::TriggersOnce => "a trigger's effect takes place once",
             Self::RecordsTakenOnce => "a run takes a record once",
+            Self::DeadLettersOnce => "what a subscription gives up is dead once and sent back once",
         })
     }
 }
@@ -119,11 +121,15 @@ pub(crate) struct Checked {
     pub(crate) children: u64,
     pub(crate) parcels: u64,
     /// Letters that were acknowledged to their senders, those that were given again by the subscription, those that came
-    /// to mailboxes by the trigger, and those that postmen took.
+    /// to mailboxes by the trigger, and those that postmen took. Of the replies, those that were given up, those that were
+    /// sent back, and those that were entered in tills.
     pub(crate) letters: u64,
     pub(crate) letters_again: u64,
     pub(crate) letters_triggered: u64,
     pub(crate) letters_taken: u64,
+    pub(crate) letters_dead: u64,
+    pub(crate) letters_sent_back: u64,
+    pub(crate) letters_entered: u64,
     pub(crate) promises: u64,
     pub(crate) timers: u64,
     pub(crate) strangers: u64,
@@ -137,7 +143,7 @@ pub(crate) struct Checked {
 
 impl Checked {
     /// The counts with their names.
-    pub(crate) fn rows(&self) -> [(&'static str, u64); 20] {
+    pub(crate) fn rows(&self) -> [(&'static str, u64); 23] {
         [
             ("instances", self.instances),
             ("signals", self.notes),
@@ -151,6 +157,9 @@ impl Checked {
             ("records given again", self.letters_again),
             ("records triggered", self.letters_triggered),
             ("records taken", self.letters_taken),
+            ("records given up", self.letters_dead),
+            ("records sent back", self.letters_sent_back),
+            ("records entered", self.letters_entered),
             ("promises", self.promises),
             ("timers", self.timers),
             ("strangers", self.strangers),
@@ -175,6 +184,9 @@ impl Checked {
         self.letters_again += other.letters_again;
         self.letters_triggered += other.letters_triggered;
         self.letters_taken += other.letters_taken;
+        self.letters_dead += other.letters_dead;
+        self.letters_sent_back += other.letters_sent_back;
+        self.letters_entered += other.letters_entered;
         self.promises += other.promises;
         self.timers += other.timers;
         self.strangers += other.strangers;

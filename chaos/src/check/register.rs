@@ -22,7 +22,7 @@ pub(super) fn check(account: &Account, findings: &mut Findings) {
     let requests = requests(account, findings);
     if !matches!(
         account.kind,
-        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper
+        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper | Kind::Till
     ) {
         return;
     }

@@ -31,6 +31,8 @@ pub(crate) struct Book {
     pub(crate) heard: Vec<Heard>,
     /// What the durable subscription did: the number of each letter, and how far it came with it.
     pub(crate) letters: Vec<(u64, LetterStep)>,
+    /// The same of the subscription of the replies.
+    pub(crate) replies: Vec<(u64, LetterStep)>,
     /// The latest completed fence of each life: when it was asked for.
     pub(crate) fences: BTreeMap<u64, Tick>,
     /// When the file was taken from a process, by its life: whatever it was asked later must not be acknowledged.
@@ -127,6 +129,11 @@ impl Book {
     /// The durable subscription came so far with a letter.
     pub(crate) fn letter(&mut self, sequence: u64, step: LetterStep) {
         self.letters.push((sequence, step));
+    }
+
+    /// The durable subscription of the replies came so far with one.
+    pub(crate) fn reply(&mut self, sequence: u64, step: LetterStep) {
+        self.replies.push((sequence, step));
     }
 
     /// All that had been published before the fence was asked for has been heard.

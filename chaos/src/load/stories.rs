@@ -8,7 +8,7 @@ use futures_util::future::{join, join_all};
 
 use super::{Caller, Load, Mix};
 use crate::dice::Dice;
-use crate::programs::{CHILDREN, Kind, child_id, mailbox_of};
+use crate::programs::{CHILDREN, Kind, TILL, child_id, mailbox_of, till_of};
 use crate::supervisor::desk::Desk;
 use crate::wire::Ask;
 
@@ -30,7 +30,8 @@ pub(super) async fn tell(desk: &Arc<Desk>, load: Load, name: &str, mut dice: Dic
         71..77 => alone(caller(Kind::Sleeper, "sleeper", dice)).await,
         77..83 => promise(caller(Kind::Asker, "asker", dice)).await,
         83..89 => gate(caller(Kind::Counter, "gate", dice)).await,
-        89..93 => paused(caller(Kind::Counter, "paused", dice)).await,
+        89..91 => till(Caller::new(desk, load, Kind::Till, &TILL.id_of(name), dice)).await,
+        91..93 => paused(caller(Kind::Counter, "paused", dice)).await,
         93..96 => strange(caller(Kind::Counter, "strange", dice)).await,
         _ => stopped(caller(Kind::Counter, "stopped", dice)).await,
     }
@@ -149,6 +150,8 @@ async fn post(desk: &Arc<Desk>, load: Load, name: &str, dice: &Dice) {
     let id = format!("postman-{name}");
     let mut postman = Caller::new(desk, load, Kind::Postman, &id, dice.split(1));
     let mut mailbox = Caller::new(desk, load, Kind::Mailbox, &mailbox_of(&id), dice.split(2));
+    // What he replies is entered there, perhaps long after all this.
+    let replied = Caller::new(desk, load, Kind::Till, &till_of(&id), dice.split(3));
     let len = postman.dice.between(2, 5);
     postman.start(u32::try_from(len).expect("five is small")).await;
     let (has_ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -177,10 +180,30 @@ async fn post(desk: &Arc<Desk>, load: Load, name: &str, dice: &Dice) {
     )
     .await;
     postman.over();
+    replied.over();
     mailbox.shows_notes(sent.into_inner()).await;
     mailbox.close().await;
     mailbox.result().await;
     mailbox.over();
+}
+
+/// Several who command an entity and read it, which begins with the first command.
+async fn till(caller: Caller) {
+    let callers = caller.dice.clone().between(2, 4);
+    let busy = (1..=callers).map(|number| {
+        let mut caller = caller.another(u32::try_from(number).expect("four is small"));
+        async move {
+            for _ in 0..caller.dice.between(3, 8) {
+                if caller.dice.one_in(3) {
+                    caller.show().await;
+                } else {
+                    caller.change().await;
+                }
+            }
+        }
+    });
+    join_all(busy).await;
+    caller.over();
 }
 
 /// Several who signal an instance, and start it if they are the first.

@@ -12,16 +12,20 @@
 //!   mailbox   a counter that a trigger on the letters starts and sends notes to
 //!   keeper    a checkpoint every few notes, of which some trim its history
 //! ```
+//!
+//! Beside them there is an entity, the [till], with commands in place of signals and updates.
 
 mod counter;
 mod errands;
 mod letters;
 mod steps;
+mod till;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use millrun::builders::AnsweringWorkflow;
+use millrun::topics::UndeliveredRecord;
 use millrun::{
     Activity, ActivityError, DurableTopic, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic, Update,
     Workflow, WorkflowContext, WorkflowError,
@@ -34,8 +38,9 @@ pub(crate) use counter::child_id;
 pub(crate) use errands::SLEEP_MS_MAX;
 pub(crate) use letters::{Letter, mailbox_of};
 pub(crate) use steps::Effect;
+pub(crate) use till::{ENTER, ENTERED, SHOW_TILL, TILL, TURN, till, till_of};
 
-/// Which program an instance runs.
+/// Which program an instance runs, or that it is a till.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Counter,
@@ -51,10 +56,12 @@ pub(crate) enum Kind {
     Pebble,
     Postman,
     Mailbox,
+    Till,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 12] = [
+    /// Those that run a program.
+    const PROGRAMS: [Self; 12] = [
         Self::Counter,
         Self::Parent,
         Self::Steps,
@@ -83,6 +90,7 @@ impl Kind {
             Self::Pebble => "pebble",
             Self::Postman => "postman",
             Self::Mailbox => "mailbox",
+            Self::Till => TILL.name(),
         }
     }
 
@@ -104,6 +112,8 @@ pub(crate) const PARCELS: Topic<u64> = Topic::named("chaos.parcels");
 pub(crate) const LETTERS: DurableTopic<Letter> = Topic::named("chaos.letters").durable();
 /// What postmen reply, in the order in which they took the letters.
 pub(crate) const REPLIES: DurableTopic<Letter> = Topic::named("chaos.replies").durable();
+/// Replies that their consumer could not take, until they are sent back.
+pub(crate) const DEAD: DurableTopic<UndeliveredRecord> = Topic::named("chaos.dead").durable();
 
 /// How many children a parent has.
 pub(crate) const CHILDREN: usize = 3;
@@ -255,10 +265,11 @@ where
 pub(crate) fn programs(
     world: &World,
 ) -> impl Iterator<Item = (AnsweringWorkflow<Input, ProgramResult>, Code)> {
-    Kind::ALL.into_iter().map(|kind| {
+    Kind::PROGRAMS.into_iter().map(|kind| {
         let code = match kind {
             Kind::Counter | Kind::Mailbox => boxed(counter::counter),
             Kind::Postman => boxed(letters::postman),
+            Kind::Till => unreachable!("a till is no program"),
             Kind::Parent => boxed(counter::parent),
             Kind::Chain => boxed(|cx, input| counter::chain(cx, input, Kind::Link)),
             Kind::Link => boxed(|cx, input| counter::chain(cx, input, Kind::Chain)),
@@ -311,8 +322,10 @@ where
             },
         )
         .topic(PARCELS)
+        .entity(till())
         .durable_topic(LETTERS)
         .durable_topic(REPLIES)
+        .durable_topic(DEAD)
 }
 
 /// A runtime on the store at this path, without its programs.

@@ -225,6 +225,7 @@ impl Life {
             Report::Promised { id, token } => ledger.book().promised(&id, token),
             Report::Heard { value } => ledger.book().heard(self.number, value),
             Report::Letter { sequence, step } => ledger.book().letter(sequence, step),
+            Report::Reply { sequence, step } => ledger.book().reply(sequence, step),
             Report::Stopped { cause } => told.stopped = Some(cause),
             Report::Open { is_repaired, .. } => {
                 self.is_open.store(true, Ordering::SeqCst);

@@ -121,7 +121,7 @@ fn compare(book: &Book, seen: Result<SeenStore, String>) -> Findings {
         }
     };
     let mut runs: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
-    check::check_letters(book, &seen.letters, &mut findings);
+    check::check_letters(book, &seen.records, &mut findings);
     for run in seen.runs {
         runs.entry(run.id.clone()).or_default().push(run);
     }

@@ -124,6 +124,8 @@ impl Summary {
                 "signal",
                 "update",
                 "query",
+                "command",
+                "read of an entity",
                 "result",
                 "describe",
                 "cancel",

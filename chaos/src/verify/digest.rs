@@ -13,7 +13,7 @@ use millrun_workflow::{
 };
 
 use super::{End, Seen};
-use crate::programs::{Kind, NOTE, SLEEP_MS_MAX, Sheet};
+use crate::programs::{Kind, NOTE, SLEEP_MS_MAX, Sheet, TILL};
 
 /// Reads and replays a history.
 ///
@@ -44,7 +44,9 @@ pub(super) fn of(history: &History, implementations: &[Implementation]) -> Resul
     for record in &history.records {
         let event = decode(record, history)?;
         if record.sequence <= from {
-            if let Event::Checkpointed(checkpoint) = &event {
+            if let Event::Checkpointed(checkpoint) = &event
+                && workflow != TILL.name()
+            {
                 take_checkpoint(checkpoint, &mut seen)?;
             }
             continue;
@@ -146,6 +148,13 @@ fn take(event: &Event, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
             request,
             answer: Ok(answer),
         } => seen.answers.push((request.clone(), answer.decode()?)),
+        Event::CommandPerformed(performed) => {
+            if let Some(request) = &performed.request {
+                seen.accepted.push(request.to_string());
+                seen.answers
+                    .push((request.to_string(), performed.answer.decode()?));
+            }
+        }
         Event::Parked { reason } if !matches!(reason, ParkReason::Paused { .. }) => {
             seen.parked.push(reason.to_string());
         }

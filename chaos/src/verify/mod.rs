@@ -5,7 +5,7 @@
 //!                                        └──► replayed with the programs' code
 //! ```
 //!
-//! Histories need no runtime; records of durable topics are read by one that has no programs. It knows the events, and nothing of what was asked or answered.
+//! Histories need no runtime; records of durable topics, and entities, are read by one that has no programs. It knows the events, and nothing of what was asked or answered.
 
 mod digest;
 mod letters;
@@ -65,13 +65,25 @@ pub(crate) struct SeenLetter {
     pub(crate) sequence: u64,
     pub(crate) key: Option<String>,
     pub(crate) value: u64,
+    /// The number of the reply that this is a copy of, which was sent back.
+    pub(crate) stems_from: Option<u64>,
+}
+
+/// What durable topics have, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SeenRecords {
+    pub(crate) letters: Vec<SeenLetter>,
+    /// The numbers of the replies that their consumer could not take, in their order.
+    pub(crate) dead: Vec<u64>,
+    /// The numbers of the replies that were entered in each till, by its id.
+    pub(crate) entered: Vec<(String, Vec<u64>)>,
 }
 
 /// All that a store has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SeenStore {
     pub(crate) runs: Vec<Seen>,
-    pub(crate) letters: Vec<SeenLetter>,
+    pub(crate) records: SeenRecords,
 }
 
 /// One line of what a verifier prints.
@@ -79,6 +91,8 @@ pub(crate) struct SeenStore {
 enum SeenLine {
     Run(Box<Seen>),
     Letter(SeenLetter),
+    Dead(u64),
+    Entered(String, Vec<u64>),
 }
 
 /// How a run ended.
@@ -102,6 +116,7 @@ pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
     let journal = RedbJournal::open(&options.store, config, host.host())?;
     let implementations: Vec<_> = programs::programs(&World::none())
         .map(|(answering, code)| answering.bind(code))
+        .chain([programs::till().implementation()])
         .collect();
     let mut out = std::io::stdout().lock();
     for run in runs(&journal)? {
@@ -121,8 +136,13 @@ pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
     journal.close()?;
     drop(journal);
     if options.tell.is_none() {
-        for letter in letters::all(&options.store).await? {
-            print(&mut out, &SeenLine::Letter(letter))?;
+        let records = letters::all(&options.store).await?;
+        let letters = records.letters.into_iter().map(SeenLine::Letter);
+        let dead = records.dead.into_iter().map(SeenLine::Dead);
+        let entered = records.entered.into_iter();
+        let entered = entered.map(|(id, numbers)| SeenLine::Entered(id, numbers));
+        for line in letters.chain(dead).chain(entered) {
+            print(&mut out, &line)?;
         }
     }
     out.flush()?;
@@ -177,7 +197,9 @@ pub(crate) fn all(store: &Path) -> Result<SeenStore, String> {
     for line in printed.lines().map(serde_json::from_str) {
         match line.map_err(|error| error.to_string())? {
             SeenLine::Run(run) => seen.runs.push(*run),
-            SeenLine::Letter(letter) => seen.letters.push(letter),
+            SeenLine::Letter(letter) => seen.records.letters.push(letter),
+            SeenLine::Dead(number) => seen.records.dead.push(number),
+            SeenLine::Entered(id, numbers) => seen.records.entered.push((id, numbers)),
         }
     }
     Ok(seen)

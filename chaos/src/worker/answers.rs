@@ -9,8 +9,8 @@ use millrun::operating::{InstanceDescription, KillError, ParkReason};
 use millrun::topics::DurablePublishError;
 use millrun::workflow::{PromiseToken, Unanswered};
 use millrun::{
-    InputRefused as RunRefused, OnConflict, QueryError, ResultError, RunError, RunHandle, Runtime,
-    StartError, StartWithSignalError, UpdateError,
+    CommandError, InputRefused as RunRefused, OnConflict, QueryError, ResultError, RunError, RunHandle,
+    Runtime, StartError, StartWithSignalError, UpdateError,
 };
 use tokio::sync::oneshot;
 
@@ -18,7 +18,9 @@ use super::Seams;
 use super::letters::PostOffice;
 use super::opening::Fence;
 use super::reports;
-use crate::programs::{CHANGE, Input, Kind, LETTERS, Letter, NOTE, ProgramResult, SHOW};
+use crate::programs::{
+    CHANGE, Input, Kind, LETTERS, Letter, NOTE, ProgramResult, SHOW, SHOW_TILL, TILL, TURN,
+};
 use crate::wire::{Answer, Ask, Described, Refusal, Report, Request, Stats};
 
 /// What answers requests.
@@ -82,6 +84,27 @@ impl Server {
             }
             Ask::Note { kind, id, note } => done(self.handle(kind, &id).signal(NOTE, note).await),
             Ask::Change {
+                kind: Kind::Till,
+                id,
+                request,
+                change,
+            } => {
+                let till = self.runtime.entity(TILL, key_of(&id));
+                match till.call(TURN, change).request(request).await {
+                    Ok(value) => Answer::Changed { value },
+                    Err(CommandError::Start(error)) => not_started(&error),
+                    Err(CommandError::Run(error)) => not_done(&error),
+                    Err(error) => wrong(&error),
+                }
+            }
+            Ask::Show { kind: Kind::Till, id } => {
+                match self.runtime.entity(TILL, key_of(&id)).read(SHOW_TILL, ()).await {
+                    Ok(shown) => Answer::Shown(shown),
+                    Err(QueryError::Run(error)) => not_done(&error),
+                    Err(error) => wrong(&error),
+                }
+            }
+            Ask::Change {
                 kind,
                 id,
                 request,
@@ -141,7 +164,7 @@ impl Server {
             },
             Ask::MoveClock { by_ms } => self.seam(self.seams.clock.as_ref(), |clock| clock.shift(by_ms)),
             Ask::Disk { trouble } => self.seam(self.seams.disk.as_ref(), |disk| disk.trouble(trouble)),
-            Ask::Stats => Answer::Stats(self.stats()),
+            Ask::Stats => self.stats().await,
             Ask::List => self.list().await,
             Ask::Shutdown => Answer::Wrong {
                 message: "a shutdown is the main task's".into(),
@@ -193,17 +216,29 @@ impl Server {
     async fn list(&self) -> Answer {
         match self.runtime.list(None, 1_000_000).await {
             Ok(listed) => Answer::Listed {
-                ids: listed.iter().map(|summary| summary.id.to_string()).collect(),
+                ids: listed
+                    .iter()
+                    .map(|summary| summary.id.to_string())
+                    .filter(|id| TILL.key_of(id).is_none())
+                    .collect(),
             },
             Err(error) => not_done(&error),
         }
     }
 
-    fn stats(&self) -> Stats {
+    async fn stats(&self) -> Answer {
+        let entities = match self.runtime.list(None, 1_000_000).await {
+            Ok(listed) => listed
+                .iter()
+                .filter(|summary| TILL.key_of(summary.id.as_str()).is_some())
+                .count(),
+            Err(error) => return not_done(&error),
+        };
         let stats = self.runtime.stats();
         let parts = self.runtime.parts();
-        Stats {
+        Answer::Stats(Stats {
             live: stats.live,
+            entities: entities as u64,
             hot: stats.hot,
             parked: stats.parked,
             attempts_running: stats.attempts_running,
@@ -215,8 +250,13 @@ impl Server {
                 .collect(),
             replay_differences: stats.replay_differences,
             restarts: parts.iter().map(|part| u64::from(part.restarts)).sum(),
-        }
+        })
     }
+}
+
+/// The key of the till with this id.
+fn key_of(id: &str) -> &str {
+    TILL.key_of(id).unwrap_or_default()
 }
 
 fn input(id: &str, len: u32) -> Input {
