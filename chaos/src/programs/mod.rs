@@ -13,7 +13,7 @@
 //!   keeper    a checkpoint every few notes, of which some trim its history
 //! ```
 //!
-//! Beside them there is an entity, the [till], with commands in place of signals and updates.
+//! Beside them there is an entity, the till, with commands in place of signals and updates.
 
 mod counter;
 mod errands;

@@ -59,10 +59,11 @@ impl PostOffice {
         open.push(Box::new(move || status(&one)));
     }
 
-    /// How many records the one has not acknowledged that is furthest behind.
+    /// How many records the one has not acknowledged that is furthest behind. All are asked twice: one record may go on from one
+    /// that is still to be asked to one that was asked already.
     pub(super) fn behind(&self) -> u64 {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let furthest = open.iter().map(|stand| stand().lag).max();
+        let furthest = open.iter().chain(open.iter()).map(|stand| stand().lag).max();
         furthest.filter(|_| open.len() == OPEN_LEN).unwrap_or(u64::MAX)
     }
 }
