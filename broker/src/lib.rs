@@ -53,7 +53,7 @@ mod sync;
 #[cfg(feature = "tokio")]
 mod tokio_host;
 
-pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
+pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError, TopicInUse};
 pub use envelope::{AnyEnvelope, Envelope, Headers};
 pub use id::{EnvelopeId, SubscriptionId, TopicId};
 pub use inbox::{Envelopes, Handling, Inbox, Receiver};

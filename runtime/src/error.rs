@@ -141,7 +141,8 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A durable topic is declared in two ways: by a [topic of the broker](crate::RuntimeBuilder::topic) too, with another type
+    /// A durable topic is declared in two ways: by a [topic of the broker](crate::RuntimeBuilder::topic) too, or somebody uses one
+    /// of its name at the broker that was [given](crate::RuntimeBuilder::broker), with another type
     /// of its records, or with another retention, be it by itself or by [filters](crate::RuntimeBuilder::topic_terms). The name
     /// may be that of a filter that contradicts itself.
     #[error("the topic {name:?} is declared in two ways: {problem}")]

@@ -28,12 +28,31 @@ pub enum TopicError {
         /// The type asked for.
         wanted: &'static str,
     },
+    /// The topic is [durable](Broker::leave_durable): its records are in a journal, and nothing that is published to it comes
+    /// here.
+    #[error(
+        "topic {topic} is durable, so the broker hears nothing of it: use `runtime.durable_topic(..)?`, \
+         with `.subscribe(..)` or `.trigger(..)` in place of a subscription"
+    )]
+    Durable {
+        /// The topic.
+        topic: TopicName,
+    },
     /// There are [`BrokerConfig::topics_max`] topics.
     #[error("the broker has {topics_max} topics, which is its limit")]
     TooMany {
         /// The limit.
         topics_max: usize,
     },
+}
+
+/// A topic cannot be [durable](Broker::leave_durable), because it is used as one of the broker: somebody holds a handle to it, or
+/// a subscription names it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the broker's topic {topic:?} is in use: a handle is held, or a subscription names it")]
+pub struct TopicInUse {
+    /// The topic.
+    pub topic: String,
 }
 
 /// Why a subscription cannot be made.

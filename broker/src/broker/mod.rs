@@ -37,7 +37,7 @@ use crate::watch::monitor::LongWait;
 use crate::watch::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
 use crate::watch::topology::{SubscriptionInfo, TopicInfo, Topology};
 pub use config::BrokerConfig;
-pub use error::{SubscribeError, TopicError};
+pub use error::{SubscribeError, TopicError, TopicInUse};
 use table::{DEAD_LETTER_TOPIC, Table};
 
 /// Topics and subscriptions of one process. A cheap clone; all clones are the same broker.
@@ -142,7 +142,7 @@ impl Broker {
     /// The topic with this name, declared now if it is new.
     ///
     /// # Errors
-    /// When the name is not one, the topic carries another type, or there are too many.
+    /// When the name is not one, the topic carries another type or is [durable](Self::leave_durable), or there are too many.
     pub fn topic<T: Send + Sync + 'static>(&self, name: &str) -> Result<TopicHandle<T>, TopicError> {
         self.topic_with(name, &TopicConfig::default())
     }
@@ -165,6 +165,26 @@ impl Broker {
         Ok(TopicHandle::new(core?))
     }
 
+    /// Says which topics are durable, in place of any former list: a journal has their records, so the broker gives no handle to a
+    /// topic of such a name and no subscription that names it ([`TopicError::Durable`]), which would hear nothing. A filter with
+    /// a wildcard is taken, and selects no durable topic. millrun's runtime says this when it starts.
+    ///
+    /// ```
+    /// use millrun_broker::{Broker, BrokerConfig, TopicError};
+    ///
+    /// let broker = Broker::without_host(BrokerConfig::default());
+    /// broker.leave_durable(["orders.placed"])?;
+    /// assert!(matches!(broker.topic::<u64>("orders.placed"), Err(TopicError::Durable { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a handle to such a topic is held, or a subscription names it. Nothing is changed then.
+    pub fn leave_durable<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), TopicInUse> {
+        let names = names.into_iter().map(Into::into).collect();
+        self.0.table().leave_durable(names)
+    }
+
     /// The name of a topic of this broker.
     #[must_use]
     pub fn topic_name(&self, id: TopicId) -> Option<TopicName> {
@@ -182,8 +202,8 @@ impl Broker {
     /// What is published after this returned is in the inbox; what is published meanwhile may be.
     ///
     /// # Errors
-    /// When the filter or the configuration is wrong, the one topic it names carries another type,
-    /// or there are too many.
+    /// When the filter or the configuration is wrong, the one topic it names carries another type or is
+    /// [durable](Self::leave_durable), or there are too many.
     pub fn subscribe<T: Send + Sync + 'static>(
         &self,
         filter: &str,
@@ -210,7 +230,8 @@ impl Broker {
     /// As [`Broker::subscribe`].
     ///
     /// # Errors
-    /// When the filter or the configuration is wrong, or there are too many.
+    /// When the filter or the configuration is wrong, the one topic it names is [durable](Self::leave_durable), or there are too
+    /// many.
     pub fn subscribe_any(
         &self,
         filter: &str,

@@ -14,11 +14,11 @@
 //! [`broker`](crate::broker).
 
 use std::any::TypeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::config::BrokerConfig;
-use super::error::{SubscribeError, TopicError};
+use super::error::{SubscribeError, TopicError, TopicInUse};
 use crate::hub::Hub;
 use crate::id::SubscriptionId;
 use crate::id::TopicId;
@@ -42,6 +42,8 @@ pub(crate) struct Table {
     filters: Trie<SubscriptionId>,
     pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscribed>,
     groups: BTreeMap<String, (usize, Arc<GroupCore>)>,
+    /// Names of topics that are durable: there is none of them here.
+    durable: BTreeSet<Box<str>>,
     next_subscription: u64,
     /// What is to be told once the table is free.
     pub(crate) news: Vec<BrokerEvent>,
@@ -58,6 +60,7 @@ impl Table {
             filters: Trie::new(),
             subscriptions: BTreeMap::new(),
             groups: BTreeMap::new(),
+            durable: BTreeSet::new(),
             next_subscription: 1,
             news: Vec::new(),
             is_closed: false,
@@ -85,6 +88,7 @@ impl Table {
             let any = Arc::clone(entry).into_any();
             return Ok(any.downcast().expect("the payload's type was compared"));
         }
+        self.check_volatile(&name)?;
         let topics_max = bounds.topics_max;
         if self.entries.len() >= topics_max {
             self.forget_unused();
@@ -117,6 +121,44 @@ impl Table {
         core
     }
 
+    fn check_volatile(&self, name: &TopicName) -> Result<(), TopicError> {
+        if self.durable.contains(name.as_str()) {
+            let topic = name.clone();
+            return Err(TopicError::Durable { topic });
+        }
+        Ok(())
+    }
+
+    /// See [`Broker::leave_durable`](super::Broker::leave_durable).
+    pub(crate) fn leave_durable(&mut self, names: BTreeSet<Box<str>>) -> Result<(), TopicInUse> {
+        let in_use = |topic: &str| TopicInUse {
+            topic: topic.to_owned(),
+        };
+        for subscribed in self.subscriptions.values() {
+            let filter = subscribed.core.filter.as_str();
+            if names.contains(filter) && subscribed.core.filter.as_name().is_some() {
+                return Err(in_use(filter));
+            }
+        }
+        let known = names.iter().filter_map(|name| TopicName::new(name).ok());
+        let known: Vec<_> = known
+            .filter_map(|name| self.topics.get(&name).map(|id| (name.clone(), *id)))
+            .collect();
+        for (name, id) in &known {
+            let (_, topic) = &self.entries[id];
+            if Arc::strong_count(topic) > 1 {
+                return Err(in_use(name.as_str()));
+            }
+        }
+        for (name, id) in known {
+            self.entries.remove(&id);
+            self.names.remove(name.tokens(), id);
+            self.topics.remove(&name);
+        }
+        self.durable = names;
+        Ok(())
+    }
+
     /// Forgets topics that have no handle, no subscription and no retained envelope.
     fn forget_unused(&mut self) {
         let unused: Vec<TopicId> = self
@@ -147,6 +189,9 @@ impl Table {
     ) -> Result<Arc<SubscriptionCore>, SubscribeError> {
         if self.is_closed {
             return Err(SubscribeError::Closed);
+        }
+        if let Some(name) = filter.as_name() {
+            self.check_volatile(&name)?;
         }
         let subscriptions_max = bounds.subscriptions_max;
         if self.subscriptions.len() >= subscriptions_max {

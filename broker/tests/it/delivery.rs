@@ -225,6 +225,61 @@ fn dead_letters_are_published_and_never_become_dead_letters_themselves() {
 }
 
 #[test]
+fn a_topic_that_is_durable_is_refused_by_its_name_and_passed_by_wildcards() {
+    let broker = broker();
+    let wild = broker
+        .subscribe::<u32>("orders.>", SubscriptionConfig::default())
+        .unwrap();
+    // One that nobody uses any more does not count.
+    drop(broker.topic::<u32>("orders.eu").unwrap());
+    broker.leave_durable(["orders.eu", "orders paid"]).unwrap();
+    let durable = |refused: &TopicError| {
+        let is_told = refused.to_string().contains("runtime.durable_topic(");
+        is_told && matches!(refused, TopicError::Durable { topic } if topic.as_str() == "orders.eu")
+    };
+    assert!(durable(&broker.topic::<u32>("orders.eu").unwrap_err()));
+    let of_another_type = broker.topic_with::<String>("orders.eu", &TopicConfig::default());
+    assert!(durable(&of_another_type.unwrap_err()));
+    let config = SubscriptionConfig::default;
+    for refused in [
+        broker.subscribe::<u32>("orders.eu", config()).map(drop),
+        broker.subscribe_any("orders.eu", config()).map(drop),
+    ] {
+        assert!(matches!(refused, Err(SubscribeError::Topic(error)) if durable(&error)));
+    }
+    broker.subscribe_any("orders.*", config()).unwrap();
+    ready(broker.topic::<u32>("orders.us").unwrap().publish(1)).unwrap();
+    assert_eq!(wild.take().count(), 1);
+    // The next list counts in place of this one.
+    broker.leave_durable([]).unwrap();
+    broker.topic::<u32>("orders.eu").unwrap();
+}
+
+#[test]
+fn a_topic_that_is_in_use_cannot_be_durable() {
+    let broker = broker();
+    let in_use = |broker: &Broker| {
+        let refused = broker.leave_durable(["orders.us", "orders.eu"]).unwrap_err();
+        assert_eq!(refused.topic, "orders.eu");
+        broker.topic::<u32>("orders.us").expect("nothing is changed");
+    };
+    let held = broker.topic::<u32>("orders.eu").unwrap();
+    in_use(&broker);
+    drop(held);
+    let any = broker
+        .subscribe_any("orders.eu", SubscriptionConfig::default())
+        .unwrap();
+    in_use(&broker);
+    drop(any);
+    let typed = broker
+        .subscribe::<u32>("orders.eu", SubscriptionConfig::default())
+        .unwrap();
+    in_use(&broker);
+    drop(typed);
+    broker.leave_durable(["orders.us", "orders.eu"]).unwrap();
+}
+
+#[test]
 fn unused_topics_make_room_for_new_ones() {
     let config = BrokerConfig {
         topics_max: 3,

@@ -104,7 +104,7 @@ pub(crate) fn assemble(
     let durable = DurableTopics::declare(
         code.durable_topics,
         &code.topic_terms,
-        &volatile,
+        (&broker, &volatile),
         &opened.journal,
         default,
     )?;

@@ -242,7 +242,9 @@ impl<T: Send + Sync + 'static> On<'_, T> {
     /// first is retained no longer, it starts another, as [`Runtime::start`] does.
     ///
     /// # Errors
-    /// When the broker refuses the subscription: the topic is known with another type, say.
+    /// When the broker refuses the subscription: the topic is known with another type, say, or is durable in this runtime
+    /// ([`TopicError::Durable`](crate::broker::TopicError::Durable)): [`trigger`](crate::topics::DurableTopicHandle::trigger)
+    /// is for those.
     pub fn start<I, O, E, F>(self, workflow: Workflow<I, O, E>, make: F) -> Result<Trigger, SubscribeError>
     where
         I: Serialize + Clone + Send + Sync + 'static,

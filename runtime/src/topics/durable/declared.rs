@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use millrun_broker::Broker;
 use millrun_persistence::{Journal, TopicNumber, TopicRetention};
 use millrun_workflow::{DurableTopic, TopicTerms};
 
@@ -97,12 +98,12 @@ pub(crate) struct DurableTopics {
 }
 
 impl DurableTopics {
-    /// Declares them in the journal. `volatile` are the names that the broker's topics were registered under;
-    /// `default` says what counts where neither a topic nor a filter says anything.
+    /// Declares them in the journal, and leaves their names to it at the broker. `volatile` are the names that the broker's topics
+    /// were registered under; `default` says what counts where neither a topic nor a filter says anything.
     pub(crate) fn declare(
         declared: Vec<DeclaredTopic>,
         by_filter: &TermsByFilter,
-        volatile: &[&'static str],
+        (broker, volatile): (&Broker, &[&'static str]),
         journal: &Arc<dyn Journal>,
         default: TopicRetention,
     ) -> Result<Self, OpenError> {
@@ -135,6 +136,13 @@ impl DurableTopics {
                 filter,
                 "what is said by this filter counts for no durable topic: it selects none"
             );
+        }
+        let left = broker.leave_durable(by_name.keys().copied());
+        if let Err(in_use) = left
+            && let Some((name, _)) = by_name.get_key_value(&*in_use.topic)
+        {
+            let problem = format!("as a durable one, and {in_use}");
+            return Err(OpenError::TopicContradiction { name, problem });
         }
         let Some((first, _)) = by_name.first_key_value() else {
             return Ok(Self::default());

@@ -1,9 +1,11 @@
 //! What is declared twice, or where it cannot be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use millrun::broker::{Broker, BrokerConfig, SubscribeError, SubscriptionConfig, TopicError};
 use millrun::topics::{DurableTopicError, TopicRetention, TopicTerms};
-use millrun::{DurableTopic, OpenError, Runtime, RuntimeBuilder, Topic};
+use millrun::{DurableTopic, OpenError, Runtime, RuntimeBuilder, Topic, Workflow};
 use millrun_persistence::Journal;
 
 use super::{NUMBERS, memory};
@@ -46,6 +48,60 @@ async fn a_name_that_is_declared_in_two_ways_is_refused_and_twice_in_one_way_is_
             (started, expected) => panic!("{:?} instead of {expected:?}", started.map(drop)),
         }
     }
+}
+
+#[tokio::test]
+async fn what_would_hear_nothing_of_a_durable_topic_is_refused() {
+    const TELL: Workflow<u64, ()> = Workflow::named("tell");
+    let runtime = Runtime::volatile().durable_topic(NUMBERS).start().await.unwrap();
+    let is_told =
+        |error: &TopicError| matches!(error, TopicError::Durable { topic } if topic.as_str() == "numbers");
+    let (broker, config) = (runtime.broker(), SubscriptionConfig::default);
+    assert!(is_told(&broker.topic::<u64>("numbers").unwrap_err()));
+    let on = runtime
+        .on(NUMBERS.topic())
+        .start(TELL, |envelope| ("tell".into(), *envelope.payload()));
+    for refused in [
+        on.map(drop),
+        broker.subscribe::<u64>("numbers", config()).map(drop),
+        broker.subscribe_any("numbers", config()).map(drop),
+    ] {
+        assert!(matches!(refused, Err(SubscribeError::Topic(error)) if is_told(&error)));
+    }
+    // A wildcard selects topics of the broker alone.
+    let wild = broker.subscribe::<u64>("*", config()).unwrap();
+    runtime.durable_topic(NUMBERS).unwrap().publish(&1).await.unwrap();
+    broker.topic::<u64>("others").unwrap().publish(2).await.unwrap();
+    let heard: Vec<_> = wild.take().map(|envelope| *envelope.payload()).collect();
+    assert_eq!(heard, [2]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_broker_on_which_a_topic_is_in_use_does_not_leave_it_to_the_journal() {
+    let broker = Broker::without_host(BrokerConfig::default());
+    let early = broker
+        .subscribe::<u64>("numbers", SubscriptionConfig::default())
+        .unwrap();
+    let journal = memory();
+    let open = || {
+        let builder = Runtime::volatile().durable_topic(NUMBERS).broker(broker.clone());
+        builder.journal(Arc::clone(&journal) as Arc<dyn Journal>)
+    };
+    match open().start().await.map(drop) {
+        Err(OpenError::TopicContradiction { name, problem }) => {
+            assert!(name == "numbers" && problem.contains("in use"), "{problem}");
+        }
+        started => panic!("{started:?}"),
+    }
+    assert_eq!(journal.topics().unwrap().number("numbers"), None);
+    drop(early);
+    open().start().await.unwrap().shutdown().await.unwrap();
+    // A runtime to which the name means nothing gives it back.
+    let builder = Runtime::volatile().broker(broker.clone());
+    let runtime = builder.start().await.unwrap();
+    broker.topic::<u64>("numbers").unwrap();
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test]

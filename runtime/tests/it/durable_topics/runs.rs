@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrun::broker::SubscriptionConfig;
+use millrun::broker::mailbox::MailboxConfig;
 use millrun::history::Event;
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::topics::ReadFrom;
@@ -12,7 +14,7 @@ use millrun::{DurableTopic, Runtime, RuntimeBuilder, Topic, Workflow, WorkflowCo
 
 use millrun_persistence::TopicAppend;
 
-use super::{NUMBERS, all, memory, take};
+use super::{NUMBERS, all, memory, take, take_all};
 use crate::support::described;
 use crate::tapped::{Tapped, intrude};
 
@@ -106,6 +108,33 @@ async fn a_publish_that_waited_for_a_topic_is_made_when_the_topic_is_declared_du
         .map(|read| read.unwrap().into_payload())
         .collect();
     assert_eq!(read, [0, 1]);
+    runtime.shutdown().await.unwrap();
+}
+
+/// What the topic of the broker had taken stays there; what waited for room in it becomes a record, once.
+#[tokio::test]
+async fn a_publish_that_waited_for_room_is_made_as_a_record_when_the_topic_is_declared_durable() {
+    let journal = memory();
+    let open = || counting(Runtime::volatile()).journal(Arc::clone(&journal) as Arc<dyn Journal>);
+    let runtime = open().topic(NUMBERS.topic()).start().await.unwrap();
+    let config = SubscriptionConfig {
+        inbox: MailboxConfig {
+            capacity: 1,
+            ..MailboxConfig::default()
+        },
+        ..SubscriptionConfig::default()
+    };
+    let full = runtime.broker().subscribe::<u64>("numbers", config).unwrap();
+    let run = runtime.start(COUNT, "waits", 2).await.unwrap();
+    // The second publish waits for room: it is scheduled, and parked.
+    let is_parked = |run: &millrun::operating::InstanceDescription| run.sequence.get() >= 5;
+    described(&run, is_parked).await;
+    let runtime = open().durable_topic(NUMBERS).start().await.unwrap();
+    let run = runtime.attach(COUNT, "waits").unwrap();
+    assert_eq!(run.result().await.unwrap(), ["taken"; 2]);
+    let topic = runtime.durable_topic(NUMBERS).unwrap();
+    assert_eq!(take_all(&topic, &runtime, ReadFrom::Beginning).await, [1]);
+    assert_eq!(full.len(), 1);
     runtime.shutdown().await.unwrap();
 }
 
