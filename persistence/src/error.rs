@@ -140,7 +140,7 @@ pub enum TopicRefused {
     Failed(#[from] JournalFailure),
 }
 
-/// Why a topic was not purged or deleted. Nothing has changed.
+/// Why a topic was not purged, deleted or renamed. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicChangeRefused {
@@ -155,6 +155,24 @@ pub enum TopicChangeRefused {
     Name {
         /// The name.
         name: String,
+    },
+    /// A deleted topic of the new name had records with higher numbers than the topic that is to get it.
+    #[error(
+        "a deleted topic {name:?} had records up to number {deleted}, and the topic that is to get its name has {last}"
+    )]
+    Numbers {
+        /// The new name.
+        name: String,
+        /// The last record of the deleted topic.
+        deleted: u64,
+        /// The last record of the topic.
+        last: u64,
+    },
+    /// As many numbers were given as there may be.
+    #[error("all {max} numbers of topics are used")]
+    NumbersUsed {
+        /// How many there may be.
+        max: u32,
     },
     /// Records of the topic are queued and not durable yet. Ask again.
     #[error("records of {topic} are not durable yet")]

@@ -94,7 +94,7 @@ pub use search::{FinishedFound, FinishedHead, FinishedSearch, RecordKinds, TimeR
 pub use together::{EachRead, ToRead, WasRead};
 pub use topics::{
     LatestRecords, PurgedRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRecord, TopicRecords,
-    TopicRetention, TopicStreams, TopicSummary,
+    TopicRename, TopicRetention, TopicStreams, TopicSummary,
 };
 pub use topics::{
     SealedTopics, StoredTopicId, StoredTopicName, StoredTopicRow, TopicDrops, TopicRegister, TopicRowOutline,

@@ -4,7 +4,7 @@
 use millrun_core::{Offset, Sequence, Timestamp};
 use millrun_persistence::{
     JournalFailure, LatestRecords, PurgedRecords, ReadError, TopicChangeRefused, TopicNumber, TopicPage,
-    TopicRefused, TopicRetention, TopicStreams, TopicSummary, topic_page,
+    TopicRefused, TopicRename, TopicRetention, TopicStreams, TopicSummary, topic_page,
 };
 
 use crate::journal::PostgresJournal;
@@ -109,6 +109,13 @@ impl TopicStreams for PostgresJournal {
     ) -> Result<Offset, TopicChangeRefused> {
         self.change(|state| {
             state.topics.replace(topic, (from, name), retention)?;
+            Ok(state.touch())
+        })
+    }
+
+    fn rename(&self, renames: &[TopicRename], deleted: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        self.change(|state| {
+            state.topics.rename(renames, deleted)?;
             Ok(state.touch())
         })
     }

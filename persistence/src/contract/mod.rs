@@ -15,6 +15,7 @@ mod lifetime;
 mod limits;
 mod purges;
 mod reading;
+mod renames;
 mod rung;
 mod searches;
 mod snapshots;
@@ -90,6 +91,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(groups::cases());
     cases.extend(claims::cases());
     cases.extend(purges::cases());
+    cases.extend(renames::cases());
     cases.extend(reading::cases());
     cases.extend(searches::cases());
     cases.extend(together::cases());

@@ -87,6 +87,26 @@ impl TopicAuthor {
         bodies.iter().for_each(|body| self.put(&mut batch, body, None));
         enqueue(subject, journal, &batch).topic_appends
     }
+
+    /// Appends one record with an id.
+    pub(super) fn append_with_id<S: Subject>(
+        &self,
+        subject: &S,
+        journal: &S::Journal,
+        body: &[u8],
+        id: u128,
+    ) -> Vec<TopicAppend> {
+        let mut batch = Batch::new();
+        self.put(&mut batch, body, Some(id));
+        enqueue(subject, journal, &batch).topic_appends
+    }
+
+    /// Queues records, and does not wait until they are durable: that they are when this offset is.
+    pub(super) fn queue(&self, journal: &impl Journal, bodies: &[Vec<u8>]) -> Offset {
+        let mut batch = Batch::new();
+        bodies.iter().for_each(|body| self.put(&mut batch, body, None));
+        journal.enqueue(&batch).expect("the batch is taken").offset
+    }
 }
 
 pub(super) fn topics(journal: &impl Journal) -> &dyn TopicStreams {

@@ -8,8 +8,8 @@ use super::state::MemoryState;
 use super::{MemoryJournal, ring};
 use crate::error::{ReadError, TopicChangeRefused, TopicRefused};
 use crate::topics::{
-    FrontRow, LatestRecords, PurgedRecords, TopicNumber, TopicPage, TopicRetention, TopicShelf, TopicStreams,
-    TopicSummary, TopicTable, without_purged,
+    FrontRow, LatestRecords, PurgedRecords, TopicNumber, TopicPage, TopicRename, TopicRetention, TopicShelf,
+    TopicStreams, TopicSummary, TopicTable, without_purged,
 };
 
 /// Topics, and their durable records.
@@ -229,6 +229,16 @@ impl TopicStreams for MemoryJournal {
         drop(state);
         ring(&watchers);
         Ok(offset)
+    }
+
+    fn rename(&self, renames: &[TopicRename], deleted: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone().into());
+        }
+        state.topics.table.rename(renames, deleted)?;
+        deleted.iter().for_each(|topic| state.topics.trim_purged(*topic));
+        Ok(state.durable)
     }
 
     fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {

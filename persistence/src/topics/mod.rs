@@ -13,7 +13,8 @@
 //! not have across partitions.
 //!
 //! A purge drops records whatever retention keeps: they count as dropped at once, and their rows go as those do that retention
-//! drops. A deleted topic is one that is purged and has lost its name; its number stays taken.
+//! drops. A deleted topic is one that is purged and has lost its name; its number stays taken. A renamed topic keeps its number,
+//! and leaves a deleted one under its former name, so that numbers of records go on there.
 //!
 //! Retention can hold back what has not been read. Who has read how far the journal is told by those who keep readers' places,
 //! and it forgets that when it is closed: a store that was opened takes every record for unread until it is told again.
@@ -41,5 +42,5 @@ pub use self::register::{
 };
 pub use self::retention::TopicRetention;
 pub(crate) use self::shelf::TopicShelf;
-pub use self::streams::{LatestRecords, PurgedRecords, TopicAppend, TopicStreams, TopicSummary};
+pub use self::streams::{LatestRecords, PurgedRecords, TopicAppend, TopicRename, TopicStreams, TopicSummary};
 pub(crate) use self::table::{FrontRow, TopicHead, TopicTable};

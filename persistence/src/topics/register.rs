@@ -16,8 +16,8 @@ use bytes::Bytes;
 use millrun_core::{Sequence, Timestamp};
 
 use super::{
-    FrontRow, LatestRecords, PurgedRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRetention,
-    TopicShelf, TopicSummary, TopicTable, frame_chunk, without_purged,
+    FrontRow, LatestRecords, PurgedRecords, TopicAppend, TopicChunk, TopicNumber, TopicPage, TopicRename,
+    TopicRetention, TopicShelf, TopicSummary, TopicTable, frame_chunk, without_purged,
 };
 use crate::batch::Batch;
 use crate::config::JournalConfig;
@@ -228,6 +228,20 @@ impl TopicRegister {
     ) -> Result<(), TopicChangeRefused> {
         self.table.replace(topic, from_to, retention, false)?;
         self.candidates.insert(topic);
+        Ok(())
+    }
+
+    /// See [`TopicStreams::rename`](super::TopicStreams::rename).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rename(
+        &mut self,
+        renames: &[TopicRename],
+        deleted: &[TopicNumber],
+    ) -> Result<(), TopicChangeRefused> {
+        self.table.rename(renames, deleted)?;
+        self.candidates.extend(deleted);
         Ok(())
     }
 

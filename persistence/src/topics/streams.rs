@@ -151,6 +151,34 @@ pub trait TopicStreams: Send + Sync {
         let _ = (topic, from, name);
         Err(TopicChangeRefused::Unsupported)
     }
+
+    /// Gives topics other names, and [deletes](Self::delete) others, which may have had these names, all in one commit. Number,
+    /// records, ids and what is noted of readers stay with each renamed topic. Its former name is free, and is remembered
+    /// as that of a topic deleted with as many records: one that is declared under it later is numbered on behind them.
+    /// That takes one further number of a topic for each. It becomes durable with the offset that this gives, and before
+    /// anything that is queued later.
+    ///
+    /// By default a journal does not rename.
+    ///
+    /// # Errors
+    /// See [`TopicChangeRefused`]; nothing is changed then. [`Unknown`](TopicChangeRefused::Unknown) also if a topic is not named
+    /// [`from`](TopicRename::from), and [`Numbers`](TopicChangeRefused::Numbers) if a deleted topic of the name
+    /// [`to`](TopicRename::to) had more records than this one: places that were kept under that name would skip records.
+    fn rename(&self, renames: &[TopicRename], deleted: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        let _ = (renames, deleted);
+        Err(TopicChangeRefused::Unsupported)
+    }
+}
+
+/// A topic that gets another name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicRename {
+    /// The topic.
+    pub topic: TopicNumber,
+    /// The name that it has.
+    pub from: String,
+    /// The name that it gets.
+    pub to: String,
 }
 
 /// What a journal has of a topic, at some moment.

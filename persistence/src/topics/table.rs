@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 
 use super::readers::TopicReaders;
 use super::{
-    IdWindow, TOPIC_NUMBERS_MAX, TopicAppend, TopicChunk, TopicNumber, TopicRetention, TopicSummary,
-    frame_chunk,
+    IdWindow, TOPIC_NUMBERS_MAX, TopicAppend, TopicChunk, TopicNumber, TopicRename, TopicRetention,
+    TopicSummary, frame_chunk,
 };
 use crate::batch::{BatchTopics, TopicRecordSpan};
 use crate::error::{TopicChangeRefused, TopicRefused};
@@ -287,6 +287,67 @@ impl TopicTable {
         self.heads
             .iter_mut()
             .for_each(|head| head.readers.forget(&[number]));
+        Ok(())
+    }
+
+    /// See [`TopicStreams::rename`](super::TopicStreams::rename).
+    pub(crate) fn rename(
+        &mut self,
+        renames: &[TopicRename],
+        deleted: &[TopicNumber],
+    ) -> Result<(), TopicChangeRefused> {
+        for (at, rename) in renames.iter().enumerate() {
+            let head = self.head(rename.topic);
+            let head = head.filter(|head| !head.is_deleted && !rename.from.is_empty());
+            let head = head.filter(|head| *head.name == *rename.from);
+            let last = head.map(|head| head.last);
+            let last = last.ok_or(TopicChangeRefused::Unknown { topic: rename.topic })?;
+            let name = rename.to.as_str();
+            let is_name =
+                !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.starts_with(DELETED_BEFORE);
+            let holder = self.number(name);
+            let holder_last = holder.and_then(|holder| self.head(holder)).map(|head| head.last);
+            // A name that is not known may be the one that is lost.
+            let is_taken =
+                holder.is_some_and(|holder| !deleted.contains(&holder)) || self.name_lost.is_some();
+            let is_twice = renames[..at]
+                .iter()
+                .any(|other| other.topic == rename.topic || other.to == rename.to);
+            if !is_name || is_taken || is_twice || deleted.contains(&rename.topic) {
+                let name = rename.to.clone();
+                return Err(TopicChangeRefused::Name { name });
+            }
+            let deleted_last = self.last_of_deleted(name).max(holder_last.unwrap_or(0));
+            if deleted_last > last {
+                let name = rename.to.clone();
+                return Err(TopicChangeRefused::Numbers {
+                    name,
+                    deleted: deleted_last,
+                    last,
+                });
+            }
+        }
+        let max = self.numbers_max;
+        if self.heads.len() + renames.len() > usize::try_from(max).unwrap_or(usize::MAX) {
+            return Err(TopicChangeRefused::NumbersUsed { max });
+        }
+        self.delete(deleted)?;
+        for rename in renames {
+            let head = &mut self.heads[index(rename.topic)];
+            let (former, last) = (
+                std::mem::replace(&mut head.name, rename.to.as_str().into()),
+                head.last,
+            );
+            self.by_name.insert(Arc::clone(&head.name), rename.topic);
+            self.by_name.remove(&former);
+            self.change(rename.topic);
+            let left = self.restore(StoredTopic {
+                name: format!("{DELETED_BEFORE}{former}"),
+                retention: TopicRetention::unbounded(),
+                dropped: last,
+            });
+            self.change(left);
+        }
         Ok(())
     }
 

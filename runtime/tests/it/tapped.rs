@@ -12,8 +12,8 @@ use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedFound, FinishedRun, FinishedSearch,
     Glance, History, HistoryPage, Journal, JournalFailure, Lane, LatestRecords, Progress, PurgedRecords,
     ReadError, Reads, RecoveryReport, Snapshot, SnapshotRefused, Stats, TopicChangeRefused, TopicNumber,
-    TopicPage, TopicRefused, TopicRetention, TopicStreams, TopicSummary, TurnHeader, TurnRefused,
-    UpkeepNumber, UpkeepUndone,
+    TopicPage, TopicRefused, TopicRename, TopicRetention, TopicStreams, TopicSummary, TurnHeader,
+    TurnRefused, UpkeepNumber, UpkeepUndone,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -241,6 +241,10 @@ impl TopicStreams for Tapped {
 
     fn delete(&self, topics: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
         self.inner_topics().delete(topics)
+    }
+
+    fn rename(&self, renames: &[TopicRename], deleted: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        self.inner_topics().rename(renames, deleted)
     }
 
     fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {

@@ -11,8 +11,8 @@ use crate::redb::database::moment::StoreMoment;
 use crate::redb::database::topics::FoundRow;
 use crate::redb::state::JournalState;
 use crate::topics::{
-    LatestRecords, PurgedRecords, TopicChunk, TopicNumber, TopicPage, TopicRetention, TopicStreams,
-    TopicSummary, without_purged,
+    LatestRecords, PurgedRecords, TopicChunk, TopicNumber, TopicPage, TopicRename, TopicRetention,
+    TopicStreams, TopicSummary, without_purged,
 };
 use crate::wire::{topic_frame, topic_row};
 
@@ -101,6 +101,15 @@ impl TopicStreams for RedbJournal {
         state.check_open()?;
         let table = &mut state.topics.table;
         table.replace(topic, (from, name), retention, with_queued)?;
+        let (offset, rings) = state.queue_change_of_topics();
+        drop(self.queued(state, offset, rings));
+        Ok(offset)
+    }
+
+    fn rename(&self, renames: &[TopicRename], deleted: &[TopicNumber]) -> Result<Offset, TopicChangeRefused> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        state.topics.table.rename(renames, deleted)?;
         let (offset, rings) = state.queue_change_of_topics();
         drop(self.queued(state, offset, rings));
         Ok(offset)
