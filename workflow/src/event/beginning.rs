@@ -77,6 +77,21 @@ impl Started {
         self
     }
 
+    /// As it is, with code that begins at that time: until then the run is
+    /// [parked](crate::ParkReason::Delayed), and its inputs are recorded.
+    #[must_use]
+    pub fn delayed_until(mut self, at: Timestamp) -> Self {
+        self.origin.get_or_insert_default().start_at = Some(at);
+        self
+    }
+
+    /// The time before which its code does not begin, if its start was [delayed](Self::delayed_until).
+    #[must_use]
+    #[inline]
+    pub fn start_at(&self) -> Option<Timestamp> {
+        self.origin.as_ref()?.start_at
+    }
+
     /// The workflow that its instance began as: another than the run's own if a former run
     /// [continued](crate::WorkflowContext::continue_as_new) as another.
     #[must_use]
@@ -130,7 +145,7 @@ pub(crate) fn is_zero(version: &u32) -> bool {
     *version == 0
 }
 
-/// What a run stems from.
+/// What a run stems from, and what few starts say beside an input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The run that called it, if it is a child.
@@ -176,6 +191,10 @@ pub struct Origin {
     /// first, or that of the signal that started it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signal_requests: Vec<String>,
+    /// The time before which its code does not begin, if its start was [delayed](Started::delayed_until). A run that
+    /// continues another has no such time.
+    #[serde(rename = "start_at_us", default, skip_serializing_if = "Option::is_none")]
+    pub start_at: Option<Timestamp>,
 }
 
 impl Origin {

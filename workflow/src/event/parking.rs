@@ -1,5 +1,6 @@
 //! Why a run's code does not run, and where it and the history part.
 
+use millrun_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -44,6 +45,13 @@ pub enum ParkReason {
         /// How many events were too many.
         len_max: u64,
     },
+    /// Its start was [delayed](crate::Started::delayed_until): the code begins at that time, or when the run is resumed
+    /// before.
+    Delayed {
+        /// That time.
+        #[serde(rename = "until_us")]
+        until: Timestamp,
+    },
 }
 
 impl fmt::Display for ParkReason {
@@ -78,6 +86,7 @@ impl fmt::Display for ParkReason {
             Self::Nondeterminism(difference) => difference.fmt(f),
             Self::Stuck { message } => f.write_str(message),
             Self::Paused { reason } => write!(f, "it was paused: {reason}"),
+            Self::Delayed { until } => write!(f, "its start is delayed until {until} (seconds since 1970)"),
             Self::HistoryFull { len_max } => write!(
                 f,
                 "the history has {len_max} events: raise the limit, and let the code end runs earlier"

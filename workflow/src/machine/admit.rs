@@ -229,7 +229,8 @@ impl Instance {
                 Some(_) | None => return Err(InputRefused::Stale),
             },
             Input::Pause { reason } => {
-                if self.park_reason().is_none() {
+                // One that is delayed would begin by itself.
+                if matches!(self.park_reason(), None | Some(ParkReason::Delayed { .. })) {
                     let reason = ParkReason::Paused {
                         reason: self.limits.cut(reason),
                     };
@@ -252,6 +253,14 @@ impl Instance {
                 }
                 let reason = self.limits.cut(reason);
                 let is_shown = self.ledger.started().is_some_and(Started::shows_reasons);
+                if self.delayed_until(moment.now).is_some() {
+                    // No code has begun that could answer with an error of its own, and there is nothing to undo.
+                    let text = format!("cancelled before it began: {reason}");
+                    self.note(Event::CancelRequested { reason, is_shown }, moment, turn);
+                    let reason = self.limits.cut(text);
+                    self.end(Event::Terminated { reason }, moment.now, turn);
+                    return Ok(());
+                }
                 Event::CancelRequested { reason, is_shown }
             }
             Input::Terminate { reason } => {

@@ -81,7 +81,8 @@ impl Default for Limits {
 
 impl Limits {
     /// When a run that was parked at `since` is brought back by itself: after a panic, with a
-    /// pause of one second that doubles up to a minute, until [`Limits::panics_max`] is reached.
+    /// pause of one second that doubles up to a minute, until [`Limits::panics_max`] is reached; and when the time has
+    /// come until which its start was delayed.
     #[must_use]
     pub fn resume_at(&self, reason: &ParkReason, since: Timestamp) -> Option<Timestamp> {
         match reason {
@@ -89,6 +90,7 @@ impl Limits {
                 let pause = Duration::from_secs(1).saturating_mul(1 << count.saturating_sub(1).min(6));
                 Some(since + pause.min(Duration::from_secs(60)))
             }
+            ParkReason::Delayed { until } => Some(*until),
             ParkReason::Panicked { .. }
             | ParkReason::NotRegistered { .. }
             | ParkReason::Nondeterminism(_)

@@ -417,6 +417,7 @@ impl Instance {
                     .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
                 senders: self.ledger.senders(SENDERS_CARRIED_LEN_MAX),
                 signal_requests: self.ledger.signal_requests(),
+                start_at: None,
             };
             let ahead = self.shared.lock().time.ahead();
             let started = Started {

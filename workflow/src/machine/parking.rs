@@ -49,6 +49,14 @@ impl Instance {
         }
     }
 
+    /// Until when the start of the run is delayed, if its code has been shown nothing and that time has not come.
+    pub(super) fn delayed_until(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.deferred.first() {
+            Some((Event::Started(started), _)) => started.start_at().filter(|at| *at > now),
+            Some(_) | None => None,
+        }
+    }
+
     /// Keeps the code from running, for this reason. It becomes part of the history with the next
     /// input, which is recorded without running the code.
     pub fn park(&mut self, reason: ParkReason) {
@@ -73,6 +81,19 @@ impl Instance {
             let reason = ParkReason::HistoryFull { len_max };
             return Err(InputRefused::StillParked(reason.to_string()));
         }
+        if let Some(until) = self.delayed_until(moment.now)
+            && !matches!(reason, ParkReason::Delayed { .. })
+        {
+            // What kept the code from running is over, and its time has not come.
+            let reason = ParkReason::Delayed { until };
+            let parked = Event::Parked {
+                reason: reason.clone(),
+            };
+            self.ledger.apply(&parked, moment.now);
+            turn.events.push(parked);
+            self.announce_parking(reason, moment, turn);
+            return Ok(());
+        }
         let before = self.ledger.clone();
         let marks = (turn.events.len(), turn.commands.len());
         self.ledger.apply(&Event::Resumed, moment.now);
@@ -83,6 +104,7 @@ impl Instance {
                 break;
             }
             let is_whole = index + 1 == deferred.len();
+            let time = &shown_at(event, *time, moment.now);
             let shown = if self.is_entity() {
                 let shown = self.show_entity(event.clone(), *time, true, moment, turn);
                 shown.map_err(|unshown| unshown.reason())
@@ -135,6 +157,15 @@ impl Instance {
         } else {
             turn.commands.push(Command::Park(reason));
         }
+    }
+}
+
+/// When an input that was recorded at `recorded` counts as such for the code that is shown it now: the code of a run
+/// whose start was delayed begins when it runs.
+pub(super) fn shown_at(event: &Event, recorded: Timestamp, now: Timestamp) -> Timestamp {
+    match event {
+        Event::Started(started) if started.start_at().is_some() => now,
+        _ => recorded,
     }
 }
 

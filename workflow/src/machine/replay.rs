@@ -6,6 +6,7 @@ use std::panic::Location;
 
 use millrun_core::{RunId, Timestamp};
 
+use super::parking::shown_at;
 use super::{Instance, Limits, Moment};
 use crate::KeptBeginning;
 use crate::context::Decision;
@@ -270,6 +271,7 @@ impl Instance {
                 let deferred = std::mem::take(&mut self.deferred);
                 let last = deferred.len().saturating_sub(1);
                 for (index, (event, recorded)) in deferred.into_iter().enumerate() {
+                    let recorded = shown_at(&event, recorded, time);
                     self.replay_input(event, [recorded, time], false, index == last, check);
                 }
             }

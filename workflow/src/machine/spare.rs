@@ -7,7 +7,7 @@ use millrun_core::RunId;
 
 use super::{Instance, Limits, Moment, Turn};
 use crate::context::Decision;
-use crate::event::{Event, Started};
+use crate::event::{Event, ParkReason, Started};
 use crate::registry::Implementation;
 
 /// How many ended instances leave their memory at most, one or two kilobytes each.
@@ -94,13 +94,18 @@ impl Instance {
         if let Some(implementation) = implementation {
             started.version = implementation.version();
         }
+        let start_at = started.start_at();
         let event = Event::Started(started);
         self.ledger.apply(&event, moment.now);
         self.ledger
             .forget_senders(usize::from(self.limits.senders_len_max));
         turn.events.push(event);
         self.attach(implementation);
-        self.begin();
+        match start_at.filter(|at| *at > moment.now) {
+            // Without code the run is parked for that; it is delayed once there is code.
+            Some(until) if self.implementation.is_some() => self.park(ParkReason::Delayed { until }),
+            _ => self.begin(),
+        }
         self.take_up(moment, turn);
     }
 }

@@ -961,6 +961,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-moved.txt"),
         },
         Recording {
+            name: "v1-delayed",
+            code: crate::delaying::code,
+            make: crate::delaying::recorded,
+            file: include_str!("../histories/v1-delayed.txt"),
+        },
+        Recording {
             name: "v1-mended",
             code: mended_implementation,
             make: parked_thrice,
@@ -1096,6 +1102,7 @@ fn each_kind_of_event_and_each_reason_to_park_stands_in_a_recorded_history() {
     assert!(is_there(|reason| matches!(reason, ParkReason::Stuck { .. })));
     assert!(is_there(|reason| matches!(reason, ParkReason::Nondeterminism(_))));
     assert!(is_there(|reason| matches!(reason, ParkReason::Paused { .. })));
+    assert!(is_there(|reason| matches!(reason, ParkReason::Delayed { .. })));
 }
 
 #[test]

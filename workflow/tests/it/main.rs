@@ -3,6 +3,7 @@
 
 mod bytes;
 mod cancelling;
+mod delaying;
 mod entities;
 mod exported;
 mod family;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use millrun_core::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::Bytes as Raw;
 
@@ -489,6 +490,8 @@ pub(super) enum ParkedWire<'a> {
     HistoryFull(u64),
     #[serde(rename = "u")]
     Paused(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "l")]
+    Delayed(u64),
 }
 
 impl<'a> ParkedWire<'a> {
@@ -520,6 +523,7 @@ impl<'a> ParkedWire<'a> {
             ParkReason::Stuck { message } => Self::Stuck(Cow::Borrowed(message)),
             ParkReason::HistoryFull { len_max } => Self::HistoryFull(*len_max),
             ParkReason::Paused { reason } => Self::Paused(Cow::Borrowed(reason)),
+            ParkReason::Delayed { until } => Self::Delayed(until.as_micros()),
         }
     }
 
@@ -558,6 +562,9 @@ impl<'a> ParkedWire<'a> {
             Self::HistoryFull(len_max) => ParkReason::HistoryFull { len_max },
             Self::Paused(reason) => ParkReason::Paused {
                 reason: reason.into_owned(),
+            },
+            Self::Delayed(until) => ParkReason::Delayed {
+                until: Timestamp::from_micros(until),
             },
         }
     }

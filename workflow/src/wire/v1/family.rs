@@ -42,6 +42,8 @@ pub(super) struct OriginWire<'a> {
     signal_requests: Vec<Cow<'a, str>>,
     #[serde(rename = "d", borrow, default, skip_serializing_if = "Vec::is_empty")]
     taken: Vec<TakenWire<'a>>,
+    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
+    start_at: Option<u64>,
 }
 
 pub(super) fn no_bytes(bytes: &ByteBuf) -> bool {
@@ -165,6 +167,7 @@ impl<'a> OriginWire<'a> {
                 .iter()
                 .map(|request| Cow::Borrowed(&**request))
                 .collect(),
+            start_at: origin.start_at.map(Timestamp::as_micros),
         }
     }
 
@@ -194,6 +197,7 @@ impl<'a> OriginWire<'a> {
             taken: self.taken.into_iter().map(TakenWire::into_event).collect(),
             senders: senders_of_bytes(&self.senders)?,
             signal_requests: self.signal_requests.into_iter().map(Cow::into_owned).collect(),
+            start_at: self.start_at.map(Timestamp::from_micros),
         }))
     }
 }

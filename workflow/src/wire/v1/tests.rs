@@ -58,6 +58,9 @@ fn samples() -> Vec<Event> {
             message: "awaits a channel".into(),
         },
         ParkReason::HistoryFull { len_max: 2_000_000 },
+        ParkReason::Delayed {
+            until: Timestamp::MAX,
+        },
         ParkReason::Paused {
             reason: "a holiday".into(),
         },
@@ -169,6 +172,7 @@ fn samples() -> Vec<Event> {
                     },
                 ],
                 signal_requests: vec!["r-1".into(), "r-2".into()],
+                start_at: None,
                 taken: taken.clone(),
             })),
             ..started.clone()
@@ -305,6 +309,7 @@ fn samples() -> Vec<Event> {
             not_before: None,
             ..started.clone()
         }),
+        Event::Started(started.clone().delayed_until(Timestamp::MAX)),
         Event::Started(Started {
             version: u32::MAX,
             ..started.clone()
