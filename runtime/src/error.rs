@@ -216,6 +216,10 @@ pub enum StartError {
     /// The first turn of the run is larger than one may be: it issues too much at once.
     #[error("the run's first turn does not fit the journal: {0}")]
     Turn(String),
+    /// The live run was to be [terminated](crate::OnConflict::TerminateRunning), and could not be: it goes on, and
+    /// nothing was started.
+    #[error("the run that is there could not be terminated, and none has taken its place")]
+    NotReplaced(#[source] Box<RunError>),
     /// An instance with this id runs, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or a run
     /// [`only_after`](crate::builders::Start::only_after) one that has finished.
     #[error("the instance is running already, as run {run}")]
@@ -223,7 +227,8 @@ pub enum StartError {
         /// The live run.
         run: RunId,
     },
-    /// An instance with this id has finished, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or a run
+    /// An instance with this id has finished, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or it has
+    /// finished with a value and [`OnConflict::RestartFailed`](crate::OnConflict) was, or a run
     /// [`only_after`](crate::builders::Start::only_after) another than this.
     #[error("the instance has finished already, as run {run}")]
     AlreadyFinished {
@@ -356,7 +361,7 @@ impl From<ReadError> for RunError {
 
 impl StartError {
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 17] = [
+    pub const CODES: [&'static str; 18] = [
         "id",
         "payload",
         "too-large",
@@ -364,6 +369,7 @@ impl StartError {
         "wrong-type",
         "reserved-name",
         "turn",
+        "not-replaced",
         "already-running",
         "already-finished",
         "not-retained",
@@ -387,6 +393,7 @@ impl StartError {
             Self::WrongType(_) => "wrong-type",
             Self::ReservedName { .. } => "reserved-name",
             Self::Turn(_) => "turn",
+            Self::NotReplaced(_) => "not-replaced",
             Self::AlreadyRunning { .. } => "already-running",
             Self::AlreadyFinished { .. } => "already-finished",
             Self::NotRetained { .. } => "not-retained",
@@ -403,10 +410,36 @@ impl StartError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::TooManyLive { .. } | Self::Moved { .. } | Self::Stopped(_)
-        ) && !matches!(self, Self::Stopped(StopCause::ReadOnly))
+        match self {
+            Self::TooManyLive { .. } | Self::Moved { .. } => true,
+            Self::Stopped(cause) => !matches!(cause, StopCause::ReadOnly),
+            Self::NotReplaced(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// What it is to a start that this finished run could not be read; `None` if the run is not retained any more.
+    pub(crate) fn of_unread(run: RunId, error: RunError) -> Option<Self> {
+        match error {
+            RunError::NotFound | RunError::Expired => None,
+            RunError::Stopped(cause) => Some(cause.into()),
+            RunError::Read(error) | RunError::Damaged(error) => Some(error.into()),
+            RunError::History(cause) => Some(Self::History { run, cause }),
+            error => Some(Self::History {
+                run,
+                cause: error.to_string(),
+            }),
+        }
+    }
+
+    /// What it is to a start that the live run could not be terminated.
+    pub(crate) fn not_replaced(error: RunError) -> Self {
+        match error {
+            RunError::Moved { partition, owner } => Self::Moved { partition, owner },
+            RunError::Stopped(cause) => cause.into(),
+            RunError::Read(error) | RunError::Damaged(error) => error.into(),
+            error => Self::NotReplaced(Box::new(error)),
+        }
     }
 }
 
@@ -829,6 +862,7 @@ mod tests {
                 workflow: "millrun.x".into(),
             },
             StartError::Turn(String::new()),
+            StartError::NotReplaced(Box::new(RunError::Finished)),
             StartError::AlreadyRunning { run },
             StartError::AlreadyFinished { run },
             StartError::NotRetained { run },

@@ -87,6 +87,7 @@ impl ActionKind {
                 RunStatus::Running,
                 RunStatus::Parked,
                 RunStatus::Paused,
+                RunStatus::Delayed,
                 RunStatus::NotRegistered,
             ],
             Self::Resume => &[RunStatus::Parked, RunStatus::Paused],

@@ -73,6 +73,7 @@ impl BulkHandle {
         let described = self.0.describe().await?;
         let status = match described.status {
             InstanceStatus::Running => RunStatus::Running,
+            InstanceStatus::Delayed => RunStatus::Delayed,
             InstanceStatus::Parked => RunStatus::Parked,
             InstanceStatus::NotRegistered => RunStatus::NotRegistered,
             InstanceStatus::Finished => match self.0.result().await {

@@ -59,7 +59,7 @@ pub enum ChangeKind {
     Parked {
         /// Which.
         run: ChangedRun,
-        /// Parked or paused.
+        /// Parked, paused, or delayed.
         status: RunStatus,
         /// Why: at most 1 KiB of it.
         reason: String,

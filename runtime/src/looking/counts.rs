@@ -34,7 +34,7 @@ pub struct RunCounts {
     pub bulks_running: u64,
 }
 
-/// How many runs of a workflow there are. The first four are live, and counted now; the others have ended since the
+/// How many runs of a workflow there are. The first five are live, and counted now; the others have ended since the
 /// runtime was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,6 +47,8 @@ pub struct WorkflowCounts {
     pub parked: u64,
     /// Those that are parked because an operator asked for it.
     pub paused: u64,
+    /// Those whose start is [delayed](crate::builders::Start::delayed_by), and whose time has not come.
+    pub delayed: u64,
     /// All that are live and whose workflow is not registered, or not in the version that they have.
     pub not_registered: u64,
     /// Those that ended with a value.
@@ -65,7 +67,7 @@ impl WorkflowCounts {
     /// How many are live.
     #[must_use]
     pub fn live(&self) -> u64 {
-        self.running + self.parked + self.paused + self.not_registered
+        self.running + self.parked + self.paused + self.delayed + self.not_registered
     }
 
     /// Adds those of another version.
@@ -73,6 +75,7 @@ impl WorkflowCounts {
         self.running += other.running;
         self.parked += other.parked;
         self.paused += other.paused;
+        self.delayed += other.delayed;
         self.not_registered += other.not_registered;
         self.completed += other.completed;
         self.failed += other.failed;
@@ -94,17 +97,19 @@ impl WorkflowCounts {
             if told > u64::MAX / 2 { 0 } else { told }
         };
         let ended = |outcome| tally.ended[at(outcome)].load(Ordering::Relaxed);
-        let (live, parked, paused) = (gauge(&tally.live), gauge(&tally.parked), gauge(&tally.paused));
-        let [running, parked, paused, not_registered] = if is_registered {
-            [live.saturating_sub(parked + paused), parked, paused, 0]
-        } else {
-            [0, 0, 0, live]
+        let live = gauge(&tally.live);
+        let stopped = [&tally.parked, &tally.paused, &tally.delayed].map(gauge);
+        let ([parked, paused, delayed], not_registered) = match is_registered {
+            true => (stopped, 0),
+            false => ([0; 3], live),
         };
+        let running = live.saturating_sub(parked + paused + delayed + not_registered);
         Self {
             workflow: tally.workflow.clone(),
             running,
             parked,
             paused,
+            delayed,
             not_registered,
             completed: ended(OutcomeKind::Completed),
             failed: ended(OutcomeKind::Failed),
@@ -135,6 +140,7 @@ pub(crate) struct WorkflowTally {
     pub(crate) live: AtomicU64,
     pub(crate) parked: AtomicU64,
     pub(crate) paused: AtomicU64,
+    pub(crate) delayed: AtomicU64,
     pub(crate) ended: [AtomicU64; OutcomeKind::ALL.len()],
 }
 

@@ -33,6 +33,9 @@ pub enum InstanceStatus {
     Running,
     /// Its code does not run; its inputs are recorded.
     Parked,
+    /// Its start is [delayed](crate::builders::Start::delayed_by), and its time has not come:
+    /// [`resumes_at`](InstanceDescription::resumes_at). Its inputs are recorded.
+    Delayed,
     /// No workflow of its name is registered, or none in its version; its inputs are recorded.
     NotRegistered,
     /// It has ended.
@@ -85,7 +88,7 @@ pub struct InstanceDescription {
     /// brought back is recorded with the next thing that happens to the run.
     pub parked_since: Option<Timestamp>,
     /// When its code is brought back by itself: after a panic, up to
-    /// [`panics_max`](crate::Limits::panics_max) in a row.
+    /// [`panics_max`](crate::Limits::panics_max) in a row; or when it begins, if its start is delayed.
     pub resumes_at: Option<Timestamp>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
@@ -215,6 +218,11 @@ impl ShardShared {
         description.ended_at = has_ended.then_some(description.last_at);
         let beginning = (description.workflow.as_str(), description.version);
         description.status = self.status(beginning, has_ended, is_parked);
+        if let (InstanceStatus::Running, Some(ParkReason::Delayed { .. })) =
+            (&description.status, &description.parked)
+        {
+            description.status = InstanceStatus::Delayed;
+        }
         let since = description.parked.as_ref().zip(description.parked_since);
         let limits = &self.config.limits;
         description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));

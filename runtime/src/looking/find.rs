@@ -128,7 +128,8 @@ impl RunSearch {
 
     /// Whether the only live runs that are looked for are parked.
     pub(crate) fn is_of_parked(&self) -> bool {
-        !self.has(RunStatus::Running) && !self.has(RunStatus::NotRegistered)
+        let others = [RunStatus::Running, RunStatus::Delayed, RunStatus::NotRegistered];
+        !others.iter().any(|status| self.has(*status))
     }
 
     fn may_be_live(&self) -> bool {
@@ -161,6 +162,8 @@ pub enum RunStatus {
     Parked,
     /// It is parked because an operator asked for it.
     Paused,
+    /// Its start is [delayed](crate::builders::Start::delayed_by), and its time has not come.
+    Delayed,
     /// No workflow of its name is registered; its inputs are recorded.
     NotRegistered,
     /// It ended with a value.
@@ -177,10 +180,11 @@ pub enum RunStatus {
 
 impl RunStatus {
     /// All, the live ones first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Running,
         Self::Parked,
         Self::Paused,
+        Self::Delayed,
         Self::NotRegistered,
         Self::Completed,
         Self::Failed,
@@ -190,7 +194,13 @@ impl RunStatus {
     ];
 
     /// Those of live runs.
-    const LIVE: [Self; 4] = [Self::Running, Self::Parked, Self::Paused, Self::NotRegistered];
+    const LIVE: [Self; 5] = [
+        Self::Running,
+        Self::Parked,
+        Self::Paused,
+        Self::Delayed,
+        Self::NotRegistered,
+    ];
 
     /// Its name, as it is told outside of the process, in lower case and with hyphens.
     #[must_use]
@@ -199,6 +209,7 @@ impl RunStatus {
             Self::Running => "running",
             Self::Parked => "parked",
             Self::Paused => "paused",
+            Self::Delayed => "delayed",
             Self::NotRegistered => "not-registered",
             Self::Completed => "completed",
             Self::Failed => "failed",

@@ -2,7 +2,7 @@
 
 use millrun_core::{Epoch, InstanceId, RunId};
 use millrun_persistence::ReadError;
-use millrun_workflow::{ChildFailure, OperationId, Payload};
+use millrun_workflow::{ChildFailure, OperationId, OutcomeKind, Payload};
 
 use crate::RunError;
 
@@ -12,8 +12,8 @@ pub(crate) struct AskFinished {
     pub(crate) id: InstanceId,
     /// The epoch of the id's partition under which the shard asks: no other life of it believes the answer.
     pub(crate) life: Epoch,
-    /// Whether it is also to be read whose child that run is.
-    pub(crate) reads_child: bool,
+    /// Whether the history of that run is also to be read: whose child it is, and how it ended.
+    pub(crate) reads_history: bool,
 }
 
 /// The answer to an [`AskFinished`].
@@ -31,6 +31,8 @@ pub(crate) struct Found {
     pub(crate) finished: Result<Option<RunId>, ReadError>,
     /// Whose child that run is, if it is one; `None` if that was not read.
     pub(crate) child: Option<Result<Option<EndedChild>, RunError>>,
+    /// How that run ended; `None` if that was not read.
+    pub(crate) outcome: Option<Result<OutcomeKind, RunError>>,
 }
 
 /// A child that has ended.
@@ -44,19 +46,20 @@ pub(crate) struct EndedChild {
 impl Found {
     /// There is none.
     pub(crate) fn none() -> Self {
-        let finished = Ok(None);
+        Self::unread(Ok(None))
+    }
+
+    /// This is known without its history.
+    pub(crate) fn unread(finished: Result<Option<RunId>, ReadError>) -> Self {
         Self {
             finished,
             child: None,
+            outcome: None,
         }
     }
 
     /// This run, and nothing was read of it.
     pub(crate) fn run(run: RunId) -> Self {
-        let finished = Ok(Some(run));
-        Self {
-            finished,
-            child: None,
-        }
+        Self::unread(Ok(Some(run)))
     }
 }

@@ -28,9 +28,9 @@ pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
 pub(crate) use local::{Load, LocalMessage, Story};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
 pub(crate) use request::{
-    AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, Provenance, Question,
-    Reply, Request, Standing, StartFollowing, StartRequest, StartWith, StartedRun, Tell, UpdateAnswer,
-    UpdateRefused, UpdateReply, UpdateRequest, Wake,
+    AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, Question, Replacement,
+    Reply, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun,
+    Tell, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest, Wake,
 };
 pub(crate) use router::Router;
 pub(crate) use target::{Latest, Target, check_workflow};

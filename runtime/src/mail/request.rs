@@ -1,8 +1,9 @@
 //! What clients ask of a shard: each request carries the way of its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, TraceContext};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, Timestamp, TraceContext};
 use millrun_persistence::TopicNumber;
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, RawRecord, Started};
 use tokio::sync::oneshot;
@@ -235,25 +236,41 @@ pub(crate) struct StartRequest {
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
     pub(crate) input: Payload,
-    pub(crate) provenance: Option<Box<Provenance>>,
+    pub(crate) details: Option<Box<StartDetails>>,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
     /// Where the end of a run that begins with this is told.
     pub(crate) end: Reply<Standing>,
 }
 
-/// What a start stems from, as far as its caller says.
+/// What few starts say beside what is to be started: what they stem from, and when the run begins.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Provenance {
+pub(crate) struct StartDetails {
     pub(crate) cause: Option<Cause>,
     /// The trigger on a durable topic and the record, if it is one.
     pub(crate) triggered_by: Option<Box<str>>,
     pub(crate) trace: Option<TraceContext>,
+    pub(crate) delay: Option<StartDelay>,
 }
 
-impl Provenance {
-    /// The beginning of a run that stems from this.
-    pub(crate) fn said_of(self, mut started: Started) -> Started {
+/// When the code of a run begins that does not begin at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StartDelay {
+    By(Duration),
+    Until(Timestamp),
+}
+
+impl StartDetails {
+    /// The beginning, at this time, of a run of whose start this is said.
+    pub(crate) fn said_of(self, mut started: Started, now: Timestamp) -> Started {
+        let begins_at = self.delay.map(|delay| match delay {
+            StartDelay::By(pause) => now + pause,
+            StartDelay::Until(at) => at,
+        });
+        // One whose time has come is a start like any other.
+        if let Some(at) = begins_at.filter(|at| *at > now) {
+            started = started.delayed_until(at);
+        }
         if let Some(cause) = self.cause {
             started = started.caused_by(cause);
         }
@@ -272,6 +289,13 @@ impl Provenance {
 pub(crate) struct StartWith {
     pub(crate) start: StartRequest,
     pub(crate) with: FirstRequest,
+}
+
+/// A start that ends the live run of its instance, and the request that it brings, if it brings one.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    pub(crate) start: StartRequest,
+    pub(crate) with: Option<FirstRequest>,
 }
 
 /// A start in the place of one run: of `on_conflict`, nothing counts.

@@ -97,7 +97,7 @@ impl ReadRequest {
     pub(super) fn goes_together(&self) -> bool {
         match self {
             Self::Load(_) => true,
-            Self::Finished(ask) => !ask.reads_child,
+            Self::Finished(ask) => !ask.reads_history,
             _ => false,
         }
     }

@@ -200,7 +200,8 @@ impl Reader {
         Ok((run, ledger, story))
     }
 
-    /// Tells a shard which finished run of an id is the latest, and whose child that is, if it asks for that.
+    /// Tells a shard which finished run of an id is the latest, and whose child that is and how it ended, if it asks for
+    /// that.
     fn find_finished(&self, ask: AskFinished) {
         let unread = Answered {
             ask: ask.clone(),
@@ -209,11 +210,18 @@ impl Reader {
         let owed = Owed::new(self, Said::Answered(unread));
         let finished = self.shared.journal.finished(&ask.id);
         let finished = finished.map(|finished| finished.map(|finished| finished.run));
-        let child = match finished {
-            Ok(Some(run)) if ask.reads_child => Some(self.ended_child(run)),
-            Ok(_) | Err(_) => None,
+        let (child, outcome) = match finished {
+            Ok(Some(run)) if ask.reads_history => (
+                Some(self.ended_child(run)),
+                Some(self.outcome(run).map(|outcome| outcome.kind())),
+            ),
+            Ok(_) | Err(_) => (None, None),
         };
-        let found = Some(Found { finished, child });
+        let found = Some(Found {
+            finished,
+            child,
+            outcome,
+        });
         owed.pay(Said::Answered(Answered { ask, found }));
     }
 

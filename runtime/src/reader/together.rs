@@ -125,10 +125,7 @@ impl Reader {
     /// Tells a shard which finished run of an id is the latest, unless another lane does.
     fn tell_finished(&self, request: Option<ReadRequest>, finished: Result<Option<RunId>, ReadError>) {
         if let Some(ReadRequest::Finished(ask)) = request {
-            let found = Some(Found {
-                finished,
-                child: None,
-            });
+            let found = Some(Found::unread(finished));
             self.shards.answer(Answered { ask, found });
         }
     }

@@ -37,6 +37,7 @@ impl ScheduleSummary {
     pub(super) fn of(id: &str, described: &InstanceDescription) -> Option<Self> {
         let status = match described.status {
             InstanceStatus::Running => RunStatus::Running,
+            InstanceStatus::Delayed => RunStatus::Delayed,
             InstanceStatus::Parked => RunStatus::Parked,
             InstanceStatus::NotRegistered => RunStatus::NotRegistered,
             InstanceStatus::Finished => return None,

@@ -43,8 +43,8 @@ pub(super) struct Asking {
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<ShardMessage>,
-    /// Whether the reader is also to find out whose child the finished run is.
-    reads_child: bool,
+    /// Whether the reader is also to read the history of the finished run.
+    reads_history: bool,
     is_asked: bool,
 }
 
@@ -66,15 +66,15 @@ impl Asking {
 
     /// Begins a line: the id is to be asked about.
     #[cold]
-    fn begin(&mut self, id: InstanceId, message: ShardMessage, reads_child: bool) {
+    fn begin(&mut self, id: InstanceId, message: ShardMessage, reads_history: bool) {
         let line = self.lines.entry(id.clone()).or_default();
-        line.reads_child |= reads_child;
+        line.reads_history |= reads_history;
         line.waiting.push_back(message);
         self.waiting_len += 1;
         self.to_ask.push_back(id);
     }
 
-    /// The next id to be asked about, and whether as a child.
+    /// The next id to be asked about, and whether the history of its finished run is to be read.
     fn next(&mut self, in_flight_max: usize) -> Option<(InstanceId, bool)> {
         while self.asked_len < in_flight_max {
             let id = self.to_ask.pop_front()?;
@@ -83,7 +83,7 @@ impl Asking {
             };
             line.is_asked = true;
             self.asked_len += 1;
-            return Some((id, line.reads_child));
+            return Some((id, line.reads_history));
         }
         None
     }
@@ -146,20 +146,17 @@ impl Shard {
         }
         match self.shared.journal.glance(id) {
             Glance::Found(finished) => Some(Found::run(finished.run)),
-            Glance::Expired(run) => Some(Found {
-                finished: Err(ReadError::Expired { run }),
-                child: None,
-            }),
+            Glance::Expired(run) => Some(Found::unread(Err(ReadError::Expired { run }))),
             Glance::Absent => Some(Found::none()),
             Glance::Ask => None,
         }
     }
 
-    /// A message has to wait until the reader has looked for the finished run of its id, and, if `reads_child`, read
-    /// whose child that is.
+    /// A message has to wait until the reader has looked for the finished run of its id, and, if `reads_history`, read
+    /// its history.
     #[cold]
-    pub(super) fn ask(&mut self, id: InstanceId, message: impl Into<ShardMessage>, reads_child: bool) {
-        self.asking.begin(id, message.into(), reads_child);
+    pub(super) fn ask(&mut self, id: InstanceId, message: impl Into<ShardMessage>, reads_history: bool) {
+        self.asking.begin(id, message.into(), reads_history);
     }
 
     /// Whether so much waits for the reader that nothing more is taken.
@@ -175,7 +172,7 @@ impl Shard {
             // What is there was asked by a former life, or for lines that are gone. An answer rings only if it finds none.
             self.answers.take().for_each(drop);
         }
-        while let Some((id, reads_child)) = self.asking.next(in_flight_max) {
+        while let Some((id, reads_history)) = self.asking.next(in_flight_max) {
             let Some(life) = self.epochs.get(id.partition()) else {
                 // Those who wait are told by the loss.
                 drop(self.asking.end(&id));
@@ -184,7 +181,7 @@ impl Shard {
             let ask = AskFinished {
                 id,
                 life,
-                reads_child,
+                reads_history,
             };
             self.shared.reader.find_finished(ask);
         }

@@ -11,10 +11,13 @@ use millrun_core::RunId;
 use millrun_workflow::{Input, InputRefused, Moment, OperationId, Payload, Started};
 
 use super::Shard;
+use super::requests::StartWay;
 use super::runs::entry::{Entry, Errand, Residence, Sender, WorkflowName};
 use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
-use crate::mail::{CommandRefused, CommandReply, CommandRequest, EntityRequest, Request, RunSignal};
+use crate::mail::{
+    CommandRefused, CommandReply, CommandRequest, EntityRequest, Request, RunSignal, StartedRun,
+};
 use crate::{OnConflict, RunError, StartError};
 
 impl Shard {
@@ -32,8 +35,10 @@ impl Shard {
             reply,
         } = *request;
         match way {
-            Ok(Some(live)) => self.with_run(live.run, Errand::Command(Box::new(command), reply), moment),
-            Ok(None) => {
+            Ok(StartWay::Attach(StartedRun { run, .. }) | StartWay::Replace(run)) => {
+                self.with_run(run, Errand::Command(Box::new(command), reply), moment);
+            }
+            Ok(StartWay::Free) => {
                 let nothing = Payload::encode(&()).expect("nothing encodes");
                 let started = Started::new(workflow, id, nothing);
                 let begun = self.begin_entity(started, input_of(command), moment);

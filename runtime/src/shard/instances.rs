@@ -1,6 +1,6 @@
 //! The instances of a shard: in memory with their code, on disk, or on their way.
 
-use millrun_core::RunId;
+use millrun_core::{RunId, Timestamp};
 use millrun_persistence::TurnError;
 use millrun_workflow::{
     Input, InputRefused, Instance, Moment, Name, OperationId, Outcome, ParkReason, Payload, Pending, Turn,
@@ -29,10 +29,11 @@ impl Shard {
     fn reach(&mut self, run: RunId, errand: Errand, moment: Moment) {
         let held_max = self.shared.config.limits.signals_len_max;
         let Some(entry) = self.entries.get_mut(run) else {
-            if let Errand::Republish(_, topic) = errand {
-                return self.feed_topic(topic, moment);
-            }
-            return self.answer_unknown(errand, RunError::NotFound);
+            return match errand {
+                Errand::Republish(_, topic) => self.feed_topic(topic, moment),
+                Errand::Replace(replacement) => self.start_anew(*replacement, moment),
+                errand => self.answer_unknown(errand, RunError::NotFound),
+            };
         };
         entry.is_touched = true;
         match &mut entry.residence {
@@ -58,6 +59,7 @@ impl Shard {
                 match errand {
                     Errand::Republish(_, topic) => self.feed_topic(topic, moment),
                     Errand::Signal(signal) => self.find_signal(run, signal),
+                    Errand::Replace(replacement) => self.start_anew(*replacement, moment),
                     errand => self.answer_unknown(errand, RunError::Finished),
                 }
             }
@@ -129,6 +131,13 @@ impl Shard {
                 if self.is_paused(run) {
                     return;
                 }
+                if let Some(until) = self.delayed_until(run)
+                    && until > moment.now
+                {
+                    // The clock was set back since a timer saw that it was due, or the run was delayed anew.
+                    let alarm = TimerCommand::Set(until, run, Alarm::Resume);
+                    return self.effects.push(Effect::Timer(alarm));
+                }
                 if !is_fresh && self.needs_code(run) {
                     return self.reload(run, Errand::Resume);
                 }
@@ -188,6 +197,7 @@ impl Shard {
             Errand::Query(question, reply) => self.answer_query(run, &question, reply),
             Errand::Update(request, reply) => self.update(run, request, reply, moment),
             Errand::Command(command, reply) => self.command(run, *command, reply, moment),
+            Errand::Replace(replacement) => self.replace(run, *replacement, moment),
             Errand::Describe(reply) => {
                 let description = self.describe(run).ok_or(RunError::NotFound);
                 let described = description.map(|description| Described::InMemory(Box::new(description)));
@@ -259,6 +269,17 @@ impl Shard {
             Residence::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),
             Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         })
+    }
+
+    /// Until when the start of a run is delayed that is in memory, and whose code has not begun.
+    fn delayed_until(&self, run: RunId) -> Option<Timestamp> {
+        match &self.entries.get(run)?.residence {
+            Residence::Hot(instance) => match instance.park_reason()? {
+                ParkReason::Delayed { until } => Some(*until),
+                _ => None,
+            },
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => None,
+        }
     }
 
     /// Whether a run is parked and its code not in memory, although there is code to run.

@@ -30,7 +30,8 @@
 //! | [`recording`] | how long things take, from the first question on |
 //!
 //! The other files have no state: they say what is done with a message ([`requests`]), an errand ([`instances`]), a turn
-//! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`]).
+//! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`],
+//! [`replacing`]).
 
 mod asking;
 mod calls;
@@ -43,6 +44,7 @@ mod partitions;
 mod questions;
 mod recording;
 mod refused;
+mod replacing;
 mod requests;
 mod residency;
 mod runs;

@@ -180,6 +180,7 @@ impl Shard {
                     Errand::Republish(_, topic) => self.feed_topic(topic, moment),
                     // It is looked for among the finished runs.
                     Errand::Signal(signal) => self.on_signal(signal, moment),
+                    Errand::Replace(replacement) => self.start_anew(*replacement, moment),
                     errand => self.answer_unknown(errand, RunError::NotFound),
                 }
             }

@@ -2,7 +2,7 @@
 
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, SpanId, TraceContext};
 use millrun_persistence::{ReadError, TurnError};
-use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Started, Turn};
+use millrun_workflow::{Input, Instance, Moment, Name, Outcome, OutcomeKind, Parent, Payload, Started, Turn};
 
 use super::Shard;
 use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
@@ -11,16 +11,16 @@ use crate::code::workflows::is_reserved;
 use crate::config::MILLION;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
-    Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Provenance, Reply, Request,
-    ShardMessage, Standing, StartFollowing, StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused,
-    UpdateReply, UpdateRequest, Wake, check_workflow,
+    Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Replacement, Reply, Request,
+    ShardMessage, Standing, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun, Target, Tell,
+    UpdateRefused, UpdateReply, UpdateRequest, Wake, check_workflow,
 };
 use crate::{OnConflict, RunError, StartError};
 
-/// A beginning with what it stems from, if the caller said so.
-fn with_provenance(started: Started, provenance: Option<Box<Provenance>>) -> Started {
-    match provenance {
-        Some(provenance) => provenance.said_of(started),
+/// A beginning with what the caller said of it beside its input, if anything.
+pub(super) fn with_details(started: Started, details: Option<Box<StartDetails>>, moment: Moment) -> Started {
+    match details {
+        Some(details) => details.said_of(started, moment.now),
         None => started,
     }
 }
@@ -34,6 +34,42 @@ fn begin_trace(run: RunId, started: &mut Started, per_million: u32) {
         let origin = started.origin.get_or_insert_default();
         origin.trace = Some(TraceContext::beginning_with(run));
     }
+}
+
+/// A beginning with the signal that starts the run.
+pub(super) fn with_first_signal(
+    started: Started,
+    name: Name,
+    value: Payload,
+    request: Option<Box<str>>,
+) -> Started {
+    let started = started.with_signal(name, value);
+    match request {
+        Some(request) => started.with_signal_request(request),
+        None => started,
+    }
+}
+
+/// Whether a run may begin behind this one, which has ended so, if that is for runs that have failed.
+fn unless_succeeded(run: RunId, outcome: OutcomeKind) -> Result<StartWay, StartError> {
+    match outcome {
+        OutcomeKind::Completed => Err(StartError::AlreadyFinished { run }),
+        // One that goes on in another is the latest of its instance only if that one is not retained.
+        OutcomeKind::Failed | OutcomeKind::Cancelled | OutcomeKind::Terminated | OutcomeKind::Continued => {
+            Ok(StartWay::Free)
+        }
+    }
+}
+
+/// What a start finds at its id.
+#[derive(Debug)]
+pub(super) enum StartWay {
+    /// A run may begin.
+    Free,
+    /// The start leads to this run.
+    Attach(StartedRun),
+    /// This live run ends, and another begins in its place.
+    Replace(RunId),
 }
 
 impl Shard {
@@ -246,25 +282,33 @@ impl Shard {
         }
     }
 
-    fn on_start(&mut self, request: StartRequest, moment: Moment) {
+    pub(super) fn on_start(&mut self, request: StartRequest, moment: Moment) {
         let Some(way) = self.conflict(&request.id, &request.workflow, request.on_conflict) else {
-            return self.ask(request.id.clone(), Request::Start(request), false);
+            let reads_history = request.on_conflict.looks_at_outcome();
+            return self.ask(request.id.clone(), Request::Start(request), reads_history);
         };
+        if let Ok(StartWay::Replace(run)) = way {
+            let replacement = Replacement {
+                start: request,
+                with: None,
+            };
+            return self.with_run(run, Errand::Replace(Box::new(replacement)), moment);
+        }
         let StartRequest {
             id,
             workflow,
             input,
-            provenance,
+            details,
             on_conflict: _,
             reply,
             end,
         } = request;
         let answer = match way {
-            Ok(None) => {
+            Ok(StartWay::Free | StartWay::Replace(_)) => {
                 let started = Started::new(workflow, id, input);
-                self.begin_asked(with_provenance(started, provenance), end, moment)
+                self.begin_asked(with_details(started, details, moment), end, moment)
             }
-            Ok(Some(attached)) => Ok(attached),
+            Ok(StartWay::Attach(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
         self.answer_start(reply, answer);
@@ -283,14 +327,14 @@ impl Shard {
             id,
             workflow,
             input,
-            provenance,
+            details,
             on_conflict: _,
             reply,
             end,
         } = request.start;
         let answer = way.and_then(|()| {
             let started = Started::new(workflow, id, input);
-            self.begin_asked(with_provenance(started, provenance), end, moment)
+            self.begin_asked(with_details(started, details, moment), end, moment)
         });
         self.answer_start(reply, answer);
         if !self.continuing.is_empty() {
@@ -299,27 +343,32 @@ impl Shard {
     }
 
     /// Starts a run that finds a request when it begins, or hands that to the one that is there.
-    fn on_start_with(&mut self, request: StartWith, moment: Moment) {
+    pub(super) fn on_start_with(&mut self, request: StartWith, moment: Moment) {
         let start = &request.start;
         let Some(way) = self.conflict(&start.id, &start.workflow, start.on_conflict) else {
-            let id = start.id.clone();
-            return self.ask(id, Request::StartWith(Box::new(request)), false);
+            let (id, reads_history) = (start.id.clone(), start.on_conflict.looks_at_outcome());
+            return self.ask(id, Request::StartWith(Box::new(request)), reads_history);
         };
         let StartWith { start, with } = request;
+        if let Ok(StartWay::Replace(run)) = way {
+            let with = Some(with);
+            let replacement = Replacement { start, with };
+            return self.with_run(run, Errand::Replace(Box::new(replacement)), moment);
+        }
         let StartRequest {
             id,
             workflow,
             input,
-            provenance,
+            details,
             on_conflict: _,
             reply,
             end,
         } = start;
         let attached = match way {
-            Ok(Some(attached)) => attached,
+            Ok(StartWay::Attach(attached)) => attached,
             Err(error) => return self.answer_start(reply, Err(error)),
-            Ok(None) => {
-                let started = with_provenance(Started::new(workflow, id, input), provenance);
+            Ok(StartWay::Free | StartWay::Replace(_)) => {
+                let started = with_details(Started::new(workflow, id, input), details, moment);
                 match with {
                     FirstRequest::Signal {
                         name,
@@ -328,10 +377,7 @@ impl Shard {
                         is_by_name: _,
                         reply: told,
                     } => {
-                        let mut started = started.with_signal(name, value);
-                        if let Some(request) = request {
-                            started = started.with_signal_request(request);
-                        }
+                        let started = with_first_signal(started, name, value, request);
                         let answer = self.begin_asked(started, end, moment);
                         let begun = answer.as_ref().map(|started| started.run).ok();
                         self.answer_start(reply, answer);
@@ -365,7 +411,7 @@ impl Shard {
                 let signal = Tell::Signal {
                     name,
                     value,
-                    cause: provenance.and_then(|stems| stems.cause).map(Box::new),
+                    cause: details.and_then(|stems| stems.cause).map(Box::new),
                     request,
                     is_by_name,
                 };
@@ -381,7 +427,11 @@ impl Shard {
     }
 
     /// Answers a start, on behalf of the run that the answer names.
-    fn answer_start(&mut self, reply: Reply<StartedRun, StartError>, answer: Result<StartedRun, StartError>) {
+    pub(super) fn answer_start(
+        &mut self,
+        reply: Reply<StartedRun, StartError>,
+        answer: Result<StartedRun, StartError>,
+    ) {
         let run = match &answer {
             Ok(started) => Some(started.run),
             Err(StartError::AlreadyRunning { run } | StartError::AlreadyFinished { run }) => Some(*run),
@@ -412,16 +462,21 @@ impl Shard {
 
     /// Names a run that a caller asked for, if there is room for one. A trace may begin with it.
     pub(super) fn next_run(&self, started: &mut Started, moment: Moment) -> Result<RunId, StartError> {
-        let config = &self.shared.config;
-        let len_max = config.live_len_max;
+        let len_max = self.shared.config.live_len_max;
         if self.census.live_len() >= len_max {
             return Err(StartError::TooManyLive { len_max });
         }
+        Ok(self.name_run(started, moment))
+    }
+
+    /// Names a run that a caller asked for. A trace may begin with it.
+    pub(super) fn name_run(&self, started: &mut Started, moment: Moment) -> RunId {
         let run = RunId::new(started.id.partition(), moment.now, self.shared.host.random());
-        if config.traced_per_million > 0 {
-            begin_trace(run, started, config.traced_per_million);
+        let per_million = self.shared.config.traced_per_million;
+        if per_million > 0 {
+            begin_trace(run, started, per_million);
         }
-        Ok(run)
+        run
     }
 
     /// Begins a run and updates it in the same turn. `None` if it refused the update, whose sender has been
@@ -530,43 +585,71 @@ impl Shard {
         }
     }
 
-    /// The run to attach to, or why there must be none; no run if the way is free. `None` if the disk has to be
-    /// asked first.
+    /// What a start finds at its id, or why nothing may start. `None` if the disk has to be asked first.
     pub(super) fn conflict(
         &self,
         id: &InstanceId,
         workflow: &Name,
         policy: OnConflict,
-    ) -> Option<Result<Option<StartedRun>, StartError>> {
-        let (run, is_live, is_checked) = match self.entries.latest(id) {
-            Some(entry) => {
-                let (found, is_live) = (entry.workflow.began_as(), !entry.has_ended());
-                let attaches = match policy {
-                    OnConflict::Attach => true,
-                    OnConflict::RestartFinished => is_live,
-                    OnConflict::Refuse => false,
-                };
-                if attaches && found != workflow {
-                    return Some(Err(StartError::OtherWorkflow {
-                        expected: workflow.clone(),
-                        workflow: found.to_owned(),
-                    }));
-                }
-                (entry.run, is_live, true)
-            }
-            None => match self.finished(id)?.finished {
-                Ok(Some(run)) => (run, false, false),
-                Ok(None) | Err(ReadError::Expired { .. }) => return Some(Ok(None)),
-                Err(error) => return Some(Err(error.into())),
-            },
+    ) -> Option<Result<StartWay, StartError>> {
+        let Some(entry) = self.entries.latest(id) else {
+            return self.conflict_on_disk(id, policy);
+        };
+        let (run, found, is_live) = (entry.run, entry.workflow.began_as(), !entry.has_ended());
+        let concerns_live = match policy {
+            OnConflict::Attach => true,
+            OnConflict::RestartFinished | OnConflict::RestartFailed | OnConflict::TerminateRunning => is_live,
+            OnConflict::Refuse => false,
+        };
+        if concerns_live && found != workflow {
+            return Some(Err(StartError::OtherWorkflow {
+                expected: workflow.clone(),
+                workflow: found.to_owned(),
+            }));
+        }
+        let attached = StartedRun {
+            run,
+            is_checked: true,
         };
         Some(match (policy, is_live) {
-            (OnConflict::Attach, _) | (OnConflict::RestartFinished, true) => {
-                Ok(Some(StartedRun { run, is_checked }))
+            (OnConflict::Attach, _) | (OnConflict::RestartFinished | OnConflict::RestartFailed, true) => {
+                Ok(StartWay::Attach(attached))
             }
-            (OnConflict::RestartFinished, false) => Ok(None),
+            (OnConflict::TerminateRunning, true) => Ok(StartWay::Replace(run)),
+            (OnConflict::RestartFinished | OnConflict::TerminateRunning, false) => Ok(StartWay::Free),
+            (OnConflict::RestartFailed, false) => {
+                // The entry of a run that has ended goes with its result.
+                let outcome = entry.result().and_then(|number| self.results.get(number));
+                unless_succeeded(run, outcome.map_or(OutcomeKind::Completed, Outcome::kind))
+            }
             (OnConflict::Refuse, true) => Err(StartError::AlreadyRunning { run }),
             (OnConflict::Refuse, false) => Err(StartError::AlreadyFinished { run }),
+        })
+    }
+
+    /// As [`conflict`](Self::conflict), of an id without a run at hand.
+    fn conflict_on_disk(&self, id: &InstanceId, policy: OnConflict) -> Option<Result<StartWay, StartError>> {
+        let found = self.finished(id)?;
+        let run = match found.finished {
+            Ok(Some(run)) => run,
+            Ok(None) | Err(ReadError::Expired { .. }) => return Some(Ok(StartWay::Free)),
+            Err(error) => return Some(Err(error.into())),
+        };
+        Some(match policy {
+            OnConflict::Attach => Ok(StartWay::Attach(StartedRun {
+                run,
+                is_checked: false,
+            })),
+            OnConflict::RestartFinished | OnConflict::TerminateRunning => Ok(StartWay::Free),
+            OnConflict::RestartFailed => match found.outcome? {
+                Ok(outcome) => unless_succeeded(run, outcome),
+                Err(error) => match StartError::of_unread(run, error) {
+                    Some(error) => Err(error),
+                    // It was dropped while it was read.
+                    None => Ok(StartWay::Free),
+                },
+            },
+            OnConflict::Refuse => Err(StartError::AlreadyFinished { run }),
         })
     }
 

@@ -262,6 +262,7 @@ impl Shard {
                 let version = instance.ledger().version();
                 self.census.set_version(entry, version);
                 if let Some(reason) = instance.park_reason()
+                    && Parking::of(Some(reason)).is_parked()
                     && !entry.is_parked()
                 {
                     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");

@@ -303,6 +303,7 @@ impl<'a> Statuses<'a> {
             Parking::Runs => RunStatus::Running,
             Parking::Parked => RunStatus::Parked,
             Parking::Paused => RunStatus::Paused,
+            Parking::Delayed => RunStatus::Delayed,
         }
     }
 }
@@ -337,6 +338,10 @@ impl IdListing {
             let known = entries.known(*run)?;
             let (workflow, version) = (known.workflow.as_str(), known.workflow.version());
             let status = shared.status((workflow, version), known.has_ended(), known.is_parked());
+            let status = match status {
+                InstanceStatus::Running if known.parking == Parking::Delayed => InstanceStatus::Delayed,
+                status => status,
+            };
             (status != InstanceStatus::Finished).then(|| InstanceSummary {
                 id: id.clone(),
                 run: known.run,

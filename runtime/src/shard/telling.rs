@@ -52,6 +52,7 @@ fn changes_of(turn: &TurnView<'_>, run: &ChangedRun) -> Vec<ChangeKind> {
                     run: run.clone(),
                     status: match Parking::of(Some(&reason)) {
                         Parking::Paused => RunStatus::Paused,
+                        Parking::Delayed => RunStatus::Delayed,
                         Parking::Runs | Parking::Parked => RunStatus::Parked,
                     },
                     reason: cut(reason.to_string()),

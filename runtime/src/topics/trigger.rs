@@ -30,7 +30,7 @@ use serde::Serialize;
 use crate::builders::Start;
 use crate::ending::stop::StopCell;
 use crate::inner::Inner;
-use crate::mail::Provenance;
+use crate::mail::StartDetails;
 use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.
@@ -118,11 +118,11 @@ impl<V> Drop for Given<V> {
 struct Asked<V> {
     value: Given<V>,
     /// The run that published the envelope, if one did, and the place in a distributed trace that it names.
-    stems: Provenance,
+    stems: StartDetails,
 }
 
 /// The start with what it stems from, as far as that is known.
-pub(super) fn with_provenance<H>(mut start: Start<'_, H>, stems: Provenance) -> Start<'_, H> {
+pub(super) fn with_details<H>(mut start: Start<'_, H>, stems: StartDetails) -> Start<'_, H> {
     if let Some(cause) = stems.cause {
         start = start.caused_by(cause);
     }
@@ -256,7 +256,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         self.trigger(make, move |runtime, id, input: I, stems| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match with_provenance(start, stems).await {
+                match with_details(start, stems).await {
                     Ok(_) => Handling::Done,
                     Err(StartError::Stopped(cause)) => Handling::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Handling::Later,
@@ -368,7 +368,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         self.trigger(make, move |runtime, id, (input, value): (I, V), stems| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match with_provenance(start, stems).with_signal(signal, value).await {
+                match with_details(start, stems).with_signal(signal, value).await {
                     Ok(_) => Handling::Done,
                     Err(
                         StartWithSignalError::Start(StartError::Stopped(cause))
@@ -385,7 +385,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
     where
         V: Clone + Send + Sync + 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
-        D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
+        D: Fn(Runtime, String, V, StartDetails) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
     {
         let Self {
             runtime,
@@ -438,7 +438,7 @@ async fn work<T, V, F, D>(
     T: Send + Sync + 'static,
     V: Clone + Send + Sync,
     F: Fn(&Envelope<T>) -> (String, V),
-    D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
+    D: Fn(Runtime, String, V, StartDetails) -> BoxFuture<'static, Handling>,
 {
     // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
     while !stop.is_closing()
@@ -457,10 +457,11 @@ async fn work<T, V, F, D>(
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {
                 Ok((id, value)) => by_id.entry(id).or_default().push(Asked {
                     value: Given(Some(value)),
-                    stems: Provenance {
+                    stems: StartDetails {
                         cause: lent.run_cause(),
                         triggered_by: None,
                         trace: lent.trace(),
+                        delay: None,
                     },
                 }),
                 Err(panic) => {
@@ -495,7 +496,7 @@ async fn deliver_one<V, D>(
 ) -> bool
 where
     V: Clone,
-    D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
+    D: Fn(Runtime, String, V, StartDetails) -> BoxFuture<'static, Handling>,
 {
     let (mut pause, pause_max) = PAUSES;
     let Some(value) = &asked.value.0 else {

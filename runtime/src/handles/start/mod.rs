@@ -17,8 +17,9 @@ mod with_update;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use millrun_core::{Cause, InstanceId, RunId, TraceContext};
+use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
     NAME_BYTES_MAX, Name, Payload, PayloadError, RunFailure, Signal, TypedError, Update, Workflow,
 };
@@ -30,7 +31,7 @@ use crate::code::workflows::is_reserved;
 use crate::handles::run::End;
 use crate::handles::updated::Decoder;
 use crate::inner::Inner;
-use crate::mail::{Provenance, Reply, Request, StartRequest, StartedRun, Target};
+use crate::mail::{Reply, Request, StartDelay, StartDetails, StartRequest, StartedRun, Target};
 use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
 
 pub use after::StartAfter;
@@ -51,6 +52,29 @@ pub enum OnConflict {
     /// Attach to a live run, if it is of the same workflow; if the latest run has finished, start
     /// another.
     RestartFinished,
+    /// Attach to a live run, if it is of the same workflow; start another if the latest run has failed, been
+    /// cancelled or been terminated; refuse if it has finished with a value.
+    RestartFailed,
+    /// Terminate a live run, if it is of the same workflow, and start another in its place, in one commit; start
+    /// another as well if the latest run has finished. If nothing can be started, the live run goes on. **Repeated
+    /// after an error, it terminates what it may have started before**: to be able to repeat it, terminate the run
+    /// that is meant, and start another [`only_after`](Start::only_after) it.
+    TerminateRunning,
+}
+
+impl OnConflict {
+    /// Whether it makes a difference how the latest run has ended.
+    pub(crate) fn looks_at_outcome(self) -> bool {
+        self == Self::RestartFailed
+    }
+
+    /// Whether a start may be tried again when the live run that it has found has ended meanwhile.
+    pub(crate) fn restarts(self) -> bool {
+        match self {
+            Self::Attach | Self::Refuse => false,
+            Self::RestartFinished | Self::RestartFailed | Self::TerminateRunning => true,
+        }
+    }
 }
 
 /// A start that is described, and performed when it is awaited. Made by [`Runtime::start`] and
@@ -93,7 +117,7 @@ struct Asked {
     id: InstanceId,
     workflow: Name,
     input: Payload,
-    provenance: Option<Box<Provenance>>,
+    details: Option<Box<StartDetails>>,
 }
 
 impl<H> fmt::Debug for Start<'_, H> {
@@ -184,7 +208,58 @@ impl<'a, H> Start<'a, H> {
     /// published.
     pub fn caused_by(mut self, cause: Cause) -> Self {
         if let Ok(asked) = &mut self.asked {
-            asked.provenance.get_or_insert_default().cause = Some(cause);
+            asked.details.get_or_insert_default().cause = Some(cause);
+        }
+        self
+    }
+
+    /// Delays the code of the run that begins by so long, counted from when the start is durable. The run is there, under
+    /// its id, as soon as the start is awaited, and has the [status](crate::operating::RunStatus::Delayed) of one that is
+    /// delayed until its time has come; a crash in between changes nothing. Time at which no process runs counts, and
+    /// the host's clock decides: the code never begins early by it. A start that attaches to a run changes nothing of
+    /// when that begins.
+    ///
+    /// Until then signals are kept for the code, which finds them when it begins, and callers wait for the result. A
+    /// query or an update is refused, and nothing is started [with an update](Self::with_update). A request to
+    /// [cancel](RunHandle::cancel) ends the run at once, as terminated: it has no code yet that could answer.
+    /// [`resume`](RunHandle::resume) has it begin before its time. One that is [paused](RunHandle::pause) does not begin,
+    /// and is delayed again when it is resumed before its time. It counts among the live instances.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millrun::operating::InstanceStatus;
+    /// use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const REMIND: Workflow<String, String> = Workflow::named("remind");
+    ///
+    /// async fn remind(_cx: WorkflowContext, whom: String) -> Result<String, WorkflowError> {
+    ///     Ok(format!("{whom} was reminded"))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(REMIND, remind).start().await?;
+    /// let week = Duration::from_secs(7 * 24 * 3_600);
+    /// let run = runtime.start(REMIND, "r", "ada".into()).delayed_by(week).await?;
+    /// assert_eq!(run.describe().await?.status, InstanceStatus::Delayed);
+    /// run.resume().await?; // there is no need to wait any more
+    /// assert_eq!(run.result().await?, "ada was reminded");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delayed_by(self, pause: Duration) -> Self {
+        self.delayed(StartDelay::By(pause))
+    }
+
+    /// As [`delayed_by`](Self::delayed_by), until that time. If it has passed, the code begins at once.
+    pub fn delayed_until(self, at: Timestamp) -> Self {
+        self.delayed(StartDelay::Until(at))
+    }
+
+    fn delayed(mut self, delay: StartDelay) -> Self {
+        if let Ok(asked) = &mut self.asked {
+            asked.details.get_or_insert_default().delay = Some(delay);
         }
         self
     }
@@ -192,7 +267,7 @@ impl<'a, H> Start<'a, H> {
     /// Says which trigger and record have this started: the run keeps it in its history.
     pub(crate) fn triggered_by(mut self, trigger: Box<str>) -> Self {
         if let Ok(asked) = &mut self.asked {
-            asked.provenance.get_or_insert_default().triggered_by = Some(trigger);
+            asked.details.get_or_insert_default().triggered_by = Some(trigger);
         }
         self
     }
@@ -224,7 +299,7 @@ impl<'a, H> Start<'a, H> {
     /// ```
     pub fn traced(mut self, trace: TraceContext) -> Self {
         if let Ok(asked) = &mut self.asked {
-            asked.provenance.get_or_insert_default().trace = Some(trace);
+            asked.details.get_or_insert_default().trace = Some(trace);
         }
         self
     }
@@ -454,7 +529,7 @@ impl Asked {
             id,
             workflow,
             input,
-            provenance: None,
+            details: None,
         })
     }
 
@@ -464,14 +539,14 @@ impl Asked {
             id,
             workflow,
             input,
-            provenance,
+            details,
         } = self;
         let (told, end) = oneshot::channel();
         let request = StartRequest {
             id,
             workflow,
             input,
-            provenance,
+            details,
             on_conflict,
             reply,
             end: told,
@@ -484,13 +559,11 @@ impl Inner {
     /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
     async fn check_workflow(&self, run: RunId, workflow: Name) -> Result<(), StartError> {
         match self.read(self.shared.reader.check_workflow(run, workflow)).await {
-            Err(RunError::Stopped(cause)) => Err(cause.into()),
+            Ok(()) => Ok(()),
             Err(RunError::OtherWorkflow { expected, workflow }) => {
                 Err(StartError::OtherWorkflow { expected, workflow })
             }
-            Err(RunError::Read(error) | RunError::Damaged(error)) => Err(error.into()),
-            Err(RunError::History(cause)) => Err(StartError::History { run, cause }),
-            Ok(()) | Err(_) => Ok(()),
+            Err(error) => StartError::of_unread(run, error).map_or(Ok(()), Err),
         }
     }
 

@@ -113,7 +113,7 @@ impl<'a, H> StartWithSignal<'a, H> {
             match inner.answered(taken).await {
                 Ok(()) => return Ok(handle_of(inner, id, run, Some(end), handle)),
                 Err(RunError::Finished | RunError::NotFound) => {
-                    if on_conflict != OnConflict::RestartFinished {
+                    if !on_conflict.restarts() {
                         if request.is_none() {
                             return Err(RunError::Finished.into());
                         }
@@ -123,7 +123,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                             id.clone(),
                             Target::Run(run),
                         );
-                        let cause = asked.provenance.and_then(|stems| stems.cause).map(Box::new);
+                        let cause = asked.details.and_then(|stems| stems.cause).map(Box::new);
                         let signal = Tell::Signal {
                             name,
                             value,

@@ -91,7 +91,7 @@ impl<'a, H, A, R> StartWithUpdate<'a, H, A, R> {
                 })?;
             let answer = match answer {
                 Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
-                    if on_conflict == OnConflict::RestartFinished {
+                    if on_conflict.restarts() {
                         // It ended before the update came to it: there is room for another.
                         continue;
                     }

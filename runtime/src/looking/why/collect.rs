@@ -58,6 +58,12 @@ impl Inner {
                         resumes_at: run.resumes_at,
                     },
                 )],
+                InstanceStatus::Delayed => vec![one(
+                    &run,
+                    WaitsFor::StartTime {
+                        at: run.resumes_at.unwrap_or(run.last_at),
+                    },
+                )],
                 InstanceStatus::Running => self.waits_of(&run).await,
             };
             let waiting_len = run.pending.len() + run.awaited.len();

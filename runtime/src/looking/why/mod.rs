@@ -118,6 +118,11 @@ pub enum WaitsFor {
         /// The name of the signal.
         name: String,
     },
+    /// The time at which it begins: its start is [delayed](crate::builders::Start::delayed_by).
+    StartTime {
+        /// That time.
+        at: Timestamp,
+    },
     /// That code outside of the run keeps or breaks a promise.
     Promise,
     /// A timer.

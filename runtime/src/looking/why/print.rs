@@ -94,6 +94,7 @@ impl Sentence<'_> {
                     write!(f, "; it is tried again in {}", self.until(at))
                 })
             }
+            WaitsFor::StartTime { at } => write!(f, "begins in {}: its start is delayed", self.until(*at)),
             WaitsFor::Registration => {
                 f.write_str("has no code: its workflow is not registered in this program")
             }

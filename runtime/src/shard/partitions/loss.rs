@@ -171,6 +171,7 @@ impl Errand {
             Self::Query(_, reply) => Some(Response::Query(reply, Err(error.into()))),
             Self::Update(_, reply) => Some(Response::Update(reply, Err(error.into()))),
             Self::Command(_, reply) => Some(Response::Command(reply, Err(error.into()))),
+            Self::Replace(replacement) => Some(replacement.refuse(error)),
             // Told by a message, if at all.
             Self::Signal(_) => None,
             Self::Input(_)

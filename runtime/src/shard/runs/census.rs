@@ -137,9 +137,10 @@ impl Census {
         let before = std::mem::replace(&mut entry.parking, parking);
         self.rows.note_parking(&entry.workflow, before, parking);
         let key = StartKey::of(entry.run);
-        if parking == Parking::Runs {
-            self.parked.remove(&key);
-            self.counters().parked.fetch_sub(1, Ordering::Relaxed);
+        if !parking.is_parked() {
+            if self.parked.remove(&key) {
+                self.counters().parked.fetch_sub(1, Ordering::Relaxed);
+            }
         } else if self.parked.insert(key) {
             self.counters().parked.fetch_add(1, Ordering::Relaxed);
         }

@@ -11,8 +11,8 @@ use crate::QueryError;
 use crate::activity::AttemptFailure;
 use crate::code::workflows::Beginning;
 use crate::mail::{
-    CommandReply, Described, EntityRequest, Question, Reply, RunSignal, Standing, Tell, UpdateReply,
-    UpdateRequest,
+    CommandReply, Described, EntityRequest, Question, Replacement, Reply, RunSignal, Standing, Tell,
+    UpdateReply, UpdateRequest,
 };
 
 /// One run.
@@ -83,6 +83,8 @@ pub(in crate::shard) enum Parking {
     Parked,
     /// Parked because an operator asked for it.
     Paused,
+    /// Its code has not begun, since its start is delayed.
+    Delayed,
 }
 
 impl Parking {
@@ -92,7 +94,17 @@ impl Parking {
         match reason {
             None => Self::Runs,
             Some(ParkReason::Paused { .. }) => Self::Paused,
+            Some(ParkReason::Delayed { .. }) => Self::Delayed,
             Some(_) => Self::Parked,
+        }
+    }
+
+    /// Whether the code does not run and nothing but a repair or an operator may bring it back.
+    #[inline]
+    pub(in crate::shard) const fn is_parked(self) -> bool {
+        match self {
+            Self::Runs | Self::Delayed => false,
+            Self::Parked | Self::Paused => true,
         }
     }
 }
@@ -118,6 +130,8 @@ pub(in crate::shard) enum Errand {
     Query(Question, Reply<Payload, QueryError>),
     Update(UpdateRequest, UpdateReply),
     Command(Box<EntityRequest>, CommandReply),
+    /// It is terminated, and another run of its instance begins in its place.
+    Replace(Box<Replacement>),
     /// A failed attempt, and what it said last.
     Failed(OperationId, u32, Box<AttemptFailure>),
     Dispatch(OperationId),
@@ -219,7 +233,7 @@ impl Entry {
     }
 
     pub(in crate::shard) fn is_parked(&self) -> bool {
-        self.parking != Parking::Runs
+        self.parking.is_parked()
     }
 
     pub(in crate::shard) const fn has_ended(&self) -> bool {
@@ -359,7 +373,8 @@ impl Errand {
             | Self::Describe(_)
             | Self::Query(..)
             | Self::Update(..)
-            | Self::Command(..) => true,
+            | Self::Command(..)
+            | Self::Replace(_) => true,
             Self::Input(_)
             | Self::Failed(..)
             | Self::Resume

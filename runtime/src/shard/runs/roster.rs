@@ -79,7 +79,7 @@ pub(in crate::shard) struct Known<'a> {
 
 impl<'a> Known<'a> {
     pub(in crate::shard) fn is_parked(&self) -> bool {
-        self.parking != Parking::Runs
+        self.parking.is_parked()
     }
 
     /// Who called it, if it is a child.

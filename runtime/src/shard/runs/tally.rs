@@ -34,9 +34,11 @@ struct WorkflowRow {
     live: usize,
     parked: usize,
     paused: usize,
+    delayed: usize,
     told_live: u64,
     told_parked: u64,
     told_paused: u64,
+    told_delayed: u64,
     /// Since they were told.
     ended: [u64; OutcomeKind::ALL.len()],
     is_changed: bool,
@@ -114,9 +116,11 @@ impl Rows {
             live: 0,
             parked: 0,
             paused: 0,
+            delayed: 0,
             told_live: 0,
             told_parked: 0,
             told_paused: 0,
+            told_delayed: 0,
             ended: [0; OutcomeKind::ALL.len()],
             is_changed: false,
         });
@@ -152,11 +156,13 @@ impl Rows {
             Parking::Runs => {}
             Parking::Parked => row.parked -= 1,
             Parking::Paused => row.paused -= 1,
+            Parking::Delayed => row.delayed -= 1,
         }
         match to {
             Parking::Runs => {}
             Parking::Parked => row.parked += 1,
             Parking::Paused => row.paused += 1,
+            Parking::Delayed => row.delayed += 1,
         }
     }
 
@@ -171,7 +177,7 @@ impl Rows {
     /// Takes back what was told of live runs.
     pub(super) fn withdraw(&mut self) {
         for row in &mut self.rows {
-            (row.live, row.parked, row.paused) = (0, 0, 0);
+            (row.live, row.parked, row.paused, row.delayed) = (0, 0, 0, 0);
             row.tell();
         }
         self.changed.clear();
@@ -184,6 +190,7 @@ impl WorkflowRow {
         tell_change(&mut self.told_live, self.live, &self.shared.live);
         tell_change(&mut self.told_parked, self.parked, &self.shared.parked);
         tell_change(&mut self.told_paused, self.paused, &self.shared.paused);
+        tell_change(&mut self.told_delayed, self.delayed, &self.shared.delayed);
         for (count, counter) in self.ended.iter_mut().zip(&self.shared.ended) {
             add(std::mem::take(count), counter);
         }

@@ -20,7 +20,7 @@ use super::subscription::{
 };
 use super::triggered::{TriggerOutcome, TriggerTally, Triggered, UNKEPT_MAX, work};
 use crate::Runtime;
-use crate::topics::trigger::with_provenance;
+use crate::topics::trigger::with_details;
 
 /// A trigger answers each record, or gives it back as it ends: its lease is only for a journal that does not answer.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -202,7 +202,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             Box::pin(async move {
                 let request = asked.request();
                 let start = runtime.start(workflow, &asked.id, asked.value);
-                let start = with_provenance(start, asked.stems).triggered_by(request.into());
+                let start = with_details(start, asked.stems).triggered_by(request.into());
                 match start.await {
                     Ok(_) => TriggerOutcome::Done,
                     Err(error) => TriggerOutcome::of_start(&runtime, error),
@@ -295,7 +295,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             Box::pin(async move {
                 let request = asked.request();
                 let (input, value) = asked.value;
-                let start = with_provenance(runtime.start(workflow, &asked.id, input), asked.stems);
+                let start = with_details(runtime.start(workflow, &asked.id, input), asked.stems);
                 match start.with_signal_as(signal, &request, value).await {
                     Ok(_) => TriggerOutcome::Done,
                     Err(error) => TriggerOutcome::of_both(&runtime, error),

@@ -32,7 +32,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::record::DurableRecord;
 use super::subscription::{DurableSubscription, RecordDelivery, SubscriptionLost, SubscriptionReadError};
 use super::token::RecordToken;
-use crate::mail::Provenance;
+use crate::mail::StartDetails;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many records are started, signalled or commanded at once, and how many of one instance are unkept. The rest of the requests
@@ -132,7 +132,7 @@ impl TriggerOutcome {
 pub(super) struct Triggered<V> {
     pub(super) id: String,
     pub(super) value: V,
-    pub(super) stems: Provenance,
+    pub(super) stems: StartDetails,
     trigger: Arc<str>,
     token: RecordToken,
 }
@@ -410,10 +410,11 @@ where
     F: Fn(&DurableRecord<T>) -> (String, V),
     D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome>,
 {
-    let stems = Provenance {
+    let stems = StartDetails {
         cause: record.run_cause(),
         triggered_by: None,
         trace: record.trace().copied(),
+        delay: None,
     };
     let asked = catch_unwind(AssertUnwindSafe(|| {
         let (id, value) = make(record);
