@@ -2,8 +2,8 @@
 
 import { count } from './format.js';
 
-export const STATUSES = ['running', 'parked', 'paused', 'not-registered', 'completed', 'failed', 'cancelled', 'terminated', 'continued'];
-export const LIVE = STATUSES.slice(0, 4);
+export const STATUSES = ['running', 'parked', 'paused', 'delayed', 'not-registered', 'completed', 'failed', 'cancelled', 'terminated', 'continued'];
+export const LIVE = STATUSES.slice(0, 5);
 
 // How long ago runs may have begun, in seconds.
 export const SINCE = [

@@ -18,7 +18,7 @@ const PAUSE_TIMES = 3;
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 500;
 // Statuses that have a tab only where there are such runs.
-const SELDOM = ['not-registered', 'continued'];
+const SELDOM = ['delayed', 'not-registered', 'continued'];
 const ENDED = STATUSES.filter(status => !LIVE.includes(status));
 
 export class Runs {

@@ -34,6 +34,7 @@ const MARKS = {
   running: '●',
   parked: '■',
   paused: '‖',
+  delayed: '◷',
   'not-registered': '▲',
   finished: '○',
   completed: '✓',

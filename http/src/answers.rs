@@ -335,7 +335,8 @@ pub(crate) async fn result(
     };
     let has_ended = described.status == InstanceStatus::Finished;
     let reason = described.parked.as_ref().map(park_reason);
-    if !has_ended && (described.status == InstanceStatus::Parked || reason.is_some()) {
+    let is_delayed = described.status == InstanceStatus::Delayed;
+    if !has_ended && !is_delayed && (described.status == InstanceStatus::Parked || reason.is_some()) {
         return Ok(with("parked", "reason", reason.into()));
     }
     let running = || object([("run", run.into()), ("outcome", "running".into())]);

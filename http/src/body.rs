@@ -91,6 +91,11 @@ pub(crate) struct StartBody<'a> {
     pub(crate) input: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) on_conflict: Conflict,
+    /// The code of a run that begins waits so long, or until then: one of the two.
+    #[serde(default)]
+    pub(crate) delay_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) start_at_us: Option<u64>,
 }
 
 /// Starts an instance whose id is in no path: a line of many, or one that may have a key as its id.
@@ -104,6 +109,11 @@ pub(crate) struct StartLine<'a> {
     pub(crate) input: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) on_conflict: Conflict,
+    /// The code of a run that begins waits so long, or until then: one of the two.
+    #[serde(default)]
+    pub(crate) delay_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) start_at_us: Option<u64>,
 }
 
 /// What to do when the id is taken.
@@ -114,6 +124,8 @@ pub(crate) enum Conflict {
     Attach,
     Refuse,
     RestartFinished,
+    RestartFailed,
+    TerminateRunning,
 }
 
 impl From<Conflict> for OnConflict {
@@ -122,6 +134,8 @@ impl From<Conflict> for OnConflict {
             Conflict::Attach => Self::Attach,
             Conflict::Refuse => Self::Refuse,
             Conflict::RestartFinished => Self::RestartFinished,
+            Conflict::RestartFailed => Self::RestartFailed,
+            Conflict::TerminateRunning => Self::TerminateRunning,
         }
     }
 }

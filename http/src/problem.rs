@@ -345,6 +345,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "a name has 1 to 255 bytes",
     ),
     problem(
+        "not-replaced",
+        409,
+        "the run that is there could not be terminated",
+        "it goes on, and nothing was started: see the detail",
+    ),
+    problem(
         "already-running",
         409,
         "an instance of this id runs",

@@ -6,12 +6,14 @@
 //!
 //! All lines have been read before the first start begins: a body that cannot be read to its end starts nothing.
 
+use std::time::Duration;
+
 use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use millrun::workflow::TraceContext;
-use millrun::{OnConflict, Payload, Runtime};
+use millrun::{OnConflict, Payload, Runtime, Timestamp};
 
 use crate::body::{StartBody, StartLine, parse, payload};
 use crate::exporting::JSON_LINES;
@@ -120,6 +122,27 @@ struct StartAsked {
     workflow: String,
     input: Payload,
     on_conflict: OnConflict,
+    delay: Option<DelayAsked>,
+}
+
+/// How long the code of a run that begins waits.
+enum DelayAsked {
+    By(Duration),
+    Until(Timestamp),
+}
+
+impl DelayAsked {
+    fn of(delay_ms: Option<u64>, start_at_us: Option<u64>) -> Result<Option<Self>, Problem> {
+        match (delay_ms, start_at_us) {
+            (None, None) => Ok(None),
+            (Some(delay), None) => Ok(Some(Self::By(Duration::from_millis(delay)))),
+            (None, Some(at)) => Ok(Some(Self::Until(Timestamp::from_micros(at)))),
+            (Some(_), Some(_)) => {
+                let detail = "it has delay_ms and start_at_us, of which one may be";
+                Err(Problem::new("invalid-body", detail))
+            }
+        }
+    }
 }
 
 impl StartAsked {
@@ -129,6 +152,7 @@ impl StartAsked {
             workflow: body.workflow,
             input: payload(body.input)?,
             on_conflict: body.on_conflict.into(),
+            delay: DelayAsked::of(body.delay_ms, body.start_at_us)?,
         })
     }
 
@@ -140,6 +164,7 @@ impl StartAsked {
             workflow: line.workflow,
             input: payload(line.input)?,
             on_conflict: line.on_conflict.into(),
+            delay: DelayAsked::of(line.delay_ms, line.start_at_us)?,
         })
     }
 
@@ -155,6 +180,11 @@ impl StartAsked {
         if let Some(trace) = trace {
             start = start.traced(trace);
         }
+        start = match self.delay {
+            None => start,
+            Some(DelayAsked::By(pause)) => start.delayed_by(pause),
+            Some(DelayAsked::Until(at)) => start.delayed_until(at),
+        };
         let handle = start.on_conflict(self.on_conflict).await?;
         let run = handle.run_id().map(|run| run.to_string());
         let history = run.as_ref().map(|run| [runs, run, "/history"].concat());

@@ -35,14 +35,23 @@ pub(super) fn of(action: Action) -> Shape {
                 ("content_type", text()),
             ],
         ),
-        Action::Start => sent([("workflow", name())], [("input", anything()), conflict()]),
+        Action::Start => sent(
+            [("workflow", name())],
+            [("input", anything()), conflict(), delay(), start_at()],
+        ),
         Action::StartByKey => sent(
             [("workflow", name())],
-            [("id", name()), ("input", anything()), conflict()],
+            [
+                ("id", name()),
+                ("input", anything()),
+                conflict(),
+                delay(),
+                start_at(),
+            ],
         ),
         Action::Starts => sent(
             [("id", name()), ("workflow", name())],
-            [("input", anything()), conflict()],
+            [("input", anything()), conflict(), delay(), start_at()],
         ),
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
@@ -59,6 +68,14 @@ pub(super) fn of(action: Action) -> Shape {
         }
         _ => sent([], []),
     }
+}
+
+fn delay() -> (&'static str, Shape) {
+    ("delay_ms", number())
+}
+
+fn start_at() -> (&'static str, Shape) {
+    ("start_at_us", number())
 }
 
 fn bulk() -> Shape {
@@ -120,5 +137,12 @@ fn name() -> Shape {
 }
 
 fn conflict() -> (&'static str, Shape) {
-    ("on_conflict", word(["attach", "refuse", "restart-finished"]))
+    let policies = [
+        "attach",
+        "refuse",
+        "restart-finished",
+        "restart-failed",
+        "terminate-running",
+    ];
+    ("on_conflict", word(policies))
 }

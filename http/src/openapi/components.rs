@@ -66,7 +66,14 @@ fn problem() -> Shape {
 }
 
 fn status() -> Shape {
-    word(["running", "parked", "not-registered", "finished", "other"])
+    word([
+        "running",
+        "parked",
+        "delayed",
+        "not-registered",
+        "finished",
+        "other",
+    ])
 }
 
 fn description() -> Shape {
@@ -301,6 +308,7 @@ fn workflow_counts() -> Shape {
         ("running", number()),
         ("parked", number()),
         ("paused", number()),
+        ("delayed", number()),
         ("not_registered", number()),
         ("completed", number()),
         ("failed", number()),

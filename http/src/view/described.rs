@@ -42,6 +42,7 @@ pub(super) fn status(status: &InstanceStatus) -> &'static str {
     match status {
         InstanceStatus::Running => "running",
         InstanceStatus::Parked => "parked",
+        InstanceStatus::Delayed => "delayed",
         InstanceStatus::NotRegistered => "not-registered",
         InstanceStatus::Finished => "finished",
         _ => "other",
@@ -57,6 +58,7 @@ pub(crate) fn park_reason(reason: &ParkReason) -> Json {
         ParkReason::Stuck { .. } => "stuck",
         ParkReason::Paused { .. } => "paused",
         ParkReason::HistoryFull { .. } => "history-full",
+        ParkReason::Delayed { .. } => "delayed",
         _ => "other",
     };
     object([("kind", kind.into()), ("message", reason.to_string().into())])

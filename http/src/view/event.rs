@@ -243,6 +243,7 @@ fn started(started: &Started) -> Fields {
         ),
         ("trace", started.trace().copied().into()),
         ("continued", origin.and_then(|origin| origin.continued).into()),
+        ("start_at_us", started.start_at().into()),
         ("began_as", started.began_as().as_ref().into()),
         (
             "signals",

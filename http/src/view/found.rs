@@ -45,6 +45,7 @@ fn workflow(counts: &WorkflowCounts) -> Json {
         ("running", counts.running.into()),
         ("parked", counts.parked.into()),
         ("paused", counts.paused.into()),
+        ("delayed", counts.delayed.into()),
         ("not_registered", counts.not_registered.into()),
         ("completed", counts.completed.into()),
         ("failed", counts.failed.into()),

@@ -49,6 +49,7 @@ fn waits_for(what: &WaitsFor) -> Json {
             ("reason", reason.as_ref().map(park_reason).into()),
             ("resumes_at_us", (*resumes_at).into()),
         ]),
+        WaitsFor::StartTime { at, .. } => object([("kind", "start-time".into()), ("at_us", (*at).into())]),
         WaitsFor::Registration => object([("kind", "registration".into())]),
         WaitsFor::Asleep => object([("kind", "asleep".into())]),
         WaitsFor::Foreign { reason, .. } => object([

@@ -89,6 +89,84 @@ async fn a_workflow_that_is_not_registered_is_refused_and_nothing_begins() {
 }
 
 #[tokio::test]
+async fn a_start_is_told_what_to_do_when_its_id_is_taken() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    let start = async |on_conflict: &str, workflow: &str| {
+        let body = json!({"workflow": workflow, "input": 1, "on_conflict": on_conflict});
+        post(&app, "/v1/instances/i/start", body).await
+    };
+    let first = start("attach", "sum").await.json()["run"].clone();
+    let attached = start("restart-failed", "sum").await;
+    assert_eq!(attached.json()["run"], first);
+    assert_eq!(
+        start("terminate-running", "double").await.code(),
+        "other-workflow"
+    );
+    let second = start("terminate-running", "sum").await.json()["run"].clone();
+    assert_ne!(second, first);
+    runtime
+        .attach(SUM, "i")
+        .unwrap()
+        .terminate("failed")
+        .await
+        .unwrap();
+    let third = start("restart-failed", "sum").await.json()["run"].clone();
+    assert_ne!(third, second);
+    runtime.attach(SUM, "i").unwrap().signal(END, 1).await.unwrap();
+    runtime.attach(SUM, "i").unwrap().result().await.unwrap();
+    assert_eq!(start("restart-failed", "sum").await.code(), "already-finished");
+    assert_eq!(start("restart-all", "sum").await.code(), "invalid-body");
+}
+
+#[tokio::test]
+async fn a_start_is_delayed_and_told_so() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    let now = runtime.host().now().as_micros();
+    for (id, delay) in [
+        ("by", json!({"delay_ms": 3_600_000})),
+        ("until", json!({"start_at_us": now + 3_600_000_000})),
+    ] {
+        let mut body = json!({"workflow": "sum", "input": 1});
+        body.as_object_mut()
+            .unwrap()
+            .extend(delay.as_object().unwrap().clone());
+        let started = post(&app, &format!("/v1/instances/{id}/start"), body).await;
+        assert_eq!(started.status, StatusCode::OK, "{}", started.text);
+        let told = get(&app, &format!("/v1/instances/{id}")).await.json();
+        assert_eq!(
+            (&told["status"], &told["parked"]["kind"]),
+            (&json!("delayed"), &json!("delayed"))
+        );
+        assert!(
+            told["resumes_at_us"].as_u64().unwrap() >= now + 3_600_000_000,
+            "{told}"
+        );
+        let why = get(&app, &format!("/v1/instances/{id}/why")).await.json();
+        assert_eq!(why["waits"][0]["kind"], "start-time", "{why}");
+        let result = get(&app, &format!("/v1/instances/{id}/result")).await.json();
+        assert_eq!(result["outcome"], "running", "{result}");
+    }
+    let found = get(&app, "/v1/runs?status=delayed").await.json();
+    assert_eq!(found["runs"].as_array().unwrap().len(), 2, "{found}");
+    let counts = get(&app, "/v1/counts").await.json();
+    assert_eq!(counts["workflows"][0]["delayed"], 2, "{counts}");
+    let begun = post(&app, "/v1/instances/by/resume", json!({})).await;
+    assert_eq!(begun.status, StatusCode::OK, "{}", begun.text);
+    let told = get(&app, "/v1/instances/by").await.json();
+    assert_eq!(told["status"], "running");
+    let both = json!({"workflow": "sum", "input": 1, "delay_ms": 1, "start_at_us": 1});
+    let refused = post(&app, "/v1/instances/both/start", both).await;
+    assert_eq!(refused.code(), "invalid-body");
+    // A time that has passed.
+    let past = json!({"workflow": "sum", "input": 1, "start_at_us": 1});
+    post(&app, "/v1/instances/past/start", past).await;
+    let told = get(&app, "/v1/instances/past").await.json();
+    assert_eq!(told["status"], "running");
+}
+
+#[tokio::test]
 async fn requests_leave_the_history_that_typed_calls_leave() {
     let runtime = summing().await;
     let typed = runtime.start(SUM, "by-call", 1).await.unwrap();

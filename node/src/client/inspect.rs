@@ -28,7 +28,7 @@ const COUNTED_MAX: u64 = 20_000;
 /// Among how many live runs the one that began first is looked for.
 const LIVE_MAX: u64 = 10_000;
 
-const LIVE: &str = "running,parked,paused,not-registered";
+const LIVE: &str = "running,parked,paused,delayed,not-registered";
 const FINISHED: [&str; 5] = ["completed", "failed", "cancelled", "terminated", "continued"];
 
 /// Tells what a store holds.
@@ -112,7 +112,7 @@ fn with_ended(counts: &Raw, ended: &[Raw], is_all: bool) -> Result<Raw, ClientEr
     for run in ended {
         let workflow = run.text_of("workflow");
         let none = || {
-            let zeros = ["running", "parked", "paused", "not_registered"];
+            let zeros = ["running", "parked", "paused", "delayed", "not_registered"];
             let zeros = zeros
                 .iter()
                 .chain(&FINISHED)

@@ -38,6 +38,7 @@ use serde_json::value::RawValue;
 use crate::outcome::Outcome;
 use crate::output::tell;
 pub(crate) use error::ClientError;
+use moment::{Moment, Pause};
 pub(crate) use options::ClientCommand;
 use options::{At, Call, End, Form, History, List, OfProgram, ResultOf, Say, Signal, Start, Update};
 use place::client;
@@ -340,14 +341,18 @@ async fn result(options: ResultOf) -> Result<Outcome, Box<dyn Error>> {
 
 async fn start(options: Start) -> Result<Outcome, Box<dyn Error>> {
     let on_conflict = options.on_conflict.to_possible_value();
-    let body = object(&[
-        ("workflow", &text(&options.workflow)),
-        ("input", &*json(options.input)?),
-        (
-            "on_conflict",
-            &text(on_conflict.as_ref().map_or("attach", |value| value.get_name())),
-        ),
-    ]);
+    let (workflow, input) = (text(&options.workflow), json(options.input)?);
+    let on_conflict = text(on_conflict.as_ref().map_or("attach", |value| value.get_name()));
+    let delay = options.delay.map(|Pause(micros)| (micros / 1_000).to_string());
+    let start_at = options.start_at.map(|Moment(micros)| micros.to_string());
+    let mut fields = vec![
+        ("workflow", &*workflow),
+        ("input", &*input),
+        ("on_conflict", &*on_conflict),
+    ];
+    fields.extend(delay.as_deref().map(|delay| ("delay_ms", delay)));
+    fields.extend(start_at.as_deref().map(|at| ("start_at_us", at)));
+    let body = object(&fields);
     let shown = |answer: &Raw| format!("{} {}", answer.text_of("id"), answer.text_of("run"));
     say("start", &options.id, body, &options.at, options.form, shown).await
 }

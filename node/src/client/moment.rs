@@ -7,6 +7,18 @@ use std::time::SystemTime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) u64);
 
+/// A stretch of time in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause(pub(crate) u64);
+
+impl FromStr for Pause {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        ago(text).map(Self).ok_or("write 90s, 15m, 2h, 7d or 2w")
+    }
+}
+
 /// How a moment is written; told when one is written otherwise.
 const FORMS: &str =
     "write 90s, 15m, 2h, 7d or 2w for so long ago, or 2026-11-25, or 2026-11-25T05:30:00 in UTC";

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::bulk::BulkCommand;
 use super::filter::{RunFilter, WhichRuns};
+use super::moment::{Moment, Pause};
 use super::schedule::ScheduleCommand;
 use super::upkeep::{Copy, Restore};
 
@@ -225,6 +226,12 @@ pub(crate) struct Start {
     /// What to do when the id is taken.
     #[arg(long, value_enum, default_value_t = OnConflict::Attach)]
     pub(crate) on_conflict: OnConflict,
+    /// Begin after so long: 90s, 15m, 2h, 7d or 2w.
+    #[arg(long, value_name = "DURATION", conflicts_with = "start_at")]
+    pub(crate) delay: Option<Pause>,
+    /// Begin then: 2026-11-25, or 2026-11-25T05:30:00 in UTC.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) start_at: Option<Moment>,
     #[command(flatten)]
     pub(crate) at: At,
     #[command(flatten)]
@@ -240,6 +247,10 @@ pub(crate) enum OnConflict {
     Refuse,
     /// Start again one that has finished, and tell one that has not.
     RestartFinished,
+    /// Start again one that has finished without a value, refuse one that has a value, and tell one that runs.
+    RestartFailed,
+    /// Terminate one that runs, and start another in its place.
+    TerminateRunning,
 }
 
 #[derive(Debug, Args)]

@@ -41,11 +41,12 @@ pub(super) fn counts(counts: &Raw) -> String {
 
 /// The same of so many workflows at most; the others are counted.
 pub(super) fn counts_up_to(counts: &Raw, rows_max: usize) -> String {
-    const HEAD: [&str; 10] = [
+    const HEAD: [&str; 11] = [
         "workflow",
         "running",
         "parked",
         "paused",
+        "delayed",
         "not_registered",
         "completed",
         "failed",

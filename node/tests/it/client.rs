@@ -136,6 +136,27 @@ fn what_is_said_to_an_instance_is_recorded_and_its_end_told() {
 }
 
 #[test]
+fn a_start_is_delayed_or_takes_the_place_of_a_live_run() {
+    let program = program();
+    let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
+    let with = |more: &[&str]| program.folder.run(&[&order[..], more].concat());
+    let first = with(&["--delay", "7d"]).expect(0).out;
+    assert!(program.run("describe o").expect(0).out.contains("delayed"));
+    assert!(
+        program
+            .run("list --status delayed")
+            .expect(0)
+            .out
+            .contains("sample-order")
+    );
+    let second = with(&["--on-conflict", "terminate-running", "--start-at", "2999-01-01"]);
+    assert_ne!(second.expect(0).out, first);
+    program.run("resume o").expect(0);
+    with(&["--delay", "soon"]).expect(2);
+    with(&["--delay", "7d", "--start-at", "2999-01-01"]).expect(2);
+}
+
+#[test]
 fn a_query_is_answered_and_an_update_that_is_none_refused() {
     let program = program();
     let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
