@@ -58,6 +58,7 @@ programs! {
     together_waits_for_what_it_needs "together",
     sagas_undo_in_reverse "sagas",
     long_goes_on_under_one_id "long",
+    starts_do_as_they_are_told "starting",
     schedules_are_due_once_and_by_the_rule_of_the_clocks "schedules",
     events_start_and_signal "events",
     durable_topics_lose_nothing_over_two_processes "durable",
