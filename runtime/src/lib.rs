@@ -86,6 +86,8 @@ pub mod fuzz;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
+#[doc(hidden)]
+pub use activity::ActivityTap;
 pub use activity::{ActivityContext, HeartbeatError};
 pub use actors::{SuperviseError, SupervisedActor};
 pub use config::RuntimeConfig;

@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::pace::Pace;
+use super::tap::{ActivityTap, TappedSeat};
 use super::{ActivityContext, AttemptFailure, AttemptOutcome};
 
 /// The memory for one attempt of one activity at a time. An attempt that has ended leaves nothing in it,
@@ -125,6 +126,13 @@ impl ActivityImplementation {
             pace: Arc::default(),
             seat: Arc::new(seat),
         }
+    }
+
+    /// The same code, whose attempts the tap is told of.
+    pub(crate) fn tapped(mut self, tap: Arc<dyn ActivityTap>) -> Self {
+        let seat = self.seat;
+        self.seat = Arc::new(move || Box::pin(TappedSeat::new(seat(), Arc::clone(&tap))));
+        self
     }
 
     /// Memory for its attempts, one after the other.

@@ -19,6 +19,7 @@ mod reports;
 mod running;
 #[cfg(test)]
 mod samples;
+mod tap;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) use pool::Pool;
 pub(crate) use queue::{LastActivity, TaskQueue, TaskQueues};
 pub(crate) use reports::ActivityReports;
 pub(crate) use running::PoolState;
+pub use tap::ActivityTap;
 
 /// One attempt to be made, as it travels to a pool.
 #[derive(Clone, Debug)]

@@ -10,13 +10,13 @@ use millrun_persistence::TopicRetention;
 use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
-use crate::activity::{ActivityImplementation, PoolState, TaskQueues};
+use crate::activity::{ActivityImplementation, ActivityTap, PoolState, TaskQueues};
 use crate::actors::Actors;
 use crate::builtin::is_clash;
 use crate::cluster::shared::{ClusterShared, LeaseGate};
 use crate::code::changed_values::ChangedValues;
 use crate::code::version_trials::VersionTrials;
-use crate::code::workflows::Workflows;
+use crate::code::workflows::{Workflows, is_reserved};
 use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
 use crate::inner::Inner;
@@ -72,6 +72,14 @@ impl Code {
                     Some(_) => Err(OpenError::RegisteredTwice { kind, name }),
                 }
             }
+        }
+    }
+
+    /// Has the tap told of each attempt of the user's activities.
+    pub(crate) fn tap_activities(&mut self, tap: &Arc<dyn ActivityTap>) {
+        let own = self.activities.values_mut();
+        for activity in own.filter(|activity| !is_reserved(activity.name)) {
+            *activity = activity.clone().tapped(Arc::clone(tap));
         }
     }
 }

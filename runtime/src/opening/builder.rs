@@ -13,7 +13,7 @@ use millrun_workflow::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::activity::{ActivityContext, ActivityImplementation};
+use crate::activity::{ActivityContext, ActivityImplementation, ActivityTap};
 use crate::builtin;
 use crate::code::workflows::{Workflows, is_reserved};
 use crate::host::{HostConfig, TokioHost};
@@ -42,6 +42,7 @@ pub struct RuntimeBuilder {
     durable_topics: Vec<DeclaredTopic>,
     topic_terms: Vec<(&'static str, TopicTerms)>,
     broker: Option<Broker>,
+    tap: Option<Arc<dyn ActivityTap>>,
     is_read_only: bool,
 }
 
@@ -92,6 +93,7 @@ impl RuntimeBuilder {
             durable_topics: Vec::new(),
             topic_terms: Vec::new(),
             broker: None,
+            tap: None,
             is_read_only: false,
         }
     }
@@ -238,6 +240,47 @@ impl RuntimeBuilder {
         let activity = ActivityImplementation::blocking(activity, code);
         self.registrations
             .push(Registration(Registered::Activity(activity)));
+        self
+    }
+
+    /// Binds code to an activity in the place of the code that it has, if it has any: for a test, which gets a program's
+    /// whole registry and has another bank in it.
+    ///
+    /// The [world](https://docs.rs/millrun-testkit) of `millrun-testkit` mocks activities so.
+    ///
+    /// ```
+    /// use millrun::{Activity, ActivityContext, ActivityError, Runtime, RuntimeBuilder};
+    ///
+    /// const CHARGE: Activity<u64, String> = Activity::named("charge");
+    ///
+    /// # async fn charge(_cx: ActivityContext, _cents: u64) -> Result<String, ActivityError> { unimplemented!() }
+    /// fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    ///     builder.register(CHARGE, charge)
+    /// }
+    ///
+    /// let builder = registered(Runtime::volatile());
+    /// let builder = builder.replace_activity(CHARGE, async |_cx, cents: u64| Ok(format!("{cents} cents of play money")));
+    /// ```
+    pub fn replace_activity<I, O, E, F, Fut>(mut self, activity: Activity<I, O, E>, code: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: TypedError,
+        F: FnOnce(ActivityContext, I) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        self.registrations
+            .retain(|Registration(registered)| match registered {
+                Registered::Activity(former) => former.name != activity.name(),
+                Registered::Workflow(_) => true,
+            });
+        self.register(activity, code)
+    }
+
+    /// Has a tap told of each attempt of the activities that are registered.
+    #[doc(hidden)]
+    pub fn tap_activities(mut self, tap: Arc<dyn ActivityTap>) -> Self {
+        self.tap = Some(tap);
         self
     }
 
@@ -559,6 +602,9 @@ impl RuntimeBuilder {
                 field: "named_queues_len_max",
                 problem,
             });
+        }
+        if let Some(tap) = &self.tap {
+            code.tap_activities(tap);
         }
         code.queues = self.queues;
         code.topics = self.topics;

@@ -438,3 +438,28 @@ async fn a_call_cancelled_in_its_queue_is_not_begun_however_many_are_cancelled_o
     assert_eq!(*begun.lock().unwrap(), [0, 2]);
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_activity_is_replaced_whether_or_not_it_has_code() {
+    const PLAIN: Activity<u64, u64> = Activity::named("plain");
+    const CALL_PLAIN: Workflow<u64, u64> = Workflow::named("call-plain");
+    let call_plain = async |cx: WorkflowContext, number: u64| -> Result<u64, WorkflowError> {
+        Ok(cx.call(PLAIN, number).await?)
+    };
+    let real = async |_cx: ActivityContext, _: u64| Err::<u64, _>(ActivityError::fatal("the real one"));
+    let bare = || Runtime::volatile().register(CALL_PLAIN, call_plain);
+    for builder in [bare(), bare().register(PLAIN, real)] {
+        let builder = builder.replace_activity(PLAIN, async |_cx, number: u64| Ok(number + 1));
+        let runtime = builder.start().await.unwrap();
+        let run = runtime.start(CALL_PLAIN, "p", 4).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 5);
+        runtime.shutdown().await.unwrap();
+    }
+    // Others keep theirs, and a second registration is refused as ever.
+    let twice = bare()
+        .replace_activity(PLAIN, real)
+        .register(PLAIN, real)
+        .start()
+        .await;
+    assert!(matches!(twice, Err(millrun::OpenError::RegisteredTwice { .. })));
+}
