@@ -3,6 +3,7 @@
 //! | feature | what it brings |
 //! |---------|----------------|
 //! | `sim` (default) | [`SimHost`]: a seeded world of one thread, with a clock that the test moves |
+//! | `world` | [`World`]: a program's own registry in such a world, with mocked activities, and a crash wherever one may come |
 //! | `broker` | [`FlowRecorder`]: what flows through a broker, and when it has settled |
 //! | `replay` | [`replay`](replay()): exported histories as tests of the code of today |
 //! | `mutation` | [`fuzz`]: mutations of known bytes, for decoders that must survive anything |
@@ -98,6 +99,8 @@ mod mutation;
 mod replay;
 #[cfg(feature = "sim")]
 mod sim;
+#[cfg(feature = "world")]
+mod world;
 
 #[cfg(feature = "broker")]
 pub use flows::{Chain, Delivery, Fate, Flow, FlowConfig, FlowRecorder, Kept, Link, Subscriber, Unsettled};
@@ -111,6 +114,13 @@ pub use replay::{
 };
 #[cfg(feature = "sim")]
 pub use sim::{Action, SimConfig, SimHost, SimStop, Step, Stuck, Trace};
+#[cfg(feature = "world")]
+pub use world::{AttemptSeen, CrashPoint, CrashesTried, Mock, World, WorldConfig};
+
+/// How an application is tested is a test.
+#[cfg(all(doctest, feature = "world"))]
+#[doc = include_str!("../../docs/testing.md")]
+struct TestingExamples;
 
 /// The README's example is a test.
 #[cfg(all(doctest, feature = "sim"))]

@@ -10,11 +10,11 @@ use millrun_core::{
 };
 
 use super::sleep::Sleep;
-use super::world::{Body, Number, PartBody, Readier, Stopper, World};
+use super::world::{Body, Number, PartBody, Readier, SimWorld, Stopper};
 
 /// Given out by [`SimHost::host`](crate::SimHost::host); useless after the next crash.
 pub(super) struct Seam {
-    pub(super) world: Arc<World>,
+    pub(super) world: Arc<SimWorld>,
     pub(super) life: u64,
 }
 

@@ -14,7 +14,7 @@ use millrun_core::{Host, Next, PartExit, Task, Timestamp, panic_message};
 use super::config::SimConfig;
 use super::seam::Seam;
 use super::trace::{Action, Trace};
-use super::world::{Body, Number, PartBody, Readier, Timer, World, WorldState};
+use super::world::{Body, Number, PartBody, Readier, SimWorld, Timer, WorldState};
 
 /// A seeded world of one thread: clock, dice, parts and tasks.
 ///
@@ -55,7 +55,7 @@ use super::world::{Body, Number, PartBody, Readier, Timer, World, WorldState};
 /// panics; all methods whose names begin with `run_`, [`step`](SimHost::step),
 /// [`advance`](SimHost::advance) and [`block_on`](SimHost::block_on) do.
 pub struct SimHost {
-    world: Arc<World>,
+    world: Arc<SimWorld>,
     stepping: Cell<bool>,
 }
 
@@ -116,7 +116,7 @@ impl SimHost {
     #[must_use]
     pub fn new(config: SimConfig) -> Self {
         Self {
-            world: Arc::new(World::new(config)),
+            world: Arc::new(SimWorld::new(config)),
             stepping: Cell::new(false),
         }
     }
@@ -202,11 +202,23 @@ impl SimHost {
     /// # Errors
     /// When the world is idle, or its steps are spent, while the future still waits.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Stuck> {
+        self.block_on_watched(future, &mut || ())
+    }
+
+    /// As [`block_on`](Self::block_on); `each_step` is called before each step, and may end the life.
+    pub(crate) fn block_on_watched<F: Future>(
+        &self,
+        future: F,
+        each_step: &mut dyn FnMut(),
+    ) -> Result<F::Output, Stuck> {
         let number = self.world.lock().add("block_on", Body::Main);
         let mut output = None;
         let outcome = {
             let main = pin!(async { output = Some(future.await) });
-            self.run(&mut Some(main), Timestamp::MAX, &mut || false)
+            self.run(&mut Some(main), Timestamp::MAX, &mut || {
+                each_step();
+                false
+            })
         };
         let mut state = self.world.lock();
         state.running.remove(&number);
@@ -352,7 +364,7 @@ impl Drop for Stepping<'_> {
 
 /// Runs what was drawn, without the lock, and puts it back.
 struct OneStep<'a> {
-    world: &'a Arc<World>,
+    world: &'a Arc<SimWorld>,
     life: u64,
     number: Number,
     name: Arc<str>,

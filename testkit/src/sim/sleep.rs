@@ -7,18 +7,18 @@ use std::task::{Context, Poll};
 
 use millrun_core::Timestamp;
 
-use super::world::{Timer, TimerKey, World};
+use super::world::{SimWorld, Timer, TimerKey};
 
 /// Completes at its deadline. In a world that has crashed since it was made, never.
 pub(super) struct Sleep {
-    world: Arc<World>,
+    world: Arc<SimWorld>,
     life: u64,
     deadline: Timestamp,
     timer: Option<TimerKey>,
 }
 
 impl Sleep {
-    pub(super) const fn new(world: Arc<World>, life: u64, deadline: Timestamp) -> Self {
+    pub(super) const fn new(world: Arc<SimWorld>, life: u64, deadline: Timestamp) -> Self {
         Self {
             world,
             life,

@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::trace::{Action, Step, Trace};
 
 /// Shared by the owner, the hosts it has given out, wakers and bells.
-pub(super) struct World {
+pub(super) struct SimWorld {
     pub(super) config: SimConfig,
     state: Mutex<WorldState>,
 }
@@ -72,7 +72,7 @@ pub(super) enum Timer {
     Sleeper(Waker),
 }
 
-impl World {
+impl SimWorld {
     pub(super) fn new(config: SimConfig) -> Self {
         let mut seed = Dice::new(config.seed);
         let state = WorldState {
@@ -192,7 +192,7 @@ impl WorldState {
 
 /// Makes one part or task of a world ready: as a waker, or by a bell.
 pub(super) struct Readier {
-    pub(super) world: Weak<World>,
+    pub(super) world: Weak<SimWorld>,
     pub(super) number: Number,
 }
 

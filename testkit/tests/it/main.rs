@@ -7,3 +7,4 @@ mod replaying;
 mod settle;
 mod sim;
 mod world;
+mod worlds;

@@ -1,0 +1,160 @@
+//! The attempts of activities that a world has seen.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrun::host::Host;
+use millrun::workflow::Cause;
+use millrun::{Activity, ActivityContext, ActivityTap, InstanceId, Payload, Timestamp};
+use serde::de::DeserializeOwned;
+
+use super::course::WorldLife;
+
+/// An attempt of an activity, mocked or real, as a [`World`](crate::World) has seen it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AttemptSeen<I> {
+    /// What the activity was called with.
+    pub input: I,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The id of the instance that called.
+    pub instance_id: InstanceId,
+    /// Names the call: the same for all attempts of it, also behind a crash.
+    pub idempotency_key: String,
+    /// When it began.
+    pub began_at: Timestamp,
+    /// How it ended: well, or with this error or panic. `None` while it is under way, and if a timeout, a cancel or a crash
+    /// has cut it off.
+    pub end: Option<Result<(), String>>,
+}
+
+/// Records attempts, as the world outside of the process sees them: over all lives.
+#[derive(Debug)]
+pub(super) struct CallRecorder {
+    attempts: Mutex<Vec<RecordedAttempt>>,
+    len_max: usize,
+}
+
+#[derive(Clone, Debug)]
+struct RecordedAttempt {
+    activity: String,
+    cause: Cause,
+    input: Payload,
+    seen: AttemptSeen<()>,
+}
+
+impl CallRecorder {
+    pub(super) const fn new(len_max: usize) -> Self {
+        Self {
+            attempts: Mutex::new(Vec::new()),
+            len_max,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<RecordedAttempt>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether more attempts were made than are recorded.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().len() >= self.len_max
+    }
+
+    /// Each attempt of an activity, in the order in which they began.
+    ///
+    /// # Panics
+    /// If an input is not of the activity's type.
+    pub(super) fn attempts<I: DeserializeOwned, O, E>(
+        &self,
+        activity: Activity<I, O, E>,
+    ) -> Vec<AttemptSeen<I>> {
+        let recorded: Vec<_> = self
+            .lock()
+            .iter()
+            .filter(|attempt| attempt.activity == activity.name())
+            .cloned()
+            .collect();
+        let typed = recorded.into_iter().map(|attempt| {
+            let input = attempt.input.decode().unwrap_or_else(|error| {
+                panic!("an input of {} is not of its type: {error}", activity.name())
+            });
+            let AttemptSeen {
+                input: (),
+                attempt,
+                instance_id,
+                idempotency_key,
+                began_at,
+                end,
+            } = attempt.seen;
+            AttemptSeen {
+                input,
+                attempt,
+                instance_id,
+                idempotency_key,
+                began_at,
+                end,
+            }
+        });
+        typed.collect()
+    }
+
+    fn begin(&self, cx: &ActivityContext, input: &Payload, now: Timestamp) {
+        let seen = AttemptSeen {
+            input: (),
+            attempt: cx.attempt(),
+            instance_id: cx.instance_id().clone(),
+            idempotency_key: cx.idempotency_key(),
+            began_at: now,
+            end: None,
+        };
+        self.lock().push(RecordedAttempt {
+            activity: cx.activity().to_owned(),
+            cause: cx.cause(),
+            input: input.clone(),
+            seen,
+        });
+    }
+
+    fn end(&self, cx: &ActivityContext, end: Result<(), String>) {
+        let mut attempts = self.lock();
+        let mut own = attempts.iter_mut().rev();
+        let own = own.find(|attempt| attempt.cause == cx.cause() && attempt.seen.attempt == cx.attempt());
+        if let Some(own) = own {
+            own.seen.end = Some(end);
+        }
+    }
+}
+
+/// Tells the recorder and the life of the attempts of one life.
+pub(super) struct WorldTap {
+    pub(super) recorder: Arc<CallRecorder>,
+    pub(super) life: Arc<WorldLife>,
+    pub(super) host: Arc<dyn Host>,
+}
+
+impl ActivityTap for WorldTap {
+    fn begins(&self, cx: &ActivityContext, input: &Payload) -> bool {
+        if self.life.is_over() || self.recorder.is_full() {
+            return false;
+        }
+        self.recorder.begin(cx, input, self.host.now());
+        true
+    }
+
+    fn has_ended(&self, cx: &ActivityContext, end: Option<Result<&Payload, String>>) {
+        let end = match end {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(message)) => Err(message),
+            None => Err("it panicked".to_owned()),
+        };
+        self.recorder.end(cx, end);
+        self.life.end_attempt();
+    }
+}
+
+impl fmt::Debug for WorldTap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WorldTap")
+    }
+}
