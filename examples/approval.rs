@@ -7,10 +7,10 @@ use std::error::Error;
 use std::time::Duration;
 
 use millrun::workflow::Either;
-use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::{Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const APPROVED: Signal<String> = Signal::named("approved");
-const HOLIDAY: Workflow<Duration, String> = Workflow::named("holiday");
+pub(crate) const HOLIDAY: Workflow<Duration, String> = Workflow::named("holiday");
 
 async fn holiday(cx: WorkflowContext, patience: Duration) -> Result<String, WorkflowError> {
     match cx.race(cx.receive(APPROVED), cx.sleep(patience)).await {
@@ -22,9 +22,13 @@ async fn holiday(cx: WorkflowContext, patience: Duration) -> Result<String, Work
     }
 }
 
+pub(crate) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.register(HOLIDAY, holiday)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::volatile().register(HOLIDAY, holiday).start().await?;
+    let runtime = registered(Runtime::volatile()).start().await?;
 
     let answered = runtime.start(HOLIDAY, "ada", Duration::from_secs(86_400)).await?;
     answered.signal(APPROVED, "grace".to_owned()).await?;

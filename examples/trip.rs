@@ -14,15 +14,15 @@ use millrun::{
 };
 use serde::{Deserialize, Serialize};
 
-const BOOK: Activity<String, u64, NoneLeft> = Activity::named("book");
-const GIVE_BACK: Activity<(String, u64), (), NoneLeft> = Activity::named("give-back");
+pub(crate) const BOOK: Activity<String, u64, NoneLeft> = Activity::named("book");
+pub(crate) const GIVE_BACK: Activity<(String, u64), (), NoneLeft> = Activity::named("give-back");
 const PAID: Signal<()> = Signal::named("paid");
-const TRIP: Workflow<Vec<String>, Vec<u64>> = Workflow::named("trip");
+pub(crate) const TRIP: Workflow<Vec<String>, Vec<u64>> = Workflow::named("trip");
 
 /// An error of our own: it arrives in the workflow as it is, not as a text.
 #[derive(Debug, Serialize, Deserialize)]
-struct NoneLeft {
-    what: String,
+pub(crate) struct NoneLeft {
+    pub(crate) what: String,
 }
 
 impl fmt::Display for NoneLeft {

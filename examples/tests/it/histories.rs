@@ -14,7 +14,7 @@ mod jury;
 mod parcels;
 #[path = "../../trip.rs"]
 #[allow(dead_code, reason = "its main is not called")]
-mod trip;
+pub(crate) mod trip;
 
 fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
     trip::registered(parcels::registered(jury::registered(builder)))

@@ -4,6 +4,7 @@
 
 mod histories;
 mod pipeline;
+mod worlds;
 
 use std::fs;
 use std::path::Path;
@@ -139,6 +140,16 @@ fn trip_gives_back_in_reverse_what_was_booked_also_when_it_is_cancelled() {
     ];
     let out = printed(env!("CARGO_BIN_EXE_trip"), directory.path());
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn seats_are_sold_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = printed(env!("CARGO_BIN_EXE_seats"), directory.path());
+    assert_eq!(
+        out,
+        "friday: 1 of 2 has the last seat\nsaturday: 1 of 2 has the last seat\n"
+    );
 }
 
 #[test]
