@@ -354,12 +354,21 @@ async fn of_waits_that_race_each_other_the_loser_takes_its_record_in_a_later_rou
         let runtime = builder.start().await.unwrap();
         let run = runtime.start(PICK, "p", 90).await.unwrap();
         waits(&run).await;
-        // All three may have one when the run looks.
         for number in 0..30 {
+            // While it is paused all three get theirs: one of them wins, and the others come again in later rounds.
+            let is_paused = number % 3 == 2;
+            if is_paused {
+                run.pause("until all have come").await.unwrap();
+            }
             for key in ["b", "c", "a"] {
                 publish(&runtime, key, number).await;
             }
-            if number % 3 == 0 {
+            if is_paused {
+                described(&run, |run| run.pending.is_empty()).await;
+                run.resume().await.unwrap();
+            }
+            // With the last it has all.
+            if number < 29 {
                 waits(&run).await;
             }
         }
