@@ -115,7 +115,7 @@ pub use replay::{
 #[cfg(feature = "sim")]
 pub use sim::{Action, SimConfig, SimHost, SimStop, Step, Stuck, Trace};
 #[cfg(feature = "world")]
-pub use world::{AttemptSeen, CrashPoint, CrashesTried, Mock, World, WorldConfig};
+pub use world::{AttemptSeen, Fault, FaultsTried, Mock, World, WorldConfig};
 
 /// How an application is tested is a test.
 #[cfg(all(doctest, feature = "world"))]

@@ -33,5 +33,7 @@ mod trace;
 mod world;
 
 pub use config::SimConfig;
+#[cfg(feature = "world")]
+pub(crate) use dice::Dice;
 pub use sim_host::{SimHost, SimStop, Stuck};
 pub use trace::{Action, Step, Trace};

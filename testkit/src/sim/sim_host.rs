@@ -196,6 +196,23 @@ impl SimHost {
         SimStop::Reached
     }
 
+    /// Sets the clock forward without running anything meanwhile, as a correction of the clock or the end of a suspend does. All
+    /// deadlines that it passes are due at once.
+    pub fn set_forward(&self, by: Duration) {
+        self.world.set_forward(by);
+    }
+
+    /// [`set_forward`](Self::set_forward), for a part.
+    #[cfg(feature = "world")]
+    pub(crate) fn clock_setter(&self) -> impl Fn(Duration) + Send + Sync + use<> {
+        let world = Arc::downgrade(&self.world);
+        move |by| {
+            if let Some(world) = world.upgrade() {
+                world.set_forward(by);
+            }
+        }
+    }
+
     /// Runs the world until `future` completes. It takes part in the draw like any task, and
     /// survives a crash, as a test does.
     ///

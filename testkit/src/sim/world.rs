@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use millrun_core::{Bell, OnExit, Part, Stop, Task, Timestamp};
 
@@ -95,6 +96,12 @@ impl SimWorld {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the clock forward; see [`SimHost::set_forward`](crate::SimHost::set_forward).
+    pub(super) fn set_forward(&self, by: Duration) {
+        let mut state = self.lock();
+        state.now = state.now + by;
     }
 
     /// Ends the present life; see [`SimHost::crash`](crate::SimHost::crash).

@@ -26,9 +26,9 @@ pub struct WorldConfig {
     /// How many attempts of activities are recorded. With one more the world stops them, and the test fails. 1,000,000 by
     /// default.
     pub attempts_len_max: usize,
-    /// How many crashes [`crash_everywhere`](crate::World::crash_everywhere) tries at most. A scenario that has more points is
-    /// refused. 100,000 by default.
-    pub crash_points_max: usize,
+    /// How many faults [`crash_everywhere`](crate::World::crash_everywhere) and its like try at most. A scenario that has more
+    /// points is refused. 100,000 by default.
+    pub fault_points_max: usize,
 }
 
 impl WorldConfig {
@@ -43,7 +43,7 @@ impl WorldConfig {
             commit_time_max: Duration::ZERO,
             steps_max: sim.steps_max,
             attempts_len_max: 1_000_000,
-            crash_points_max: 100_000,
+            fault_points_max: 100_000,
         }
     }
 

@@ -1,53 +1,16 @@
-//! What a world counts as it goes on, and where it crashes.
+//! What a world counts as it goes on, and what goes wrong where.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
-/// Where a world crashes. Numbers begin with 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum CrashPoint {
-    /// As this commit is about to be made: what is queued for it is lost, and all that came before has been done as far as it
-    /// was.
-    BeforeCommit(u64),
-    /// As soon as this commit is durable: nothing that follows from it has been done.
-    BehindCommit(u64),
-    /// Behind this attempt of an activity, in the order in which attempts end: its effect is there, and the runtime does not
-    /// know.
-    BehindAttempt(u64),
-    /// Behind this step (a turn or a poll).
-    BehindStep(u64),
-}
+use millrun::Timestamp;
+use millrun::host::Host;
+use millrun::operating::WeakRuntime;
 
-impl fmt::Display for CrashPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BeforeCommit(number) => write!(f, "before-commit-{number}"),
-            Self::BehindCommit(number) => write!(f, "behind-commit-{number}"),
-            Self::BehindAttempt(number) => write!(f, "behind-attempt-{number}"),
-            Self::BehindStep(number) => write!(f, "behind-step-{number}"),
-        }
-    }
-}
-
-impl FromStr for CrashPoint {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (place, number) = text.rsplit_once('-').ok_or(())?;
-        let number = number.parse().map_err(|_| ())?;
-        match place {
-            "before-commit" => Ok(Self::BeforeCommit(number)),
-            "behind-commit" => Ok(Self::BehindCommit(number)),
-            "behind-attempt" => Ok(Self::BehindAttempt(number)),
-            "behind-step" => Ok(Self::BehindStep(number)),
-            _ => Err(()),
-        }
-    }
-}
+use super::fault::{Fault, PlannedFault, WorldPoint};
 
 /// How much has happened in all lives of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,59 +20,67 @@ pub(super) struct CourseCounts {
     pub(super) steps: u64,
 }
 
-/// The counts of a world, and the crash that is ahead of it.
-pub(super) struct Course {
-    state: Mutex<(CourseCounts, Option<CrashPoint>)>,
+/// The counts of a world, and the faults that are ahead of it.
+pub(super) struct WorldCourse {
+    state: Mutex<CourseState>,
     /// Ends the present life of the simulated host.
     crasher: Box<dyn Fn() + Send + Sync>,
+    /// Sets the simulated clock forward.
+    set_forward: Box<dyn Fn(Duration) + Send + Sync>,
 }
 
-impl Course {
-    pub(super) fn new(crash_at: Option<CrashPoint>, crasher: impl Fn() + Send + Sync + 'static) -> Self {
+struct CourseState {
+    counts: CourseCounts,
+    ahead: Vec<PlannedFault>,
+}
+
+impl WorldCourse {
+    pub(super) fn new(
+        ahead: Vec<PlannedFault>,
+        crasher: impl Fn() + Send + Sync + 'static,
+        set_forward: impl Fn(Duration) + Send + Sync + 'static,
+    ) -> Self {
+        let counts = CourseCounts::default();
         Self {
-            state: Mutex::new((CourseCounts::default(), crash_at)),
+            state: Mutex::new(CourseState { counts, ahead }),
             crasher: Box::new(crasher),
+            set_forward: Box::new(set_forward),
         }
     }
 
     pub(super) fn counts(&self) -> CourseCounts {
-        self.lock().0
+        self.lock().counts
     }
 
-    /// The crash that has not come.
-    pub(super) fn crash_ahead(&self) -> Option<CrashPoint> {
-        self.lock().1
+    /// Whether there is a fault that has not come.
+    pub(super) fn has_faults_ahead(&self) -> bool {
+        !self.lock().ahead.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, (CourseCounts, Option<CrashPoint>)> {
+    fn lock(&self) -> MutexGuard<'_, CourseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more of something. Its number, and whether the crash is planned for this point; then it is ahead no more.
-    fn count(
-        &self,
-        counted: impl Fn(&mut CourseCounts) -> &mut u64,
-        point: impl Fn(u64) -> CrashPoint,
-    ) -> (u64, bool) {
+    /// Counts one more of something: its number.
+    fn count(&self, counted: impl Fn(&mut CourseCounts) -> &mut u64) -> u64 {
         let mut state = self.lock();
-        let number = counted(&mut state.0);
+        let number = counted(&mut state.counts);
         *number += 1;
-        let number = *number;
-        let is_here = state.1.take_if(|ahead| *ahead == point(number)).is_some();
-        (number, is_here)
+        *number
     }
 
-    fn is_at(&self, point: CrashPoint) -> bool {
-        self.lock().1.take_if(|ahead| *ahead == point).is_some()
+    /// The faults that are planned for this point, which are ahead no more.
+    fn take(&self, point: WorldPoint) -> Vec<Fault> {
+        let mut state = self.lock();
+        let here = state.ahead.extract_if(.., |planned| planned.at == point);
+        here.map(|planned| planned.fault).collect()
     }
 }
 
-impl fmt::Debug for Course {
+impl fmt::Debug for WorldCourse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (counts, crash_ahead) = *self.lock();
-        f.debug_struct("Course")
-            .field("counts", &counts)
-            .field("crash_ahead", &crash_ahead)
+        f.debug_struct("WorldCourse")
+            .field("counts", &self.counts())
             .finish_non_exhaustive()
     }
 }
@@ -117,19 +88,38 @@ impl fmt::Debug for Course {
 /// One life of a world, from the opening of the store on.
 #[derive(Debug)]
 pub(super) struct WorldLife {
-    course: Arc<Course>,
+    course: Arc<WorldCourse>,
+    host: Arc<dyn Host>,
     is_over: AtomicBool,
+    state: Mutex<LifeState>,
+}
+
+#[derive(Debug, Default)]
+struct LifeState {
     /// Who is told when it is over.
-    watching: Mutex<Option<Waker>>,
+    watching: Option<Waker>,
+    /// Until when the disk is full.
+    full_until: Option<Timestamp>,
+    runtime: Option<WeakRuntime>,
 }
 
 impl WorldLife {
-    pub(super) fn new(course: Arc<Course>) -> Self {
+    pub(super) fn new(course: Arc<WorldCourse>, host: Arc<dyn Host>) -> Self {
         Self {
             course,
+            host,
             is_over: AtomicBool::new(false),
-            watching: Mutex::new(None),
+            state: Mutex::new(LifeState::default()),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LifeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on parts of this runtime can fail.
+    pub(super) fn opened(&self, runtime: WeakRuntime) {
+        self.lock().runtime = Some(runtime);
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -138,7 +128,7 @@ impl WorldLife {
 
     /// Whether it is over; the task is woken when it is.
     pub(super) fn watch(&self, task: &Context<'_>) -> bool {
-        let former = self.lock_watching().replace(task.waker().clone());
+        let former = self.lock().watching.replace(task.waker().clone());
         drop(former);
         self.is_over()
     }
@@ -147,50 +137,64 @@ impl WorldLife {
     pub(super) fn crash(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         (self.course.crasher)();
-        if let Some(watching) = self.lock_watching().take() {
+        let watching = self.lock().watching.take();
+        if let Some(watching) = watching {
             watching.wake();
         }
     }
 
     /// A commit is about to be made: its number, unless the life ends here.
     pub(super) fn begin_commit(&self) -> Option<u64> {
-        let (number, is_here) = self
-            .course
-            .count(|counts| &mut counts.commits, CrashPoint::BeforeCommit);
-        if is_here {
-            self.crash();
-        }
+        let number = self.course.count(|counts| &mut counts.commits);
+        self.come_to(WorldPoint::BeforeCommit(number));
         (!self.is_over()).then_some(number)
     }
 
     /// The commit of this number is durable.
     pub(super) fn end_commit(&self, number: u64) {
-        if self.course.is_at(CrashPoint::BehindCommit(number)) {
-            self.crash();
-        }
+        self.come_to(WorldPoint::BehindCommit(number));
     }
 
     /// An attempt of an activity has ended.
     pub(super) fn end_attempt(&self) {
-        let (_, is_here) = self
-            .course
-            .count(|counts| &mut counts.attempts, CrashPoint::BehindAttempt);
-        if is_here {
-            self.crash();
-        }
+        let number = self.course.count(|counts| &mut counts.attempts);
+        self.come_to(WorldPoint::BehindAttempt(number));
     }
 
     /// Another step is about to be made.
     pub(super) fn begin_step(&self) {
-        let (_, is_here) = self
-            .course
-            .count(|counts| &mut counts.steps, CrashPoint::BehindStep);
-        if is_here {
-            self.crash();
+        let number = self.course.count(|counts| &mut counts.steps);
+        self.come_to(WorldPoint::BehindStep(number));
+    }
+
+    /// Until when the disk is full, if it is.
+    pub(super) fn full_until(&self) -> Option<Timestamp> {
+        let now = self.host.now();
+        self.lock().full_until.filter(|until| now < *until)
+    }
+
+    /// Has what is planned for this point come.
+    fn come_to(&self, point: WorldPoint) {
+        for fault in self.course.take(point) {
+            match fault {
+                Fault::Crash => self.crash(),
+                Fault::KillPart(part) => self.kill(&part),
+                Fault::DiskFull(wait) => {
+                    let until = self.host.now() + wait;
+                    self.lock().full_until = Some(until);
+                }
+                Fault::ClockJump(by) => (self.course.set_forward)(by),
+            }
         }
     }
 
-    fn lock_watching(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.watching.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kill(&self, part: &str) {
+        let runtime = self.lock().runtime.as_ref().and_then(WeakRuntime::upgrade);
+        let Some(runtime) = runtime else {
+            // It has not opened, or has stopped.
+            return;
+        };
+        // One that is being restarted is left alone. That there is such a part was seen when the world opened.
+        runtime.kill(part).ok();
     }
 }

@@ -54,45 +54,69 @@ impl WorldJournal {
         }
     }
 
-    /// Makes durable what is queued, unless the life ends before.
-    fn commit(&self) {
-        if self.life.is_over() || !self.is_queued.swap(false, Ordering::SeqCst) {
+    /// Begins to make durable what is queued: the number of the commit, unless there is nothing or the life ends before.
+    fn begin_commit(&self) -> Option<u64> {
+        if self.life.is_over() || !self.is_queued.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.life.begin_commit()
+    }
+
+    fn end_commit(&self, number: u64) {
+        if self.life.is_over() {
             return;
         }
-        if let Some(number) = self.life.begin_commit() {
-            self.memory.commit();
-            self.life.end_commit(number);
-        }
+        self.is_queued.store(false, Ordering::SeqCst);
+        self.memory.commit();
+        self.life.end_commit(number);
     }
 }
 
 /// Commits what is queued in a [`WorldJournal`], one commit a turn.
 pub(super) struct DiskPart {
-    pub(super) journal: Arc<WorldJournal>,
-    pub(super) host: Arc<dyn Host>,
+    journal: Arc<WorldJournal>,
+    host: Arc<dyn Host>,
     /// How long a commit takes at most.
-    pub(super) commit_time_max: Duration,
-    /// When the commit is through that is under way.
-    pub(super) due: Option<Timestamp>,
+    commit_time_max: Duration,
+    /// The commit that is under way, and when it is through.
+    begun: Option<(u64, Timestamp)>,
+}
+
+impl DiskPart {
+    pub(super) fn new(journal: Arc<WorldJournal>, host: Arc<dyn Host>, commit_time_max: Duration) -> Self {
+        Self {
+            journal,
+            host,
+            commit_time_max,
+            begun: None,
+        }
+    }
+
+    fn drawn_time(&self) -> Duration {
+        match u64::try_from(self.commit_time_max.as_micros()).unwrap_or(u64::MAX) {
+            0 => Duration::ZERO,
+            micros_max => Duration::from_micros(self.host.random() % micros_max.saturating_add(1).max(1)),
+        }
+    }
 }
 
 impl Part for DiskPart {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
-        if !self.journal.is_queued.load(Ordering::SeqCst) {
+        if self.begun.is_none() {
+            self.begun = self
+                .journal
+                .begin_commit()
+                .map(|number| (number, now + self.drawn_time()));
+        }
+        let Some((number, due)) = self.begun else {
             return Next::Idle;
+        };
+        let due = self.journal.life.full_until().unwrap_or(due).max(due);
+        if now < due {
+            return Next::At(due);
         }
-        let micros_max = u64::try_from(self.commit_time_max.as_micros()).unwrap_or(u64::MAX);
-        if micros_max > 0 {
-            let due = *self.due.get_or_insert_with(|| {
-                let micros = self.host.random() % micros_max.saturating_add(1).max(1);
-                now + Duration::from_micros(micros)
-            });
-            if now < due {
-                return Next::At(due);
-            }
-            self.due = None;
-        }
-        self.journal.commit();
+        self.begun = None;
+        self.journal.end_commit(number);
         Next::Idle
     }
 }
@@ -193,7 +217,9 @@ impl Journal for WorldJournal {
     }
 
     fn stats(&self) -> Stats {
-        self.memory.stats()
+        let mut stats = self.memory.stats();
+        stats.is_disk_full = self.life.full_until().is_some();
+        stats
     }
 
     fn begin_close(&self) {

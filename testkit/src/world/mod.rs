@@ -21,6 +21,7 @@
 
 mod config;
 mod course;
+mod fault;
 mod journal;
 mod looking;
 mod mock;
@@ -34,8 +35,8 @@ mod trials;
 mod world;
 
 pub use config::WorldConfig;
-pub use course::CrashPoint;
+pub use fault::Fault;
 pub use mock::Mock;
 pub use recorder::AttemptSeen;
-pub use trials::CrashesTried;
+pub use trials::FaultsTried;
 pub use world::World;

@@ -1,27 +1,35 @@
-//! One scenario in many worlds: with each seed, and with a crash at each point.
+//! One scenario in many worlds: with each seed, and with a fault at each point.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 use millrun_core::panic_message;
 
-use super::course::{CourseCounts, CrashPoint};
+use super::course::CourseCounts;
+use super::fault::{Fault, PlannedFault, WorldPoint, told};
 use super::repeat::Repetition;
 use super::world::World;
+use crate::sim::Dice;
 
-/// How many crashes a scenario was tried with.
+/// How many faults a scenario was tried with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CrashesTried {
-    /// Commits that the scenario makes, each of which was tried with a crash before and one behind it.
+pub struct FaultsTried {
+    /// Commits that the scenario makes, each of which was tried with a fault before and one behind it.
     pub commits: u64,
-    /// Attempts of activities that end, each of which was tried with a crash behind it.
+    /// Attempts of activities that end, each of which was tried with a fault behind it.
     pub attempts: u64,
-    /// All crashes.
-    pub crashes: u64,
+    /// All trials with a fault.
+    pub trials: u64,
 }
 
 /// What the message of a failed trial has, so that it is told once.
 const AGAIN: &str = "\nto repeat it: ";
+
+/// How long a disk is full at most in a trial whose faults are drawn.
+const FULL_MICROS_MAX: u64 = 60_000_000;
+/// How far a clock is set forward at most there.
+const JUMP_MICROS_MAX: u64 = 86_400_000_000;
 
 impl World {
     /// Runs the scenario in a world like this one, and then again and again, each time with a crash at another point: before
@@ -64,13 +72,8 @@ impl World {
     /// When the scenario does. The message says where the crash was, and the command that repeats this trial alone. Also when
     /// there is nothing to crash, or the scenario does not come to the same points again: it depends on something that is
     /// not the world's, like the order of a `HashMap` or the time of day.
-    pub fn crash_everywhere(&self, scenario: impl Fn(&World)) -> CrashesTried {
-        self.crash_at_each(scenario, |counts| {
-            let commits = (1..=counts.commits)
-                .flat_map(|number| [CrashPoint::BeforeCommit(number), CrashPoint::BehindCommit(number)]);
-            let attempts = (1..=counts.attempts).map(CrashPoint::BehindAttempt);
-            commits.chain(attempts).collect()
-        })
+    pub fn crash_everywhere(&self, scenario: impl Fn(&World)) -> FaultsTried {
+        self.fault_everywhere(&Fault::Crash, scenario)
     }
 
     /// As [`crash_everywhere`](World::crash_everywhere), with a crash behind each single step: each turn of a part, and each
@@ -78,36 +81,60 @@ impl World {
     ///
     /// # Panics
     /// As [`crash_everywhere`](World::crash_everywhere).
-    pub fn crash_at_each_step(&self, scenario: impl Fn(&World)) -> CrashesTried {
-        self.crash_at_each(scenario, |counts| {
-            (1..=counts.steps).map(CrashPoint::BehindStep).collect()
+    pub fn crash_at_each_step(&self, scenario: impl Fn(&World)) -> FaultsTried {
+        self.fault_at_each(&Fault::Crash, scenario, |counts| {
+            (1..=counts.steps).map(WorldPoint::BehindStep).collect()
         })
     }
 
-    fn crash_at_each(
+    /// As [`crash_everywhere`](World::crash_everywhere), with this in place of a crash: a part that fails, a disk that is full
+    /// for a while, a clock that is set forward.
+    ///
+    /// ```
+    /// # use millrun::{Workflow, WorkflowContext, WorkflowError};
+    /// # use millrun_testkit::{Fault, World};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> { Ok(number * 2) }
+    /// let world = World::new(|builder| builder.register(DOUBLE, double));
+    /// world.fault_everywhere(&Fault::KillPart("reader 0".to_owned()), |world| {
+    ///     assert_eq!(world.result_of(DOUBLE, 21).unwrap(), 42);
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    /// As [`crash_everywhere`](World::crash_everywhere), and when there is no part of the name.
+    pub fn fault_everywhere(&self, fault: &Fault, scenario: impl Fn(&World)) -> FaultsTried {
+        self.fault_at_each(fault, scenario, points_of)
+    }
+
+    fn fault_at_each(
         &self,
+        fault: &Fault,
         scenario: impl Fn(&World),
-        points: impl FnOnce(CourseCounts) -> Vec<CrashPoint>,
-    ) -> CrashesTried {
-        if let Some(point) = Repetition::asked_for().crash_at {
-            let counts = self.trial(self.config().seed, Some(point), &scenario);
-            return tried(counts, 1);
+        points: impl FnOnce(CourseCounts) -> Vec<WorldPoint>,
+    ) -> FaultsTried {
+        let seed = self.config().seed;
+        let asked = Repetition::asked_for().faults;
+        if !asked.is_empty() {
+            let counts = self.trial(seed, &asked, &scenario);
+            return report_of(counts, 1);
         }
-        let counts = self.trial(self.config().seed, None, &scenario);
+        let counts = self.trial(seed, &[], &scenario);
         let points = points(counts);
         assert!(
             !points.is_empty(),
             "the scenario commits nothing, so that there is nothing to crash: does it `live` in the world that it gets?"
         );
-        let (len, max) = (points.len(), self.config().crash_points_max);
+        let (len, max) = (points.len(), self.config().fault_points_max);
         assert!(
             len <= max,
-            "the scenario has {len} points to crash at, and `crash_points_max` is {max}: make it smaller"
+            "the scenario has {len} points for a fault, and `fault_points_max` is {max}: make it smaller"
         );
-        for point in points {
-            self.trial(self.config().seed, Some(point), &scenario);
+        for at in points {
+            let fault = fault.clone();
+            self.trial(seed, &[PlannedFault { fault, at }], &scenario);
         }
-        tried(counts, len as u64)
+        report_of(counts, len as u64)
     }
 
     /// Runs the scenario in as many worlds like this one, each with another seed, beginning with this one's.
@@ -124,62 +151,162 @@ impl World {
     /// # Panics
     /// When the scenario does. The message has the seed, and the command that repeats the test with it alone.
     pub fn each_seed(&self, seeds: u64, scenario: impl Fn(&World)) {
-        let first = self.config().seed;
-        if let Some(seed) = Repetition::asked_for().seed {
-            self.trial(seed, None, &scenario);
-            return;
-        }
-        for seed in first..first.saturating_add(seeds) {
-            self.trial(seed, None, &scenario);
+        for seed in self.seeds(seeds) {
+            self.trial(seed, &[], &scenario);
         }
     }
 
-    /// Runs the scenario in a world of its own.
-    fn trial(&self, seed: u64, crash_at: Option<CrashPoint>, scenario: &impl Fn(&World)) -> CourseCounts {
-        let world = self.alike(seed, crash_at);
-        let outcome = catch_unwind(AssertUnwindSafe(|| scenario(&world)));
-        let again = || {
-            let seed = Some(seed);
-            Repetition { seed, crash_at }.command()
-        };
-        let place = crash_at.map_or_else(String::new, |point| format!(", with a crash {}", place_of(point)));
-        if let Err(panic) = outcome {
-            let message = match panic.downcast::<String>() {
-                // A trial within this one has told it.
-                Ok(message) if message.contains(AGAIN) => resume_unwind(message),
-                Ok(message) => *message,
-                Err(panic) => panic_message(panic),
-            };
-            panic!(
-                "{message}\nthis was in a world of the seed {seed}{place}{AGAIN}{}",
-                again()
-            );
+    /// As [`each_seed`](World::each_seed), with up to so many faults in each world: of which kind and where, the seed decides.
+    /// Crashes are among them, parts that fail, a disk that is full for up to a minute, and a clock that is set forward by up
+    /// to a day.
+    ///
+    /// When a trial fails, it is tried again without each of its faults, and what is told is a failure that needs all of those
+    /// that are left.
+    ///
+    /// # Panics
+    /// When the scenario does. The message has seed and faults, and the command that repeats the test with them alone.
+    pub fn each_seed_with_faults(&self, seeds: u64, faults_max: usize, scenario: impl Fn(&World)) {
+        let asked = Repetition::asked_for().faults;
+        for seed in self.seeds(seeds) {
+            if !asked.is_empty() {
+                self.trial(seed, &asked, &scenario);
+                continue;
+            }
+            let (counts, parts) = self
+                .tried(seed, &[], &scenario)
+                .unwrap_or_else(|failed| failed.tell());
+            let faults = drawn(seed, faults_max, &points_of(counts), &parts);
+            if let Err(failed) = self.tried(seed, &faults, &scenario) {
+                self.shrunk(failed, &scenario).tell();
+            }
         }
-        let ahead = world.crash_ahead();
-        assert!(
-            ahead.is_none(),
-            "a scenario does not do the same again: in a world of the seed {seed} it did not come to where it was to crash, \
-             {}. It depends on something that is not the world's{AGAIN}{}",
-            crash_at.map_or_else(String::new, place_of),
-            again()
-        );
-        world.counts()
+    }
+
+    /// The seeds that are tried: as many as are said, or the one that is to be repeated.
+    fn seeds(&self, seeds: u64) -> std::ops::Range<u64> {
+        let asked = Repetition::asked_for().seed;
+        let (first, len) = asked.map_or((self.config().seed, seeds), |seed| (seed, 1));
+        first..first.saturating_add(len)
+    }
+
+    /// Runs the scenario in a world of its own, in which all these faults come.
+    fn trial(&self, seed: u64, faults: &[PlannedFault], scenario: &impl Fn(&World)) -> CourseCounts {
+        let world = self.alike(seed, faults.to_vec());
+        let counts = match in_world(&world, scenario) {
+            Ok(()) => world.counts(),
+            Err(message) => FailedTrial::new(seed, faults, message).tell(),
+        };
+        if world.has_faults_ahead() {
+            let message = "a scenario does not do the same again: it did not come to where something was to go wrong, and so \
+                           depends on something that is not the world's";
+            FailedTrial::new(seed, faults, message.to_owned()).tell();
+        }
+        counts
+    }
+
+    /// Runs the scenario in a world of its own, in which these faults come as far as it comes to them: what it counts, and the
+    /// parts that it has.
+    fn tried(
+        &self,
+        seed: u64,
+        faults: &[PlannedFault],
+        scenario: &impl Fn(&World),
+    ) -> Result<(CourseCounts, Vec<String>), FailedTrial> {
+        let world = self.alike(seed, faults.to_vec());
+        in_world(&world, scenario).map_err(|message| FailedTrial::new(seed, faults, message))?;
+        let counts = world.counts();
+        Ok((counts, world.parts_that_may_fail()))
+    }
+
+    /// Leaves out each fault without which the trial fails all the same.
+    fn shrunk(&self, mut failed: FailedTrial, scenario: &impl Fn(&World)) -> FailedTrial {
+        let mut index = 0;
+        while index < failed.faults.len() {
+            let mut fewer = failed.faults.clone();
+            fewer.remove(index);
+            match self.tried(failed.seed, &fewer, scenario) {
+                Ok(_) => index += 1,
+                Err(smaller) => failed = smaller,
+            }
+        }
+        failed
     }
 }
 
-fn tried(counts: CourseCounts, crashes: u64) -> CrashesTried {
-    CrashesTried {
+/// A trial that has failed.
+struct FailedTrial {
+    seed: u64,
+    faults: Vec<PlannedFault>,
+    message: String,
+}
+
+impl FailedTrial {
+    fn new(seed: u64, faults: &[PlannedFault], message: String) -> Self {
+        let faults = faults.to_vec();
+        Self {
+            seed,
+            faults,
+            message,
+        }
+    }
+
+    /// Fails with what it was, and how it is repeated.
+    fn tell(self) -> ! {
+        if self.message.contains(AGAIN) {
+            // A trial within this one has told it.
+            resume_unwind(Box::new(self.message));
+        }
+        let (seed, faults) = (self.seed, told(&self.faults));
+        let again = Repetition {
+            seed: Some(seed),
+            faults: self.faults,
+        };
+        panic!(
+            "{}\nthis was in a world of the seed {seed}{faults}{AGAIN}{}",
+            self.message,
+            again.command()
+        );
+    }
+}
+
+/// The message with which the scenario fails, if it does.
+fn in_world(world: &World, scenario: &impl Fn(&World)) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| scenario(world))).map_err(panic_message)
+}
+
+/// Around each commit, and behind each attempt.
+fn points_of(counts: CourseCounts) -> Vec<WorldPoint> {
+    let commits = (1..=counts.commits)
+        .flat_map(|number| [WorldPoint::BeforeCommit(number), WorldPoint::BehindCommit(number)]);
+    let attempts = (1..=counts.attempts).map(WorldPoint::BehindAttempt);
+    commits.chain(attempts).collect()
+}
+
+/// Up to so many faults of this seed, at some of these points.
+fn drawn(seed: u64, faults_max: usize, points: &[WorldPoint], parts: &[String]) -> Vec<PlannedFault> {
+    if points.is_empty() || faults_max == 0 {
+        return Vec::new();
+    }
+    let mut dice = Dice::new(seed);
+    let len = 1 + dice.index(faults_max);
+    let mut faults = Vec::new();
+    for _ in 0..len {
+        let fault = match dice.below(4) {
+            0 if !parts.is_empty() => Fault::KillPart(parts[dice.index(parts.len())].clone()),
+            1 => Fault::DiskFull(Duration::from_micros(1 + dice.below(FULL_MICROS_MAX))),
+            2 => Fault::ClockJump(Duration::from_micros(1 + dice.below(JUMP_MICROS_MAX))),
+            _ => Fault::Crash,
+        };
+        let at = points[dice.index(points.len())];
+        faults.push(PlannedFault { fault, at });
+    }
+    faults
+}
+
+fn report_of(counts: CourseCounts, trials: u64) -> FaultsTried {
+    FaultsTried {
         commits: counts.commits,
         attempts: counts.attempts,
-        crashes,
-    }
-}
-
-fn place_of(point: CrashPoint) -> String {
-    match point {
-        CrashPoint::BeforeCommit(number) => format!("before commit {number}"),
-        CrashPoint::BehindCommit(number) => format!("behind commit {number}"),
-        CrashPoint::BehindAttempt(number) => format!("behind the end of attempt {number} of an activity"),
-        CrashPoint::BehindStep(number) => format!("behind step {number}"),
+        trials,
     }
 }

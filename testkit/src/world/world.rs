@@ -18,7 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::config::WorldConfig;
-use super::course::{Course, CourseCounts, CrashPoint, WorldLife};
+use super::course::{CourseCounts, WorldCourse, WorldLife};
+use super::fault::{Fault, PlannedFault};
 use super::journal::{DiskPart, WorldJournal};
 use super::looking::{since, waits};
 use super::mock::{AnyMock, Mock, TypedMock, copies_of};
@@ -65,7 +66,9 @@ pub struct World {
     config: WorldConfig,
     registry: Registry,
     sim: SimHost,
-    course: Arc<Course>,
+    course: Arc<WorldCourse>,
+    /// The parts that are to fail.
+    killed: Vec<String>,
     recorder: Arc<CallRecorder>,
     mocks: RefCell<BTreeMap<&'static str, Arc<dyn AnyMock>>>,
     present: RefCell<Option<Present>>,
@@ -110,23 +113,29 @@ impl World {
         registry: impl Fn(RuntimeBuilder) -> RuntimeBuilder + 'static,
     ) -> Self {
         config.seed = Repetition::asked_for().seed.unwrap_or(config.seed);
-        Self::of(config, Rc::new(registry), BTreeMap::new(), None)
+        Self::of(config, Rc::new(registry), BTreeMap::new(), Vec::new())
     }
 
     fn of(
         config: WorldConfig,
         registry: Registry,
         mocks: BTreeMap<&'static str, Arc<dyn AnyMock>>,
-        crash_at: Option<CrashPoint>,
+        faults: Vec<PlannedFault>,
     ) -> Self {
         let sim = SimHost::new(config.sim());
-        let course = Arc::new(Course::new(crash_at, sim.crasher()));
+        let killed = faults.iter().filter_map(|planned| match &planned.fault {
+            Fault::KillPart(part) => Some(part.clone()),
+            Fault::Crash | Fault::DiskFull(_) | Fault::ClockJump(_) => None,
+        });
+        let killed = killed.collect();
+        let course = Arc::new(WorldCourse::new(faults, sim.crasher(), sim.clock_setter()));
         Self {
             recorder: Arc::new(CallRecorder::new(config.attempts_len_max)),
             config,
             registry,
             sim,
             course,
+            killed,
             mocks: RefCell::new(mocks),
             present: RefCell::new(None),
             store: RefCell::new(None),
@@ -137,12 +146,12 @@ impl World {
     }
 
     /// A world in which nothing has happened, for a trial: with this one's registry, configuration and mocks.
-    pub(super) fn alike(&self, seed: u64, crash_at: Option<CrashPoint>) -> Self {
+    pub(super) fn alike(&self, seed: u64, faults: Vec<PlannedFault>) -> Self {
         let mut config = self.config.clone();
         config.seed = seed;
         let mocks = self.mocks.borrow();
         let mocks = mocks.iter().map(|(name, mock)| (*name, mock.afresh())).collect();
-        let mut world = Self::of(config, Rc::clone(&self.registry), mocks, crash_at);
+        let mut world = Self::of(config, Rc::clone(&self.registry), mocks, faults);
         world.is_trial = true;
         world
     }
@@ -252,6 +261,12 @@ impl World {
         }
     }
 
+    /// Sets the clock forward without letting anything run meanwhile, as a correction or the end of a suspend does: all that would
+    /// have been due is due at once, in an order of the seed.
+    pub fn jump_clock(&self, by: Duration) {
+        self.sim.set_forward(by);
+    }
+
     /// The process is killed: what was durable is there in the next life, which begins with the next call that needs it, and
     /// nothing else is.
     ///
@@ -311,8 +326,17 @@ impl World {
         self.course.counts()
     }
 
-    pub(super) fn crash_ahead(&self) -> Option<CrashPoint> {
-        self.course.crash_ahead()
+    pub(super) fn has_faults_ahead(&self) -> bool {
+        self.course.has_faults_ahead()
+    }
+
+    /// The names of the parts that are restarted when they fail.
+    pub(super) fn parts_that_may_fail(&self) -> Vec<String> {
+        let parts = self.runtime().parts().into_iter().map(|part| part.name);
+        // Without these two the runtime stops.
+        parts
+            .filter(|name| name != "journal" && name != "timers")
+            .collect()
     }
 
     pub(super) fn recorder(&self) -> &CallRecorder {
@@ -333,15 +357,14 @@ impl World {
         let memory = self.store.take().unwrap_or_else(|| {
             MemoryJournal::held(JournalConfig::default()).expect("the defaults make sense")
         });
-        let life = Arc::new(WorldLife::new(Arc::clone(&self.course)));
-        let journal = Arc::new(WorldJournal::new(memory, Arc::clone(&life)));
         let host = self.sim.host();
-        let disk = DiskPart {
-            journal: Arc::clone(&journal),
-            host: Arc::clone(&host),
-            commit_time_max: self.config.commit_time_max,
-            due: None,
-        };
+        let life = Arc::new(WorldLife::new(Arc::clone(&self.course), Arc::clone(&host)));
+        let journal = Arc::new(WorldJournal::new(memory, Arc::clone(&life)));
+        let disk = DiskPart::new(
+            Arc::clone(&journal),
+            Arc::clone(&host),
+            self.config.commit_time_max,
+        );
         let disk = host.spawn_part(
             "disk",
             Placement::Thread,
@@ -368,6 +391,11 @@ impl World {
         let started = self.drive(&life, builder.tap_activities(Arc::new(tap)).start())?;
         let runtime =
             started.unwrap_or_else(|error| panic!("the registry does not start: {error}{}", self.told()));
+        for part in &self.killed {
+            let is_there = runtime.parts().iter().any(|there| there.name == *part);
+            assert!(is_there, "there is no part named {part:?} that could fail");
+        }
+        life.opened(runtime.downgrade());
         if let Some(present) = &mut *self.present.borrow_mut() {
             present.runtime = Some(runtime.clone());
         }
@@ -459,7 +487,7 @@ impl Drop for World {
         if thread::panicking() && !self.is_trial {
             let repetition = Repetition {
                 seed: Some(self.config.seed),
-                crash_at: None,
+                faults: Vec::new(),
             };
             eprintln!(
                 "a world of the seed {}; to repeat it: {}",

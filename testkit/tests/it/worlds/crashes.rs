@@ -41,7 +41,7 @@ fn a_scenario_holds_wherever_the_process_dies() {
     let tried = world.crash_everywhere(scenario);
     assert!(tried.commits >= 4, "{tried:?}");
     assert_eq!(
-        (tried.attempts, tried.crashes),
+        (tried.attempts, tried.trials),
         (3, 2 * tried.commits + 3),
         "{tried:?}"
     );
@@ -51,7 +51,7 @@ fn a_scenario_holds_wherever_the_process_dies() {
         "no crash came between an attempt and the news of it"
     );
     let steps = world.crash_at_each_step(scenario);
-    assert!(steps.crashes > tried.crashes, "{steps:?}");
+    assert!(steps.trials > tried.trials, "{steps:?}");
 }
 
 /// The crash before a commit loses what was queued for it, and the one behind it nothing.
@@ -133,14 +133,14 @@ fn a_scenario_that_commits_nothing_or_too_much_is_refused() {
     });
     assert!(message.contains("there is nothing to crash"), "{message}");
     let mut config = WorldConfig::seeded(1);
-    config.crash_points_max = 2;
+    config.fault_points_max = 2;
     let world = World::with(config, registered);
     world.mock(CHARGE).returns("receipt".to_owned());
     world.mock(SHIP).returns("sent".to_owned());
     let message = failure(|| {
         world.crash_everywhere(|world| drop(client(world)));
     });
-    assert!(message.contains("`crash_points_max` is 2"), "{message}");
+    assert!(message.contains("`fault_points_max` is 2"), "{message}");
 }
 
 /// What depends on something that is not the world's is told as that, not as a success.

@@ -1,6 +1,7 @@
 //! The world for applications: mocks, virtual time, restarts and crashes, with a registry that knows nothing of it.
 
 mod crashes;
+mod faults;
 mod looking;
 mod mocks;
 mod seeds;
