@@ -14,6 +14,12 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    encode_onto(&mut text, bytes);
+    text
+}
+
+/// Adds the [text](encode) of these bytes to another.
+pub fn encode_onto(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.chunks(3) {
         let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
@@ -26,7 +32,6 @@ pub fn encode(bytes: &[u8]) -> String {
             }
         }
     }
-    text
 }
 
 /// The bytes of such a text; `None` if it is none, unpadded ones among them.

@@ -239,8 +239,8 @@ pub(crate) struct StartRequest {
     pub(crate) details: Option<Box<StartDetails>>,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
-    /// Where the end of a run that begins with this is told.
-    pub(crate) end: Reply<Standing>,
+    /// Where the end of a run that begins with this is told, if anybody may wait for it.
+    pub(crate) end: Option<Reply<Standing>>,
 }
 
 /// What few starts say beside what is to be started: what they stem from, and when the run begins.

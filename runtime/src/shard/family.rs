@@ -107,7 +107,7 @@ pub(super) fn check_beginning(started: &mut Started, turn_bytes_max: usize) -> R
         if size(started) > turn_bytes_max
             && let Some(origin) = &mut started.origin
         {
-            leave(origin);
+            leave(Arc::make_mut(origin));
         }
     }
     let bytes = size(started);
@@ -254,7 +254,7 @@ impl Shard {
             ..Origin::default()
         };
         let mut started = Started::new(workflow, id, input);
-        started.origin = Some(Box::new(origin));
+        started.origin = Some(Arc::new(origin));
         started.not_before = not_before.or(started.not_before);
         match self.begin(run, started, None, None, moment) {
             Ok(()) => {
@@ -388,7 +388,7 @@ mod tests {
             ..Origin::default()
         };
         let mut started = Started::new("shop", id, input);
-        started.origin = Some(Box::new(origin));
+        started.origin = Some(Arc::new(origin));
         for (turn_bytes_max, answers) in [(6_200, Some(1)), (5_200, Some(0)), (5_000, None)] {
             let mut started = started.clone();
             let is_allowed = check_beginning(&mut started, turn_bytes_max).is_ok();

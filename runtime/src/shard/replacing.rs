@@ -111,7 +111,7 @@ impl Shard {
             self.updates.drop_of(run);
             return self.answer_start(reply, Err(StartError::not_replaced(error)));
         }
-        let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(Some(end));
+        let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(end);
         let begun = self.take_in(run, entry, None, turn, moment);
         match begun {
             Ok(()) => {

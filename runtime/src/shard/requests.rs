@@ -1,5 +1,7 @@
 //! What a shard does with each message.
 
+use std::sync::Arc;
+
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, SpanId, TraceContext};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, OutcomeKind, Parent, Payload, Started, Turn};
@@ -31,7 +33,7 @@ pub(super) fn with_details(started: Started, details: Option<Box<StartDetails>>,
 fn begin_trace(run: RunId, started: &mut Started, per_million: u32) {
     let is_chosen = SpanId::of_run(run).bits() % u64::from(MILLION) < u64::from(per_million);
     if is_chosen && started.trace().is_none() && !is_reserved(&started.workflow) {
-        let origin = started.origin.get_or_insert_default();
+        let origin = Arc::make_mut(started.origin.get_or_insert_default());
         origin.trace = Some(TraceContext::beginning_with(run));
     }
 }
@@ -448,11 +450,11 @@ impl Shard {
     fn begin_asked(
         &mut self,
         mut started: Started,
-        end: Reply<Standing>,
+        end: Option<Reply<Standing>>,
         moment: Moment,
     ) -> Result<StartedRun, StartError> {
         let run = self.next_run(&mut started, moment)?;
-        self.begin(run, started, Some(end), None, moment)
+        self.begin(run, started, end, None, moment)
             .map_err(|error| StartError::Turn(error.to_string()))?;
         Ok(StartedRun {
             run,
@@ -484,7 +486,7 @@ impl Shard {
     fn begin_updated(
         &mut self,
         mut started: Started,
-        end: Reply<Standing>,
+        end: Option<Reply<Standing>>,
         update: UpdateRequest,
         reply: UpdateReply,
         moment: Moment,
@@ -506,7 +508,7 @@ impl Shard {
             return None;
         }
         self.updates.wait(key, reply);
-        let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(Some(end));
+        let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(end);
         let begun = self.take_in(run, entry, parent, turn, moment);
         Some(match begun {
             Ok(()) => Ok(StartedRun {

@@ -23,14 +23,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
-use millrun_core::{Host, TaskHandle, panic_message};
+use millrun_core::{Cause, Host, TaskHandle, TraceContext, panic_message};
 use millrun_workflow::{Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::builders::Start;
 use crate::ending::stop::StopCell;
 use crate::inner::Inner;
-use crate::mail::StartDetails;
 use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.
@@ -118,16 +117,22 @@ impl<V> Drop for Given<V> {
 struct Asked<V> {
     value: Given<V>,
     /// The run that published the envelope, if one did, and the place in a distributed trace that it names.
-    stems: StartDetails,
+    stems: Provenance,
 }
 
-/// The start with what it stems from, as far as that is known.
-pub(super) fn with_details<H>(mut start: Start<'_, H>, stems: StartDetails) -> Start<'_, H> {
+/// What a record or an envelope stems from, as far as it is known: the operation that published it, and a place in a distributed
+/// trace.
+#[derive(Clone, Debug)]
+pub(super) struct Provenance {
+    pub(super) cause: Option<Cause>,
+    pub(super) trace: Option<TraceContext>,
+}
+
+/// The start as a trigger asks for it: with what it stems from, as far as that is known, and without an end that it is told.
+pub(super) fn asked_by_trigger<H>(start: Start<'_, H>, stems: Provenance) -> Start<'_, H> {
+    let mut start = start.let_go();
     if let Some(cause) = stems.cause {
         start = start.caused_by(cause);
-    }
-    if let Some(trigger) = stems.triggered_by {
-        start = start.triggered_by(trigger);
     }
     match stems.trace {
         Some(trace) => start.traced(trace),
@@ -256,7 +261,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         self.trigger(make, move |runtime, id, input: I, stems| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match with_details(start, stems).await {
+                match asked_by_trigger(start, stems).await {
                     Ok(_) => Handling::Done,
                     Err(StartError::Stopped(cause)) => Handling::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Handling::Later,
@@ -368,7 +373,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         self.trigger(make, move |runtime, id, (input, value): (I, V), stems| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match with_details(start, stems).with_signal(signal, value).await {
+                match asked_by_trigger(start, stems).with_signal(signal, value).await {
                     Ok(_) => Handling::Done,
                     Err(
                         StartWithSignalError::Start(StartError::Stopped(cause))
@@ -385,7 +390,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
     where
         V: Clone + Send + Sync + 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
-        D: Fn(Runtime, String, V, StartDetails) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
+        D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
     {
         let Self {
             runtime,
@@ -438,7 +443,7 @@ async fn work<T, V, F, D>(
     T: Send + Sync + 'static,
     V: Clone + Send + Sync,
     F: Fn(&Envelope<T>) -> (String, V),
-    D: Fn(Runtime, String, V, StartDetails) -> BoxFuture<'static, Handling>,
+    D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
 {
     // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
     while !stop.is_closing()
@@ -457,11 +462,9 @@ async fn work<T, V, F, D>(
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {
                 Ok((id, value)) => by_id.entry(id).or_default().push(Asked {
                     value: Given(Some(value)),
-                    stems: StartDetails {
+                    stems: Provenance {
                         cause: lent.run_cause(),
-                        triggered_by: None,
                         trace: lent.trace(),
-                        delay: None,
                     },
                 }),
                 Err(panic) => {
@@ -496,7 +499,7 @@ async fn deliver_one<V, D>(
 ) -> bool
 where
     V: Clone,
-    D: Fn(Runtime, String, V, StartDetails) -> BoxFuture<'static, Handling>,
+    D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
 {
     let (mut pause, pause_max) = PAUSES;
     let Some(value) = &asked.value.0 else {

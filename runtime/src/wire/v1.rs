@@ -141,7 +141,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 ..Origin::default()
             };
             let mut started = Started::new(workflow.clone(), id.clone(), input.clone());
-            started.origin = Some(Box::new(origin));
+            started.origin = Some(Arc::new(origin));
             started.not_before = *not_before;
             let started = event_bytes(&Event::Started(started))?;
             let body = StartChildBody {

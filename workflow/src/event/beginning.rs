@@ -1,5 +1,7 @@
 //! How a run began, and what it stems from: what stands in its first event.
 
+use std::sync::Arc;
+
 use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +23,7 @@ pub struct Started {
     pub version: u32,
     /// What it stems from, if not from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Box<Origin>>,
+    pub origin: Option<Arc<Origin>>,
     /// The earliest time that the code is shown, which then never goes back. `None` in histories of releases
     /// that showed the host's time as it was: a replay shows the same.
     #[serde(rename = "not_before_us", default, skip_serializing_if = "Option::is_none")]
@@ -52,15 +54,19 @@ impl Started {
     /// As it is, with what caused it.
     #[must_use]
     pub fn caused_by(mut self, cause: Cause) -> Self {
-        self.origin.get_or_insert_default().cause = Some(cause);
+        self.origin_mut().cause = Some(cause);
         self
     }
 
     /// The same start, with the trigger and the record that had the run started.
     #[must_use]
     pub fn triggered_by(mut self, trigger: impl Into<Box<str>>) -> Self {
-        self.origin.get_or_insert_default().triggered_by = Some(trigger.into());
+        self.origin_mut().triggered_by = Some(trigger.into());
         self
+    }
+
+    fn origin_mut(&mut self) -> &mut Origin {
+        Arc::make_mut(self.origin.get_or_insert_default())
     }
 
     /// The place in a distributed trace of what had the run started, if that said one.
@@ -73,7 +79,7 @@ impl Started {
     /// As it is, with the place in a distributed trace of what has it started.
     #[must_use]
     pub fn traced(mut self, trace: TraceContext) -> Self {
-        self.origin.get_or_insert_default().trace = Some(trace);
+        self.origin_mut().trace = Some(trace);
         self
     }
 
@@ -81,7 +87,7 @@ impl Started {
     /// [parked](crate::ParkReason::Delayed), and its inputs are recorded.
     #[must_use]
     pub fn delayed_until(mut self, at: Timestamp) -> Self {
-        self.origin.get_or_insert_default().start_at = Some(at);
+        self.origin_mut().start_at = Some(at);
         self
     }
 
@@ -124,8 +130,7 @@ impl Started {
     /// the one without the other.
     #[must_use]
     pub fn with_signal(mut self, name: impl Into<Name>, value: Payload) -> Self {
-        let origin = self.origin.get_or_insert_default();
-        origin.signals.push((name.into(), value));
+        self.origin_mut().signals.push((name.into(), value));
         self
     }
 
@@ -133,8 +138,7 @@ impl Started {
     /// repetition by it.
     #[must_use]
     pub fn with_signal_request(mut self, request: impl Into<String>) -> Self {
-        let origin = self.origin.get_or_insert_default();
-        origin.signal_requests.push(request.into());
+        self.origin_mut().signal_requests.push(request.into());
         self
     }
 }

@@ -328,7 +328,7 @@ mod tests {
     fn history() -> Vec<Event> {
         let operation = OperationId::new;
         let mut started = Started::new("order", id(), payload(1));
-        started.origin = Some(Box::new(Origin {
+        started.origin = Some(Arc::new(Origin {
             // The second is forgotten, and answered again later.
             answers: vec![("a".into(), Ok(payload(2))), ("b".into(), Err("b".into()))],
             senders: vec![sender(9)],

@@ -421,7 +421,7 @@ impl Instance {
             };
             let ahead = self.shared.lock().time.ahead();
             let started = Started {
-                origin: Some(Box::new(origin)),
+                origin: Some(Arc::new(origin)),
                 not_before: Some(ahead.unwrap_or(Timestamp::EPOCH)),
                 ..Started::new(workflow.clone(), former.id.clone(), input.clone())
             };

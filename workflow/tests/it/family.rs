@@ -1,5 +1,7 @@
 //! Children, and runs that go on in another.
 
+use std::sync::Arc;
+
 use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
     ChildError, ChildFailure, Command, Either, Event, Implementation, Input, InputRefused, Limits, Moment,
@@ -276,7 +278,7 @@ fn a_child_that_continues_stays_the_child_of_its_parent() {
         InstanceId::new("world").unwrap(),
         Payload::encode(&0_u64).unwrap(),
     );
-    started.origin = Some(Box::new(millrun_workflow::Origin {
+    started.origin = Some(Arc::new(millrun_workflow::Origin {
         parent: Some(parent),
         ..millrun_workflow::Origin::default()
     }));
@@ -347,7 +349,7 @@ fn a_run_that_continues_another_has_its_cause_and_its_trace_and_a_child_has_its_
 
     let mut child = begun(id());
     assert_eq!(child.cause(), None);
-    child.origin = Some(Box::new(Origin {
+    child.origin = Some(Arc::new(Origin {
         parent: Some(Parent {
             run: cause.run,
             operation: OperationId::new(9),

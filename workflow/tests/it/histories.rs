@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -368,7 +369,7 @@ fn resumed_shop() -> World {
     let id = InstanceId::new("world").unwrap();
     let mut started = Started::new(SHOP.name(), id, Payload::encode(&1).unwrap());
     started.not_before = None;
-    started.origin = Some(Box::new(Origin {
+    started.origin = Some(Arc::new(Origin {
         continued: Some(crate::world::run_id()),
         signals: vec![(GO.name().into(), Payload::encode(&5).unwrap())],
         answers: vec![

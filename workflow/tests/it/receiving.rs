@@ -209,7 +209,7 @@ fn what_was_taken_stays_taken_behind_a_checkpoint_and_in_a_new_run() {
         Command::ContinueAsNew { started, .. } => Some(started.clone()),
         _ => None,
     });
-    let taken = started.unwrap().origin.unwrap().taken;
+    let taken = started.unwrap().origin.unwrap().taken.clone();
     assert_eq!(
         (
             taken.len(),

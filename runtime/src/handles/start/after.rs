@@ -51,7 +51,7 @@ impl<'a, H> StartAfter<'a, H> {
         let run = self.run;
         let request = Request::StartFollowing(Box::new(StartFollowing { start, run }));
         let started = ask(inner, &id, request, answer).await?;
-        Ok(handle_of(inner, id, started.run, Some(end), handle))
+        Ok(handle_of(inner, id, started.run, end, handle))
     }
 }
 

@@ -48,7 +48,7 @@ type StartAnswer = oneshot::Receiver<Result<StartedRun, StartError>>;
 struct Waiting {
     id: InstanceId,
     workflow: Name,
-    end: End,
+    end: Option<End>,
 }
 
 impl<H> fmt::Debug for Starting<'_, H> {
@@ -139,7 +139,7 @@ impl<H> Future for Starting<'_, H> {
         let (Step::Waiting(waiting, _) | Step::Slow(waiting, _)) = step else {
             unreachable!("only these end");
         };
-        let handle = run.map(|run| handle_of(inner, waiting.id, run, Some(waiting.end), this.handle));
+        let handle = run.map(|run| handle_of(inner, waiting.id, run, waiting.end, this.handle));
         Poll::Ready(handle)
     }
 }

@@ -118,6 +118,8 @@ struct Asked {
     workflow: Name,
     input: Payload,
     details: Option<Box<StartDetails>>,
+    /// Nobody waits for the end of the run by the handle that this gives.
+    is_let_go: bool,
 }
 
 impl<H> fmt::Debug for Start<'_, H> {
@@ -268,6 +270,14 @@ impl<'a, H> Start<'a, H> {
     pub(crate) fn triggered_by(mut self, trigger: Box<str>) -> Self {
         if let Ok(asked) = &mut self.asked {
             asked.details.get_or_insert_default().triggered_by = Some(trigger);
+        }
+        self
+    }
+
+    /// Says that the end of the run is not waited for by the handle that this gives: nothing is made ready for it.
+    pub(crate) fn let_go(mut self) -> Self {
+        if let Ok(asked) = &mut self.asked {
+            asked.is_let_go = true;
         }
         self
     }
@@ -530,18 +540,27 @@ impl Asked {
             workflow,
             input,
             details: None,
+            is_let_go: false,
         })
     }
 
-    /// What a shard is asked, and where the end of the run is told.
-    fn request(self, on_conflict: OnConflict, reply: Reply<StartedRun, StartError>) -> (StartRequest, End) {
+    /// What a shard is asked, and where the end of the run is told, if that may be waited for.
+    fn request(
+        self,
+        on_conflict: OnConflict,
+        reply: Reply<StartedRun, StartError>,
+    ) -> (StartRequest, Option<End>) {
         let Self {
             id,
             workflow,
             input,
             details,
+            is_let_go,
         } = self;
-        let (told, end) = oneshot::channel();
+        let (told, end) = match is_let_go {
+            false => Some(oneshot::channel()).unzip(),
+            true => (None, None),
+        };
         let request = StartRequest {
             id,
             workflow,

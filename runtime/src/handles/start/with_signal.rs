@@ -111,7 +111,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                 false => Box::pin(inner.checked(started, workflow, on_conflict)).await?,
             };
             match inner.answered(taken).await {
-                Ok(()) => return Ok(handle_of(inner, id, run, Some(end), handle)),
+                Ok(()) => return Ok(handle_of(inner, id, run, end, handle)),
                 Err(RunError::Finished | RunError::NotFound) => {
                     if !on_conflict.restarts() {
                         if request.is_none() {
@@ -132,7 +132,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                             is_by_name,
                         };
                         Box::pin(found.tell(signal)).await?;
-                        return Ok(handle_of(inner, id, run, Some(end), handle));
+                        return Ok(handle_of(inner, id, run, end, handle));
                     }
                     // It ended before the signal came to it: there is room for another.
                 }

@@ -106,7 +106,7 @@ impl<'a, H, A, R> StartWithUpdate<'a, H, A, R> {
                 answer => answer,
             };
             let answer = decoder.decode(answer)?;
-            return Ok((handle_of(inner, id, run, Some(end), handle), answer));
+            return Ok((handle_of(inner, id, run, end, handle), answer));
         }
     }
 }
@@ -147,7 +147,7 @@ impl Inner {
         asked: Asked,
         update: UpdateRequest,
         on_conflict: OnConflict,
-    ) -> Result<(RunId, End, Updated), NotStarted> {
+    ) -> Result<(RunId, Option<End>, Updated), NotStarted> {
         let (reply, answer) = oneshot::channel();
         let (told, updated) = oneshot::channel();
         let (id, workflow) = (asked.id.clone(), asked.workflow.clone());

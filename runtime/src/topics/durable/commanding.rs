@@ -48,7 +48,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
                     Err(error) => return TriggerOutcome::Never(error.to_string()),
                 };
                 let request = EntityRequest {
-                    request: Some(asked.request().into()),
+                    request: Some(asked.request()),
                     name: command.name().into(),
                     input,
                 };
@@ -58,13 +58,13 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
                     .await
                 {
                     Ok(_) => TriggerOutcome::Done,
-                    Err(CommandRefused::Start(error)) => TriggerOutcome::of_start(&runtime, error),
+                    Err(CommandRefused::Start(error)) => TriggerOutcome::of_start(runtime, error),
                     Err(refused @ CommandRefused::Run(RunError::Refused(_)))
                         if refused.may_be_performed_later() =>
                     {
                         TriggerOutcome::Later
                     }
-                    Err(CommandRefused::Run(error)) => TriggerOutcome::of_signal(&runtime, error),
+                    Err(CommandRefused::Run(error)) => TriggerOutcome::of_signal(runtime, error),
                 }
             })
         })

@@ -56,6 +56,19 @@ impl RecordToken {
         }
     }
 
+    /// Adds its text to another.
+    pub(crate) fn write_onto(self, text: &mut String) {
+        let mut bytes = [0; BYTES];
+        let [version, rest @ ..] = &mut bytes;
+        *version = VERSION;
+        let (store, rest) = rest.split_at_mut(8);
+        store.copy_from_slice(&self.store.to_be_bytes());
+        let (topic, sequence) = rest.split_at_mut(4);
+        topic.copy_from_slice(&self.topic.get().to_be_bytes());
+        sequence.copy_from_slice(&self.sequence.get().to_be_bytes());
+        base64::encode_onto(text, &bytes);
+    }
+
     pub(crate) fn store(self) -> u64 {
         self.store
     }
@@ -73,12 +86,9 @@ impl RecordToken {
 
 impl fmt::Display for RecordToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(BYTES);
-        bytes.push(VERSION);
-        bytes.extend(self.store.to_be_bytes());
-        bytes.extend(self.topic.get().to_be_bytes());
-        bytes.extend(self.sequence.get().to_be_bytes());
-        f.write_str(&base64::encode(&bytes))
+        let mut text = String::with_capacity(Self::TEXT_BYTES_MAX);
+        self.write_onto(&mut text);
+        f.write_str(&text)
     }
 }
 

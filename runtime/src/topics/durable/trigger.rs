@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use millrun_core::TaskHandle;
 use millrun_workflow::{DurableTopic, Signal, Workflow};
@@ -20,7 +21,7 @@ use super::subscription::{
 };
 use super::triggered::{TriggerOutcome, TriggerTally, Triggered, UNKEPT_MAX, work};
 use crate::Runtime;
-use crate::topics::trigger::with_details;
+use crate::topics::trigger::asked_by_trigger;
 
 /// A trigger answers each record, or gives it back as it ends: its lease is only for a journal that does not answer.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -199,15 +200,14 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         let retained = self.topic.inner.shared.config.journal.retention.len_max;
         let unkept_max = retained.clamp(1, UNKEPT_MAX);
         self.open(unkept_max, make, move |runtime, asked: Triggered<I>| {
-            Box::pin(async move {
-                let request = asked.request();
-                let start = runtime.start(workflow, &asked.id, asked.value);
-                let start = with_details(start, asked.stems).triggered_by(request.into());
-                match start.await {
-                    Ok(_) => TriggerOutcome::Done,
-                    Err(error) => TriggerOutcome::of_start(&runtime, error),
-                }
-            })
+            let request = asked.request();
+            let start = runtime.start(workflow, &asked.id, asked.value);
+            let start = asked_by_trigger(start, asked.stems).triggered_by(request);
+            // Without an async block, which would keep all of this beside the start.
+            Box::pin(start.into_future().map(|started| match started {
+                Ok(_) => TriggerOutcome::Done,
+                Err(error) => TriggerOutcome::of_start(runtime, error),
+            }))
         })
         .await
     }
@@ -257,11 +257,11 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
                     Ok(run) => run,
                     Err(error) => return TriggerOutcome::Never(error.to_string()),
                 };
-                let request = Some(asked.request().into());
+                let request = Some(asked.request());
                 let cause = asked.stems.cause.map(Box::new);
                 match run.send_signal(signal, asked.value, cause, request).await {
                     Ok(()) => TriggerOutcome::Done,
-                    Err(error) => TriggerOutcome::of_signal(&runtime, error),
+                    Err(error) => TriggerOutcome::of_signal(runtime, error),
                 }
             })
         })
@@ -295,10 +295,10 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
             Box::pin(async move {
                 let request = asked.request();
                 let (input, value) = asked.value;
-                let start = with_details(runtime.start(workflow, &asked.id, input), asked.stems);
+                let start = asked_by_trigger(runtime.start(workflow, &asked.id, input), asked.stems);
                 match start.with_signal_as(signal, &request, value).await {
                     Ok(_) => TriggerOutcome::Done,
-                    Err(error) => TriggerOutcome::of_both(&runtime, error),
+                    Err(error) => TriggerOutcome::of_both(runtime, error),
                 }
             })
         })
@@ -314,7 +314,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
     where
         V: Send + 'static,
         F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
-        D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome> + Send + Sync + 'static,
+        D: for<'r> Fn(&'r Runtime, Triggered<V>) -> BoxFuture<'r, TriggerOutcome> + Send + Sync + 'static,
     {
         let inner = Arc::clone(&self.topic.inner);
         let subscription: DurableSubscription<T> = self.subscribe.await?;

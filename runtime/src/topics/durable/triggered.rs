@@ -11,8 +11,8 @@
 //! command are known by the requests that an instance remembers, so each instance has fewer unkept records than it remembers
 //! requests, see [`Unkept`]. A start is known by the id of its instance, as long as the finished run is retained.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::future::{poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -26,13 +26,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use millrun_core::panic_message;
 use millrun_workflow::{ANSWERS_LEN_MAX, SIGNAL_REQUESTS_LEN_MAX};
+use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::record::DurableRecord;
 use super::subscription::{DurableSubscription, RecordDelivery, SubscriptionLost, SubscriptionReadError};
 use super::token::RecordToken;
-use crate::mail::StartDetails;
+use crate::topics::trigger::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many records are started, signalled or commanded at once, and how many of one instance are unkept. The rest of the requests
@@ -132,29 +133,30 @@ impl TriggerOutcome {
 pub(super) struct Triggered<V> {
     pub(super) id: String,
     pub(super) value: V,
-    pub(super) stems: StartDetails,
+    pub(super) stems: Provenance,
     trigger: Arc<str>,
     token: RecordToken,
 }
 
 impl<V> Triggered<V> {
     /// Names the signal: it is the same for each delivery of the record.
-    pub(super) fn request(&self) -> String {
+    pub(super) fn request(&self) -> Box<str> {
         let bytes = self.trigger.len() + 1 + RecordToken::TEXT_BYTES_MAX;
         let mut request = String::with_capacity(bytes);
         request.push_str(&self.trigger);
         request.push('/');
-        request.push_str(&self.token.to_string());
-        request
+        self.token.write_onto(&mut request);
+        request.into()
     }
 }
 
-/// A delivery that is given back where it is not answered, as when the trigger is dropped.
-struct RecordAtWork<T>(Option<RecordDelivery<T>>);
+/// A delivery that is given back where it is not answered, as when the trigger is dropped. In a box: on its way to the answer it
+/// is moved a dozen times.
+struct RecordAtWork<T>(Option<Box<RecordDelivery<T>>>);
 
 impl<T> RecordAtWork<T> {
     fn answer<A>(mut self, answer: impl FnOnce(RecordDelivery<T>) -> A) -> Option<A> {
-        self.0.take().map(answer)
+        self.0.take().map(|delivery| answer(*delivery))
     }
 }
 
@@ -168,12 +170,12 @@ impl<T> Drop for RecordAtWork<T> {
 }
 
 /// An attempt for one record. Written out, and small: a trigger has hundreds of them.
-struct RecordAttempt<T> {
+struct RecordAttempt<'r, T> {
     record: Option<RecordAtWork<T>>,
     instance: InstanceHash,
     /// How many attempts for this record came before, of which nobody knows what they did.
     unknown: u32,
-    attempt: BoxFuture<'static, TriggerOutcome>,
+    attempt: BoxFuture<'r, TriggerOutcome>,
 }
 
 /// What became of one attempt.
@@ -185,9 +187,9 @@ struct TriedRecord<T> {
 }
 
 // Nothing of it is pinned but what is in the box.
-impl<T> Unpin for RecordAttempt<T> {}
+impl<T> Unpin for RecordAttempt<'_, T> {}
 
-impl<T> Future for RecordAttempt<T> {
+impl<T> Future for RecordAttempt<'_, T> {
     type Output = Option<TriedRecord<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -212,7 +214,7 @@ type InstanceHash = u64;
 #[derive(Default)]
 struct Unkept {
     len: usize,
-    of: HashMap<InstanceHash, UnkeptOf>,
+    of: FxHashMap<InstanceHash, UnkeptOf>,
 }
 
 #[derive(Default)]
@@ -267,7 +269,7 @@ enum TriggerNews<T> {
     Tried(TriedRecord<T>),
     /// All answers up to this version are kept.
     Kept(Result<u64, SubscriptionLost>),
-    Next(Result<RecordDelivery<T>, SubscriptionReadError>),
+    Next(Result<Box<RecordDelivery<T>>, SubscriptionReadError>),
 }
 
 pub(super) async fn work<T, V, F, D>(
@@ -281,7 +283,7 @@ pub(super) async fn work<T, V, F, D>(
     T: DeserializeOwned + Send + Sync + 'static,
     V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V) + Sync,
-    D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome> + Sync,
+    D: for<'r> Fn(&'r Runtime, Triggered<V>) -> BoxFuture<'r, TriggerOutcome> + Sync,
 {
     let name: Arc<str> = name.into();
     let mut trying = FuturesUnordered::new();
@@ -289,14 +291,14 @@ pub(super) async fn work<T, V, F, D>(
     // The versions of answers that are not kept, in order.
     let mut answered: VecDeque<(u64, InstanceHash)> = VecDeque::new();
     // A record that waits for others of its instance; those behind it in the topic wait too.
-    let mut held: Option<RecordAttempt<T>> = None;
+    let mut held: Option<RecordAttempt<'_, T>> = None;
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let (host, subscription) = (&runtime.inner().shared.host, &subscription);
     let next_after = |pause: Duration| async move {
         if !pause.is_zero() {
             host.sleep_until(host.now() + pause).await;
         }
-        subscription.next().await
+        subscription.next().await.map(Box::new)
     };
     let mut next = Box::pin(next_after(Duration::ZERO));
     loop {
@@ -398,23 +400,21 @@ pub(super) async fn work<T, V, F, D>(
 }
 
 /// Asks what becomes of one record, and of which instance.
-fn attempt<T, V, F, D>(
-    runtime: &Runtime,
+fn attempt<'r, T, V, F, D>(
+    runtime: &'r Runtime,
     name: &Arc<str>,
     record: &DurableRecord<T>,
     make: &F,
     deliver: &D,
-) -> (InstanceHash, BoxFuture<'static, TriggerOutcome>)
+) -> (InstanceHash, BoxFuture<'r, TriggerOutcome>)
 where
     V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V),
-    D: Fn(Runtime, Triggered<V>) -> BoxFuture<'static, TriggerOutcome>,
+    D: Fn(&'r Runtime, Triggered<V>) -> BoxFuture<'r, TriggerOutcome>,
 {
-    let stems = StartDetails {
+    let stems = Provenance {
         cause: record.run_cause(),
-        triggered_by: None,
         trace: record.trace().copied(),
-        delay: None,
     };
     let asked = catch_unwind(AssertUnwindSafe(|| {
         let (id, value) = make(record);
@@ -426,7 +426,7 @@ where
             trigger: Arc::clone(name),
             token: record.token(),
         };
-        (instance, deliver(runtime.clone(), triggered))
+        (instance, deliver(runtime, triggered))
     }));
     asked.unwrap_or_else(|panic| (0, Box::pin(ready(TriggerOutcome::Never(panic_message(panic))))))
 }

@@ -1,6 +1,7 @@
 //! The bodies of what ties runs to each other: children, and runs that continue others.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use millrun_core::{Cause, InstanceId, RunId, SpanId, Timestamp, TraceContext, TraceId};
@@ -171,7 +172,7 @@ impl<'a> OriginWire<'a> {
         }
     }
 
-    pub(super) fn into_event(self, body: &Bytes) -> Result<Box<Origin>, EventError> {
+    pub(super) fn into_event(self, body: &Bytes) -> Result<Arc<Origin>, EventError> {
         let parent = self.parent.map(|parent| {
             Ok::<_, EventError>(Parent {
                 run: run_id(parent.run)?,
@@ -181,7 +182,7 @@ impl<'a> OriginWire<'a> {
         });
         let signals = self.signals.into_iter();
         let answers = self.answers.into_iter();
-        Ok(Box::new(Origin {
+        Ok(Arc::new(Origin {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
             cause: self.cause.map(CauseWire::into_event).transpose()?,

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -110,7 +111,7 @@ fn samples() -> Vec<Event> {
     );
     let signals = vec![("go".into(), value.clone()), ("stop".into(), value.clone())];
     let parent = |on_close| {
-        Some(Box::new(Origin {
+        Some(Arc::new(Origin {
             parent: Some(Parent {
                 run,
                 operation,
@@ -152,7 +153,7 @@ fn samples() -> Vec<Event> {
     let closes = [ParentClose::Cancel, ParentClose::Terminate, ParentClose::Abandon];
     let mut events = vec![
         Event::Started(Started {
-            origin: Some(Box::new(Origin {
+            origin: Some(Arc::new(Origin {
                 parent: None,
                 continued: Some(run),
                 cause: None,
@@ -452,7 +453,7 @@ fn samples() -> Vec<Event> {
     let traced = Started::new("bill", id.clone(), value.clone()).traced(trace.parse().unwrap());
     events.push(Event::Started(traced));
     events.push(Event::Started(Started {
-        origin: Some(Box::new(Origin {
+        origin: Some(Arc::new(Origin {
             continued: Some(run),
             began_as: Some("ship".into()),
             ..Origin::default()

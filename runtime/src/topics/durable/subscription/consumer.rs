@@ -164,9 +164,10 @@ impl<T> DurableSubscription<T> {
         while let Some(read) = next {
             match read {
                 Ok(record) => {
-                    let header = StoredHeader::decode(&record.body);
-                    let key = header.ok().and_then(|(header, _)| header.key);
-                    state.in_hand.take_in(record, key.as_deref());
+                    // Of the same bytes, which are shared.
+                    let body = record.body.clone();
+                    let key = StoredHeader::read(&body).ok().and_then(|(header, _)| header.key);
+                    state.in_hand.take_in(record, key);
                 }
                 Err(TopicReadError::Stopped(cause)) => {
                     state.lost.get_or_insert(cause.into());

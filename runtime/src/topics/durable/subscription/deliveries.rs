@@ -11,7 +11,9 @@
 //! to hold the key of a buried record until that is released; while it holds as many as it may, no further record with a key
 //! is buried.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::Timestamp;
@@ -34,7 +36,7 @@ pub(crate) struct RecordsInHand {
     /// When leases and pauses end.
     due: BTreeSet<(Timestamp, u64)>,
     /// Records that are held behind another of their key, in order.
-    held: HashMap<Box<str>, VecDeque<u64>>,
+    held: HashMap<Arc<str>, VecDeque<u64>>,
     /// Keys that wait behind a buried record, which is the number here.
     held_keys: BTreeMap<Box<str>, u64>,
     /// Records that are to be buried.
@@ -56,7 +58,7 @@ pub(crate) struct Returned {
 #[derive(Debug)]
 struct RecordInHand {
     record: TopicRecord,
-    key: Option<Box<str>>,
+    key: Option<Arc<str>>,
     returned: Returned,
     /// How often it was postponed since it was taken in.
     postponed: u32,
@@ -112,7 +114,7 @@ impl RecordsInHand {
     /// Holds these keys behind buried records, as was kept; none, if it holds no keys any more.
     pub(crate) fn with_held_keys(mut self, held_keys: BTreeMap<Box<str>, u64>) -> Self {
         if self.bounds.holds_keys {
-            let entries = held_keys.keys().map(|key| (key.clone(), VecDeque::new()));
+            let entries = held_keys.keys().map(|key| (Arc::from(&**key), VecDeque::new()));
             self.held = entries.collect();
             self.held_keys = held_keys;
         }
@@ -130,7 +132,7 @@ impl RecordsInHand {
             return false;
         };
         self.version += 1;
-        self.next_of(&key);
+        self.next_of(key.into());
         true
     }
 
@@ -199,16 +201,16 @@ impl RecordsInHand {
         if self.acknowledged.has(sequence) {
             return;
         }
-        let key: Option<Box<str>> = key.filter(|_| self.bounds.is_ordered).map(Into::into);
+        let key: Option<Arc<str>> = key.filter(|_| self.bounds.is_ordered).map(Into::into);
         let mut is_held = false;
         if let Some(key) = &key {
-            match self.held.get_mut(key) {
-                Some(held) => {
-                    held.push_back(sequence);
+            match self.held.entry(Arc::clone(key)) {
+                Entry::Occupied(mut held) => {
+                    held.get_mut().push_back(sequence);
                     is_held = true;
                 }
-                None => {
-                    self.held.insert(key.clone(), VecDeque::new());
+                Entry::Vacant(first) => {
+                    first.insert(VecDeque::new());
                 }
             }
         }
@@ -420,21 +422,21 @@ impl RecordsInHand {
             return;
         };
         if self.bounds.holds_keys && !is_sent_back {
-            self.held_keys.insert(key, sequence);
+            self.held_keys.insert(Box::from(&*key), sequence);
         } else {
-            self.next_of(&key);
+            self.next_of(key);
         }
     }
 
     /// Nobody waits for a record any more; the next of its key may be given.
     fn finish(&mut self, sequence: u64) {
         if let Some(key) = self.take_out(sequence) {
-            self.next_of(&key);
+            self.next_of(key);
         }
     }
 
     /// Nobody waits for a record any more. Gives its key, if it is one of a key.
-    fn take_out(&mut self, sequence: u64) -> Option<Box<str>> {
+    fn take_out(&mut self, sequence: u64) -> Option<Arc<str>> {
         let in_hand = self.in_hand.remove(&sequence)?;
         match in_hand.state {
             InHandState::Leased { until, .. } | InHandState::Paused { until } => {
@@ -448,12 +450,11 @@ impl RecordsInHand {
     }
 
     /// The next record of a key may be given.
-    fn next_of(&mut self, key: &str) {
-        let next = self.held.get_mut(key).and_then(VecDeque::pop_front);
-        match next {
-            Some(next) => self.release(next),
-            None => {
-                self.held.remove(key);
+    fn next_of(&mut self, key: Arc<str>) {
+        if let Entry::Occupied(mut held) = self.held.entry(key) {
+            match held.get_mut().pop_front() {
+                Some(next) => self.release(next),
+                None => drop(held.remove()),
             }
         }
     }
