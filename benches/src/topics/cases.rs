@@ -7,7 +7,7 @@ use millrun::store::JournalConfig;
 
 use super::acknowledging::acknowledge;
 use super::apart::{Apart, Subject};
-use super::deciding::decide_all;
+use super::deciding::{decide_all, decide_as_they_come};
 use super::delivering::deliver_for;
 use super::jetstream;
 use super::publishing::{PUBLISHERS, fill, publish_for};
@@ -35,6 +35,8 @@ const JETSTREAM: &str = "NATS JetStream, one node, sync always";
 const BEYOND: &str = "millrun, less 1.2 of an append alone";
 const BY_CALLERS: &str = "started by callers";
 const BY_TRIGGER: &str = "started by records";
+const SIGNALLED: &str = "runs that a trigger signals";
+const RECEIVING: &str = "runs that receive";
 const ALONE: &str = "alone";
 const ONE_AT_A_TIME: &str = "millrun, one at a time";
 const CHANNEL: &str = "a channel of tokio's";
@@ -104,7 +106,7 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
     }
     if wanted(DECIDE) {
         progress.running("runs that decide on records");
-        measured.keep(DECIDE, decided(effort, folder).map(Some));
+        measured.keep(DECIDE, decided(effort, folder));
     }
     if wanted(STREAM) {
         progress.running("chunks of an activity's output stream");
@@ -231,15 +233,20 @@ fn triggered(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
         .collect())
 }
 
-fn decided(effort: &Effort, folder: &Path) -> Result<Row, BenchError> {
+fn decided(effort: &Effort, folder: &Path) -> Result<Vec<Row>, BenchError> {
     let records = effort.decide;
-    let mut samples = interleaved(1, effort.rounds, |_| {
+    let samples = interleaved(2, effort.rounds, |place| {
         let store = store_in(folder)?;
+        if place == 1 {
+            return decide_as_they_come(store.path(), records, effort.threads);
+        }
         fill(store.path(), records, KEYS, effort.threads)?;
         decide_all(store.path(), records, effort.threads)
     })?;
-    let samples = samples.pop().unwrap_or_default();
-    Ok(untimed(Row::new(DECIDE, MILLRUN, KEYS, &samples)))
+    let rows = [SIGNALLED, RECEIVING].into_iter().zip(samples);
+    Ok(rows
+        .map(|(mode, samples)| untimed(Row::new(DECIDE, mode, KEYS, &samples)))
+        .collect())
 }
 
 fn streams(effort: &Effort) -> Result<Vec<Row>, BenchError> {
