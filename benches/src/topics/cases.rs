@@ -359,8 +359,10 @@ mod tests {
                 of(ACKNOWLEDGE, MILLRUN, records),
                 of(TRIGGER, BY_CALLERS, AT_A_TIME as u64),
                 of(TRIGGER, BY_TRIGGER, AT_A_TIME as u64),
-                of(DECIDE, MILLRUN, KEYS),
+                of(DECIDE, SIGNALLED, KEYS),
+                of(DECIDE, RECEIVING, KEYS),
                 of(STREAM, MILLRUN, 1),
+                of(STREAM, CHANNEL, 1),
                 Row::new(STREAM, ONE_AT_A_TIME, 1, &[summary]),
                 of(STUCK, ALONE, records),
                 of(STUCK, BESIDE_STUCK, records),
@@ -370,7 +372,7 @@ mod tests {
             ];
             Bars::load().unwrap().judge("topics", &rows).unwrap().len()
         };
-        assert_eq!(judged(10_000_000), 15);
-        assert_eq!(judged(200_000), 11);
+        assert_eq!(judged(10_000_000), 20);
+        assert_eq!(judged(200_000), 16);
     }
 }
