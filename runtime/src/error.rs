@@ -167,6 +167,30 @@ pub enum OpenError {
         #[source]
         refused: millrun_persistence::TopicRefused,
     },
+    /// A durable topic is to be [renamed](crate::RuntimeBuilder::rename_durable_topic), and the store has one of the former name and one
+    /// of the present name, or two of former names. Nothing is changed. Open the store without the renaming, and
+    /// [delete](crate::Runtime::delete_durable_topic) the topic that is not needed; or leave both as they are, with two names.
+    #[error(
+        "the durable topic {former:?} cannot be renamed {name:?}: the store has a topic for that name already; open it without the \
+         renaming, and delete the topic that is not needed"
+    )]
+    TopicNamesTaken {
+        /// The former name.
+        former: &'static str,
+        /// The present name.
+        name: &'static str,
+    },
+    /// The journal does not [rename](crate::RuntimeBuilder::rename_durable_topic) a durable topic. Nothing is changed.
+    #[error("the durable topic {former:?} cannot be renamed {name:?}")]
+    TopicNotRenamed {
+        /// The former name.
+        former: &'static str,
+        /// The present name.
+        name: &'static str,
+        /// Why not.
+        #[source]
+        refused: millrun_persistence::TopicChangeRefused,
+    },
     /// A task queue's name cannot be part of a topic's name.
     #[error("the task queue {name:?} cannot be named like this: {problem}")]
     QueueName {

@@ -65,6 +65,7 @@ mod registry;
 mod retry;
 mod spans;
 mod token;
+mod topic_renames;
 /// Events as bytes.
 pub mod wire;
 
@@ -108,3 +109,4 @@ pub use registry::{AnsweringWorkflow, Implementation, UpdateBuilder};
 pub use retry::Retry;
 pub use spans::{RunSpan, RunSpans, SpanBounds, SpanEnd, SpanFold, SpanNote, SpanOf, SpanValue};
 pub use token::{PromiseToken, PromiseTokenError};
+pub use topic_renames::TopicRenames;

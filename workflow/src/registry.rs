@@ -16,7 +16,8 @@ use crate::expected::{Expected, WrongType};
 use crate::handlers::{Handlers, Unanswered};
 use crate::program::{Program, Typed};
 use crate::{
-    Payload, Query, Signal, TypedError, Update, VersionPolicy, Workflow, WorkflowContext, WorkflowError,
+    Payload, Query, Signal, TopicRenames, TypedError, Update, VersionPolicy, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
@@ -31,10 +32,12 @@ struct Parts {
     policy: VersionPolicy,
     input: Expected,
     result_type: &'static str,
-    program: Box<MakeProgram>,
+    program: Arc<MakeProgram>,
     handlers: Handlers,
     /// What performs the commands, if it is an entity.
     entity: Option<EntityHandlers>,
+    /// The topics that histories of its runs may know by former names, if there are any.
+    renamed: Option<Arc<TopicRenames>>,
 }
 
 impl Implementation {
@@ -48,6 +51,39 @@ impl Implementation {
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
         AnsweringWorkflow::new(workflow).bind(code)
+    }
+
+    /// The same code, of which histories may have former names of durable topics: a decision with one is the same as with the present
+    /// name, and a run goes on in the topic where it was.
+    #[must_use]
+    pub fn with_renamed_topics(&self, renamed: &Arc<TopicRenames>) -> Self {
+        let Parts {
+            name,
+            version,
+            policy,
+            input,
+            result_type,
+            program,
+            handlers,
+            entity,
+            renamed: _,
+        } = &*self.0;
+        Self(Arc::new(Parts {
+            name,
+            version: *version,
+            policy: *policy,
+            input: *input,
+            result_type,
+            program: Arc::clone(program),
+            handlers: handlers.clone(),
+            entity: entity.clone(),
+            renamed: (!renamed.is_empty()).then(|| Arc::clone(renamed)),
+        }))
+    }
+
+    /// The topics that histories may know by former names, if there are any.
+    pub(crate) fn renamed_topics(&self) -> Option<&Arc<TopicRenames>> {
+        self.0.renamed.as_ref()
     }
 
     pub(crate) fn handlers(&self) -> &Handlers {
@@ -336,9 +372,10 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
             name: self.workflow.name(),
             version: self.workflow.version_number(),
             policy: self.workflow.version_policy(),
-            program: Box::new(program),
+            program: Arc::new(program),
             handlers: self.handlers,
             entity,
+            renamed: None,
         }))
     }
 }

@@ -214,6 +214,14 @@ impl ShardShared {
             Pending::Child { .. } | Pending::Signal(_) | Pending::Promise | Pending::Timer { .. } => true,
         };
         let mut description = InstanceDescription::of(run, ledger, epoch.get(), is_known)?;
+        for pending in &mut description.pending {
+            if let PendingDescription::Publish { topic, .. } | PendingDescription::Receive { topic, .. } =
+                pending
+                && self.durable.present_name(topic) != topic
+            {
+                *topic = self.durable.present_name(topic).to_owned();
+            }
+        }
         let has_ended = description.status == InstanceStatus::Finished;
         description.ended_at = has_ended.then_some(description.last_at);
         let beginning = (description.workflow.as_str(), description.version);

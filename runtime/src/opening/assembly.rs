@@ -52,6 +52,8 @@ pub(crate) struct Code {
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
     pub(crate) durable_topics: Vec<DeclaredTopic>,
+    /// Former names of durable topics, each with the present one.
+    pub(crate) renamed_topics: Vec<(&'static str, &'static str)>,
     pub(crate) topic_terms: TermsByFilter,
     /// The store is only read: there is no code.
     pub(crate) is_read_only: bool,
@@ -110,7 +112,7 @@ pub(crate) fn assemble(
     };
     let volatile: Vec<_> = code.topics.iter().map(|topic| topic.name).collect();
     let durable = DurableTopics::declare(
-        code.durable_topics,
+        (code.durable_topics, &code.renamed_topics),
         &code.topic_terms,
         (&broker, &volatile),
         &opened.journal,

@@ -8,7 +8,8 @@ use millrun_broker::Broker;
 use millrun_core::{Bell, Host};
 use millrun_persistence::{Journal, Retention};
 use millrun_workflow::{
-    Activity, DurableTopic, EntityCode, EntityState, Implementation, Topic, TopicTerms, TypedError,
+    Activity, DurableTopic, EntityCode, EntityState, Implementation, Topic, TopicRenames, TopicTerms,
+    TypedError,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,6 +41,7 @@ pub struct RuntimeBuilder {
     topics: Vec<Publisher>,
     named_topics: Vec<NamedPublisher>,
     durable_topics: Vec<DeclaredTopic>,
+    renamed_topics: Vec<(&'static str, &'static str)>,
     topic_terms: Vec<(&'static str, TopicTerms)>,
     broker: Option<Broker>,
     tap: Option<Arc<dyn ActivityTap>>,
@@ -91,6 +93,7 @@ impl RuntimeBuilder {
             topics: Vec::new(),
             named_topics: Vec::new(),
             durable_topics: Vec::new(),
+            renamed_topics: Vec::new(),
             topic_terms: Vec::new(),
             broker: None,
             tap: None,
@@ -328,9 +331,10 @@ impl RuntimeBuilder {
     /// ```
     #[must_use]
     pub fn implementations(&self) -> Vec<Implementation> {
+        let renamed = renames(&self.renamed_topics);
         let workflows = self.registrations.iter();
         let workflows = workflows.filter_map(|Registration(registered)| match registered {
-            Registered::Workflow(implementation) => Some(implementation.clone()),
+            Registered::Workflow(implementation) => Some(knowing(implementation, &renamed)),
             Registered::Activity(_) => None,
         });
         workflows.collect()
@@ -391,6 +395,33 @@ impl RuntimeBuilder {
     pub fn durable_topic<T: 'static>(mut self, topic: DurableTopic<T>) -> Self {
         self.durable_topics.push(DeclaredTopic::new(topic));
         self
+    }
+
+    /// Declares a [durable topic](Self::durable_topic) that had another name: one that the store knows under the `former` name is
+    /// renamed when the runtime opens, before anything else is declared. Its records, ids and tokens go along, and its
+    /// subscriptions and triggers with their places. Runs whose histories have the former name go on: what they wait for, and
+    /// what they publish, is of the topic.
+    ///
+    /// Once the topic has its present name, this renames nothing, and neither does it where the store has never known the former
+    /// one. Leave it there as long as a run may live that began before: a history is not rewritten, and is replayed with what is
+    /// said here, also by [`preflight`](Self::preflight) and with [`implementations`](Self::implementations). Another name for
+    /// a topic that was renamed before is told of each former name.
+    ///
+    /// The runtime does not start, and nothing is changed, where the store has topics of both names
+    /// ([`OpenError::TopicNamesTaken`]), the journal does not rename ([`OpenError::TopicNotRenamed`]), or the former name is told
+    /// of another topic as well ([`OpenError::TopicContradiction`]).
+    ///
+    /// ```
+    /// use millrun::{DurableTopic, Runtime, Topic};
+    ///
+    /// // Was `Topic::named("placed")`.
+    /// const PLACED: DurableTopic<u64> = Topic::named("orders.placed").durable();
+    ///
+    /// let builder = Runtime::volatile().rename_durable_topic("placed", PLACED);
+    /// ```
+    pub fn rename_durable_topic<T: 'static>(mut self, former: &'static str, topic: DurableTopic<T>) -> Self {
+        self.renamed_topics.push((former, topic.topic().name()));
+        self.durable_topic(topic)
     }
 
     /// Says how long the records and subscriptions of durable topics stay, for all that this filter selects of those that the
@@ -572,7 +603,7 @@ impl RuntimeBuilder {
             store: self.config.store.clone(),
             host: self.host,
             limits: self.config.limits,
-            workflows: collect(self.registrations).map(|code| code.workflows),
+            workflows: collect(self.registrations, &self.renamed_topics).map(|code| code.workflows),
             config: PreflightConfig::default(),
         }
     }
@@ -587,7 +618,7 @@ impl RuntimeBuilder {
     /// Dropping the future undoes the start; nothing in the store is lost.
     pub async fn start(self) -> Result<Runtime, OpenError> {
         self.config.check()?;
-        let mut code = collect(self.registrations)?;
+        let mut code = collect(self.registrations, &self.renamed_topics)?;
         code.is_read_only = self.is_read_only;
         if self.is_read_only {
             // Workflows of millrun's own do not go on either.
@@ -610,6 +641,7 @@ impl RuntimeBuilder {
         code.topics = self.topics;
         code.named_topics = self.named_topics;
         code.durable_topics = self.durable_topics;
+        code.renamed_topics = self.renamed_topics;
         code.topic_terms = TermsByFilter::new(self.topic_terms)?;
         let (tokio_host, host) = match self.host {
             Some(host) => (None, host),
@@ -636,7 +668,24 @@ impl RuntimeBuilder {
     }
 }
 
-fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
+/// What code is told of topics that have other names than in histories.
+fn renames(pairs: &[(&'static str, &'static str)]) -> Arc<TopicRenames> {
+    Arc::new(pairs.iter().copied().collect())
+}
+
+/// The same code, told of topics that have other names than in histories.
+fn knowing(implementation: &Implementation, renamed: &Arc<TopicRenames>) -> Implementation {
+    match renamed.is_empty() {
+        true => implementation.clone(),
+        false => implementation.with_renamed_topics(renamed),
+    }
+}
+
+fn collect(
+    registrations: Vec<Registration>,
+    renamed: &[(&'static str, &'static str)],
+) -> Result<Code, OpenError> {
+    let renamed = renames(renamed);
     let mut code = Code {
         workflows: Workflows::default(),
         activities: BTreeMap::new(),
@@ -644,6 +693,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         topics: Vec::new(),
         named_topics: Vec::new(),
         durable_topics: Vec::new(),
+        renamed_topics: Vec::new(),
         topic_terms: TermsByFilter::default(),
         is_read_only: false,
     };
@@ -655,6 +705,10 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         if is_reserved(name) {
             return Err(OpenError::ReservedName { kind, name });
         }
+        let registered = match registered {
+            Registered::Workflow(workflow) => Registered::Workflow(knowing(&workflow, &renamed)),
+            activity @ Registered::Activity(_) => activity,
+        };
         code.insert(registered)?;
     }
     for Registration(registered) in builtin::registrations() {

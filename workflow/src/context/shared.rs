@@ -20,7 +20,7 @@ use crate::context::{Cell, Pulse};
 use crate::entity::EntityDesk;
 use crate::event::{Bounds, Checkpoint, Event, Name, RecordFilter, TakenThrough, is_same_name};
 use crate::machine::Moment;
-use crate::{Cancelled, OperationId, Payload};
+use crate::{Cancelled, OperationId, Payload, TopicRenames};
 
 /// How many wakers of a run are not the code's: the root, and what the table compares with it.
 const OWN_WAKERS: usize = 2;
@@ -177,10 +177,16 @@ struct Seldom {
     desk: EntityDesk,
     /// How far it has come in durable topics, in the order of their names and filters.
     taken: Vec<TakenThrough>,
+    /// The topics that the history, or the code, may know by former names. Those in `taken` are the present ones.
+    renamed: Option<Arc<TopicRenames>>,
 }
 
 impl Seldom {
     fn find_taken(&self, topic: &str, filter: &RecordFilter) -> Result<usize, usize> {
+        let topic = match &self.renamed {
+            Some(renamed) => renamed.present(topic),
+            None => topic,
+        };
         self.taken
             .binary_search_by(|taken| (&*taken.topic, &taken.filter).cmp(&(topic, filter)))
     }
@@ -487,8 +493,16 @@ impl Table {
     /// Begins where a former run, or the code before a checkpoint, has come to in durable topics.
     pub(crate) fn carry_taken(&mut self, taken: &[TakenThrough]) {
         if !taken.is_empty() {
-            self.seldom.get_or_insert_default().taken = taken.to_vec();
+            let seldom = self.seldom.get_or_insert_default();
+            let renamed = seldom.renamed.as_ref();
+            let renamed = renamed.and_then(|renamed| renamed.of_taken(taken));
+            seldom.taken = renamed.unwrap_or_else(|| taken.to_vec());
         }
+    }
+
+    /// Tells of topics that have other names than before, before the code begins.
+    pub(crate) fn rename_topics(&mut self, renamed: &Arc<TopicRenames>) {
+        self.seldom.get_or_insert_default().renamed = Some(Arc::clone(renamed));
     }
 
     /// The last record that the code has taken of these.
@@ -510,10 +524,11 @@ impl Table {
             // A wait that was issued earlier may be polled later.
             Ok(at) => seldom.taken[at].sequence = seldom.taken[at].sequence.max(sequence),
             Err(at) => {
-                let (topic, filter) = (topic.clone(), filter.clone());
+                let renamed = seldom.renamed.as_ref();
+                let topic = renamed.map_or_else(|| topic.clone(), |renamed| renamed.replaced(topic));
                 let taken = TakenThrough {
                     topic,
-                    filter,
+                    filter: filter.clone(),
                     sequence,
                 };
                 seldom.taken.insert(at, taken);

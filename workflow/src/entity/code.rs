@@ -70,6 +70,7 @@ struct EntityCell<S: EntityState> {
 }
 
 /// What performs the commands of an entity.
+#[derive(Clone)]
 pub(crate) struct EntityHandlers {
     commands: BTreeMap<&'static str, Arc<DecideFn>>,
     on_start_refused: Option<&'static str>,

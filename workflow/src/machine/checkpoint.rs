@@ -9,14 +9,15 @@
 //! with the state alone. So nothing before the checkpoint is needed to bring the code back.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use millrun_core::Timestamp;
 
 use super::code::RunningCode;
 use super::{Instance, Moment};
-use crate::Payload;
 use crate::context::Decision;
 use crate::event::{Checkpoint, Event, ParkReason};
+use crate::{Payload, TopicRenames};
 
 /// How many checkpoints the code may make in one turn.
 const RESTARTS_MAX: u16 = 100;
@@ -55,6 +56,9 @@ impl Instance {
         let mut table = self.shared.lock();
         table.time.begin(started.not_before);
         table.id = Some(started.id.clone());
+        if let Some(renamed) = self.renamed_topics() {
+            table.rename_topics(renamed);
+        }
         table.restore(checkpoint);
         drop(table);
         self.bring_code();
@@ -66,6 +70,9 @@ impl Instance {
         let mut table = self.shared.lock();
         table.time.begin(started.not_before);
         table.id = Some(started.id.clone());
+        if let Some(renamed) = self.renamed_topics() {
+            table.rename_topics(renamed);
+        }
         if let Some(origin) = &started.origin
             && !self.is_entity()
         {
@@ -74,6 +81,11 @@ impl Instance {
         }
         drop(table);
         self.bring_code();
+    }
+
+    /// The topics that the history may know by former names, if there are any.
+    pub(super) fn renamed_topics(&self) -> Option<&Arc<TopicRenames>> {
+        self.implementation.as_ref()?.renamed_topics()
     }
 
     fn bring_code(&mut self) {

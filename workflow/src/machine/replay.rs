@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::panic::Location;
+use std::sync::Arc;
 
 use millrun_core::{RunId, Timestamp};
 
 use super::parking::shown_at;
 use super::{Instance, Limits, Moment};
-use crate::KeptBeginning;
 use crate::context::Decision;
 use crate::event::{Event, Nondeterminism, ParkReason, PublishScheduled, RecordTexts, is_same_name};
 use crate::registry::Implementation;
+use crate::{KeptBeginning, TopicRenames};
 
 /// Why a history cannot be replayed at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -186,6 +187,7 @@ impl Instance {
         }
         let mut check = Check {
             is_strict: instance.limits.strict,
+            renamed: instance.renamed_topics().cloned(),
             ..Check::default()
         };
         let mut decisions = VecDeque::new();
@@ -374,6 +376,8 @@ struct Check {
     is_failure: bool,
     changed_values: u64,
     is_strict: bool,
+    /// The topics that the history may know by former names, if there are any.
+    renamed: Option<Arc<TopicRenames>>,
 }
 
 impl Check {
@@ -391,9 +395,16 @@ impl Check {
             // The call was removed, as it may be once every run is past the change.
             return;
         }
-        let Some(decision) = self.produced.pop_front() else {
+        let Some(mut decision) = self.produced.pop_front() else {
             return self.differ(sequence, describe(recorded, None), "nothing".into());
         };
+        let mut present = None;
+        if let Some(renamed) = &self.renamed {
+            present = renamed.of_decision(recorded);
+            // Code of an earlier version may still say the former name.
+            decision.event = renamed.of_decision(&decision.event).unwrap_or(decision.event);
+        }
+        let recorded = present.as_ref().unwrap_or(recorded);
         match same_decision(recorded, &decision.event) {
             Sameness::Same => {}
             Sameness::OtherValue if self.is_strict => {

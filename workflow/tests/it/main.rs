@@ -17,6 +17,7 @@ mod owed;
 mod parking;
 mod receiving;
 mod recording;
+mod renamed_topics;
 mod retrying;
 mod signalling;
 mod signals;

@@ -12,6 +12,7 @@ use millrun_workflow::{DurableTopic, TopicTerms};
 
 use super::news::TopicNews;
 use super::receiving::RecordWaits;
+use super::renamed::FormerNames;
 use super::subscription::OpenSubscriptions;
 use super::terms::{TermsByFilter, retention_by};
 use crate::OpenError;
@@ -87,6 +88,8 @@ pub(crate) struct KnownTopic {
 #[derive(Debug, Default)]
 pub(crate) struct DurableTopics {
     by_name: BTreeMap<&'static str, (KnownTopic, DeclaredTopic)>,
+    /// What histories may call them.
+    former: FormerNames,
     /// Empty if there are none, until something is asked of topics that were not declared here.
     news: OnceLock<Arc<TopicNews>>,
     /// Those that were deleted here; the flag says that there are any.
@@ -98,10 +101,10 @@ pub(crate) struct DurableTopics {
 }
 
 impl DurableTopics {
-    /// Declares them in the journal, and leaves their names to it at the broker. `volatile` are the names that the broker's topics
-    /// were registered under; `default` says what counts where neither a topic nor a filter says anything.
+    /// Renames and declares them in the journal, and leaves their names to it at the broker. `volatile` are the names that the
+    /// broker's topics were registered under; `default` says what counts where neither a topic nor a filter says anything.
     pub(crate) fn declare(
-        declared: Vec<DeclaredTopic>,
+        (declared, renamed): (Vec<DeclaredTopic>, &[(&'static str, &'static str)]),
         by_filter: &TermsByFilter,
         (broker, volatile): (&Broker, &[&'static str]),
         journal: &Arc<dyn Journal>,
@@ -137,9 +140,11 @@ impl DurableTopics {
                 "what is said by this filter counts for no durable topic: it selects none"
             );
         }
-        let left = broker.leave_durable(by_name.keys().copied());
+        let former = FormerNames::checked(renamed, &by_name, volatile)?;
+        let left = broker.leave_durable(by_name.keys().copied().chain(former.names()));
         if let Err(in_use) = left
-            && let Some((name, _)) = by_name.get_key_value(&*in_use.topic)
+            && let Some(name) =
+                (by_name.keys().copied().chain(former.names())).find(|name| *name == &*in_use.topic)
         {
             let problem = format!("as a durable one, and {in_use}");
             return Err(OpenError::TopicContradiction { name, problem });
@@ -148,6 +153,7 @@ impl DurableTopics {
             return Ok(Self::default());
         };
         let streams = journal.topics().ok_or(OpenError::TopicsNotKept { name: first })?;
+        former.rename_in(streams)?;
         let store = streams.store_number();
         let mut known = BTreeMap::new();
         for (name, topic) in by_name {
@@ -158,6 +164,7 @@ impl DurableTopics {
         }
         Ok(Self {
             by_name: known,
+            former,
             news: OnceLock::from(TopicNews::of(journal)),
             has_deleted: AtomicBool::new(false),
             deleted: Mutex::default(),
@@ -177,12 +184,19 @@ impl DurableTopics {
         if self.by_name.is_empty() {
             return None;
         }
-        self.by_name.get(name).map(|(known, _)| known.number)
+        self.named(name).map(|known| known.number)
     }
 
-    /// What is known of the durable topic of this name.
+    /// What is known of the durable topic that has this name, or had it before it was renamed.
     pub(crate) fn named(&self, name: &str) -> Option<KnownTopic> {
-        self.by_name.get(name).map(|(known, _)| *known)
+        let found = self.by_name.get(name);
+        let found = found.or_else(|| self.by_name.get(self.former.present(name)?));
+        found.map(|(known, _)| *known)
+    }
+
+    /// The name that the durable topic has now which had this one: the same, unless it was renamed.
+    pub(crate) fn present_name<'a>(&self, name: &'a str) -> &'a str {
+        self.former.present(name).unwrap_or(name)
     }
 
     /// After which time an unused subscription of the topic of this name expires, if ever.

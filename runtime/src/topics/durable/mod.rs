@@ -19,6 +19,7 @@ pub(crate) mod publish;
 pub(crate) mod reader;
 pub(crate) mod receiving;
 pub(crate) mod record;
+mod renamed;
 pub(crate) mod standing;
 pub(crate) mod stored;
 pub(crate) mod subscription;

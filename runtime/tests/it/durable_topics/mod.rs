@@ -16,6 +16,7 @@ mod naive;
 mod publishing;
 mod reading;
 mod receiving;
+mod renaming;
 mod runs;
 mod schemas;
 mod subscribing;

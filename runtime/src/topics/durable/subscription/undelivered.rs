@@ -250,7 +250,8 @@ impl DurableTopicHandle<UndeliveredRecord> {
             unless_changed: None,
         };
         let (sequence, is_repeat) = append_record(&self.inner, appended).await?;
-        let kept_name = format!("{}{}", kept_before(&record.topic), record.subscription);
+        let present = self.inner.shared.durable.present_name(&record.topic);
+        let kept_name = format!("{}{}", kept_before(present), record.subscription);
         // One that is opened later finds out by the id of the append.
         if let Some(open) = self.inner.shared.durable.subscriptions.get(&kept_name)
             && open.topic.store == record.token.store()
