@@ -23,8 +23,7 @@ pub struct WorldConfig {
     /// How many steps (turns and polls) one call makes until it gives up and the test fails: a loop without an end does not
     /// hang. 1,000,000 by default.
     pub steps_max: u64,
-    /// How many attempts of activities are recorded. With one more the world stops them, and the test fails. 1,000,000 by
-    /// default.
+    /// How many attempts of activities are recorded. One more is not made, and the test fails. 1,000,000 by default.
     pub attempts_len_max: usize,
     /// How many faults [`crash_everywhere`](crate::World::crash_everywhere) and its like try at most. A scenario that has more
     /// points is refused. 100,000 by default.

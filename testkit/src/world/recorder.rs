@@ -1,6 +1,7 @@
 //! The attempts of activities that a world has seen.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun::host::Host;
@@ -34,6 +35,7 @@ pub struct AttemptSeen<I> {
 pub(super) struct CallRecorder {
     attempts: Mutex<Vec<RecordedAttempt>>,
     len_max: usize,
+    has_refused: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +51,7 @@ impl CallRecorder {
         Self {
             attempts: Mutex::new(Vec::new()),
             len_max,
+            has_refused: AtomicBool::new(false),
         }
     }
 
@@ -56,9 +59,9 @@ impl CallRecorder {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether more attempts were made than are recorded.
-    pub(super) fn is_full(&self) -> bool {
-        self.lock().len() >= self.len_max
+    /// Whether more attempts were to be made than are recorded.
+    pub(super) fn has_refused(&self) -> bool {
+        self.has_refused.load(Ordering::Relaxed)
     }
 
     /// Each attempt of an activity, in the order in which they began.
@@ -99,7 +102,13 @@ impl CallRecorder {
         typed.collect()
     }
 
-    fn begin(&self, cx: &ActivityContext, input: &Payload, now: Timestamp) {
+    /// Records an attempt, unless there are too many.
+    fn begin(&self, cx: &ActivityContext, input: &Payload, now: Timestamp) -> bool {
+        let mut attempts = self.lock();
+        if attempts.len() >= self.len_max {
+            self.has_refused.store(true, Ordering::Relaxed);
+            return false;
+        }
         let seen = AttemptSeen {
             input: (),
             attempt: cx.attempt(),
@@ -108,12 +117,13 @@ impl CallRecorder {
             began_at: now,
             end: None,
         };
-        self.lock().push(RecordedAttempt {
+        attempts.push(RecordedAttempt {
             activity: cx.activity().to_owned(),
             cause: cx.cause(),
             input: input.clone(),
             seen,
         });
+        true
     }
 
     fn end(&self, cx: &ActivityContext, end: Result<(), String>) {
@@ -135,11 +145,7 @@ pub(super) struct WorldTap {
 
 impl ActivityTap for WorldTap {
     fn begins(&self, cx: &ActivityContext, input: &Payload) -> bool {
-        if self.life.is_over() || self.recorder.is_full() {
-            return false;
-        }
-        self.recorder.begin(cx, input, self.host.now());
-        true
+        !self.life.is_over() && self.recorder.begin(cx, input, self.host.now())
     }
 
     fn has_ended(&self, cx: &ActivityContext, end: Option<Result<&Payload, String>>) {

@@ -354,8 +354,15 @@ impl World {
             return Some((Arc::clone(&present.life), runtime.clone()));
         }
         self.bury();
+        let mut kept = JournalConfig::default();
+        let builder = (self.registry)(Runtime::volatile()).configure(|config| {
+            // What the world is asked for afterwards is to be there.
+            config.keep_history = true;
+            kept = config.journal.clone();
+        });
         let memory = self.store.take().unwrap_or_else(|| {
-            MemoryJournal::held(JournalConfig::default()).expect("the defaults make sense")
+            MemoryJournal::held(kept)
+                .unwrap_or_else(|error| panic!("the registry configures no journal: {error}"))
         });
         let host = self.sim.host();
         let life = Arc::new(WorldLife::new(Arc::clone(&self.course), Arc::clone(&host)));
@@ -383,7 +390,7 @@ impl World {
             life: Arc::clone(&life),
             host: Arc::clone(&host),
         };
-        let mut builder = (self.registry)(Runtime::volatile());
+        let mut builder = builder;
         for mock in self.mocks.borrow().values() {
             builder = Arc::clone(mock).install(builder, &host);
         }
@@ -427,6 +434,11 @@ impl World {
         });
         let end = self.sim.block_on_watched(watched, &mut || life.begin_step());
         drop(driving);
+        assert!(
+            !self.recorder.has_refused(),
+            "no more attempts of activities are made: there were `attempts_len_max`{}",
+            self.told()
+        );
         end.unwrap_or_else(|stuck| self.explain(&stuck))
     }
 
@@ -454,13 +466,9 @@ impl World {
             Some(waits) => format!("what the runs wait for:\n{waits}"),
             None => "no run is live\n".to_owned(),
         };
-        let full = match self.recorder.is_full() {
-            true => "no more attempts of activities are made: there were `attempts_len_max`\n",
-            false => "",
-        };
         let steps = &stuck.last_steps;
         panic!(
-            "the world does not go on: {why}\n{waits}{full}it ended with\n{steps}{}",
+            "the world does not go on: {why}\n{waits}it ended with\n{steps}{}",
             self.told()
         );
     }

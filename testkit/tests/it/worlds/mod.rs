@@ -13,7 +13,7 @@ use millrun::{
     Activity, ActivityContext, ActivityError, Retry, RuntimeBuilder, Signal, Workflow, WorkflowContext,
     WorkflowError,
 };
-use millrun_testkit::World;
+use millrun_testkit::{World, WorldConfig};
 
 pub(crate) const CHARGE: Activity<u64, String> = Activity::named("charge");
 pub(crate) const REFUND: Activity<String, ()> = Activity::named("refund");
@@ -196,7 +196,7 @@ fn a_world_that_does_not_go_on_says_what_is_waited_for() {
 
 #[test]
 fn a_loop_without_an_end_spends_the_steps_and_fails() {
-    let mut config = millrun_testkit::WorldConfig::seeded(1);
+    let mut config = WorldConfig::seeded(1);
     config.steps_max = 100;
     let world = World::with(config, registered);
     world
@@ -222,10 +222,64 @@ fn the_world_is_not_asked_to_go_on_from_within() {
 /// The registry's settings hold; the world only gives host, store and mocks.
 #[test]
 fn the_registry_configures_the_runtime() {
-    let world = World::new(|builder| registered(builder).configure(|config| config.shards_len = 3));
+    let world = World::new(|builder| {
+        registered(builder).configure(|config| {
+            config.shards_len = 3;
+            config.journal.retention.len_max = 2;
+        })
+    });
+    world.mock(CHARGE).returns("paid".to_owned());
     let parts = world.runtime().parts();
     assert_eq!(
         parts.iter().filter(|part| part.name.starts_with("shard")).count(),
         3
     );
+    for cents in 1..5 {
+        world.result_of(RENT, cents).unwrap();
+    }
+    let retained = world.live(async |runtime| runtime.list_finished(None, 10).await.unwrap());
+    assert!(
+        retained.len() <= 2,
+        "the store is configured as well: {}",
+        retained.len()
+    );
+}
+
+/// What was trimmed would be missing where it is looked for.
+#[test]
+fn a_history_is_whole_also_where_the_run_has_checkpoints() {
+    const TALLY: Workflow<u64, u64> = Workflow::named("tally");
+    async fn tally(cx: WorkflowContext, rounds: u64) -> Result<u64, WorkflowError> {
+        let done: u64 = cx.checkpointed().transpose()?.unwrap_or(0);
+        if done == rounds {
+            return Ok(done);
+        }
+        cx.call(CHARGE, done).await?;
+        Ok(cx.checkpoint(&(done + 1)).await?)
+    }
+    let world = World::new(|builder| registered(builder).register(TALLY, tally));
+    world.mock(CHARGE).returns("paid".to_owned());
+    let run = world.live(async |runtime| runtime.start(TALLY, "t", 4).await.unwrap());
+    assert_eq!(world.live(async |_| run.result().await.unwrap()), 4);
+    let labels = world.event_labels("t");
+    assert_eq!(labels[0], "Started");
+    let calls = labels
+        .iter()
+        .filter(|label| **label == "ActivityScheduled")
+        .count();
+    assert_eq!(calls, 4, "{labels:?}");
+}
+
+#[test]
+fn more_attempts_than_are_recorded_fail_the_test() {
+    let year = |attempts_len_max| {
+        let mut config = WorldConfig::seeded(1);
+        config.attempts_len_max = attempts_len_max;
+        let world = World::with(config, registered);
+        world.mock(CHARGE).returns("paid".to_owned());
+        world.result_of(RENT, 1).unwrap()
+    };
+    assert_eq!(year(12), 12);
+    let message = failure(|| assert_eq!(year(11), 12));
+    assert!(message.contains("attempts_len_max"), "{message}");
 }
