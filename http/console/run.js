@@ -207,7 +207,7 @@ export class Run {
     }
     if (!this.why) return nothing;
     const { waits } = this.why;
-    return html`<section class="why ${told.parked ? 'bad' : ''}" aria-labelledby="why"><h2 id="why">${'Why it does not go on'}</h2>
+    return html`<section class="why ${told.parked && told.status !== 'delayed' ? 'bad' : ''}" aria-labelledby="why"><h2 id="why">${'Why it does not go on'}</h2>
       ${waits.length ? this.waits_of(this.why, told, 0) : html`<p>It waits for nothing: its code runs, or has not run yet.</p>`}
     </section>`;
   }
@@ -255,6 +255,7 @@ export class Run {
       : nothing;
     if (told.status === 'finished') return html`<div class="buttons">${asking}${again}</div>`;
     const parked = told.parked || told.status === 'parked';
+    const delayed = told.status === 'delayed';
     const reasoned = (name, label, about, danger) => html`<button type="button" class=${danger ? 'danger' : ''}
       @click=${() => this.reasoned(told, name, label, about, danger)}>${label}…</button>`;
     return html`<div class="buttons">
@@ -262,9 +263,8 @@ export class Run {
       ${asking}
       ${this.code?.updates.length ? html`<button type="button" @click=${() => this.update(told)}>Update…</button>` : nothing}
       ${this.code?.commands.length ? html`<button type="button" @click=${() => this.command(told)}>Command…</button>` : nothing}
-      ${parked
-        ? html`<button type="button" @click=${() => this.resume(told)}>Resume…</button>`
-        : reasoned('pause', 'Pause', 'Its code stops; what it is sent is recorded.')}
+      ${parked ? html`<button type="button" @click=${() => this.resume(told)}>Resume…</button>` : nothing}
+      ${parked && !delayed ? nothing : reasoned('pause', 'Pause', 'Its code stops; what it is sent is recorded.')}
       ${reasoned('cancel', 'Cancel', 'Its code is asked to end, and has time to clean up.')}
       ${reasoned('terminate', 'Terminate', 'It ends at once, without asking its code.', true)}
       ${again}

@@ -158,12 +158,24 @@ impl StartAsked {
 
     /// The id of the line wins over the key.
     fn of_line(line: StartLine<'_>, key: Option<&str>) -> Result<Self, Problem> {
-        let id = line.id.or_else(|| key.map(str::to_owned));
+        let on_conflict: OnConflict = line.on_conflict.into();
+        let id = match (line.id, key) {
+            (Some(id), _) => id,
+            (None, Some(key)) if matches!(on_conflict, OnConflict::Attach | OnConflict::Refuse) => {
+                key.to_owned()
+            }
+            // What comes again behind a restart would begin another run, or end the one that it has begun.
+            (None, Some(_)) => {
+                let detail = "the key is the id, with which on_conflict is attach or refuse: name an id for another one";
+                return Err(Problem::new("invalid-body", detail));
+            }
+            (None, None) => return Err(Problem::new("invalid-body", "there is no id")),
+        };
         Ok(Self {
-            id: id.ok_or_else(|| Problem::new("invalid-body", "there is no id"))?,
+            id,
             workflow: line.workflow,
             input: payload(line.input)?,
-            on_conflict: line.on_conflict.into(),
+            on_conflict,
             delay: DelayAsked::of(line.delay_ms, line.start_at_us)?,
         })
     }

@@ -90,6 +90,12 @@ async fn a_key_belongs_to_one_request_and_one_that_was_refused_is_free() {
     let body = |input| json!({"workflow": "double", "input": input});
     for (path, key, body, code) in [
         ("/v1/start", None, body(1), "invalid-body"),
+        (
+            "/v1/start",
+            Some("one"),
+            json!({"workflow": "double", "input": 1, "on_conflict": "terminate-running"}),
+            "invalid-body",
+        ),
         ("/v1/start", Some("a b"), body(1), "invalid-key"),
         ("/v1/start", Some(""), body(1), "invalid-key"),
         (

@@ -38,7 +38,7 @@ use serde_json::value::RawValue;
 use crate::outcome::Outcome;
 use crate::output::tell;
 pub(crate) use error::ClientError;
-use moment::{Moment, Pause};
+use moment::{DateTime, Pause};
 pub(crate) use options::ClientCommand;
 use options::{At, Call, End, Form, History, List, OfProgram, ResultOf, Say, Signal, Start, Update};
 use place::client;
@@ -344,7 +344,7 @@ async fn start(options: Start) -> Result<Outcome, Box<dyn Error>> {
     let (workflow, input) = (text(&options.workflow), json(options.input)?);
     let on_conflict = text(on_conflict.as_ref().map_or("attach", |value| value.get_name()));
     let delay = options.delay.map(|Pause(micros)| (micros / 1_000).to_string());
-    let start_at = options.start_at.map(|Moment(micros)| micros.to_string());
+    let start_at = options.start_at.map(|DateTime(micros)| micros.to_string());
     let mut fields = vec![
         ("workflow", &*workflow),
         ("input", &*input),

@@ -7,6 +7,20 @@ use std::time::SystemTime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) u64);
 
+/// Microseconds since 1970, written as a date and time of UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DateTime(pub(crate) u64);
+
+impl FromStr for DateTime {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        date_and_time(text)
+            .map(Self)
+            .ok_or("write 2026-11-25, or 2026-11-25T05:30:00 in UTC")
+    }
+}
+
 /// A stretch of time in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause(pub(crate) u64);
@@ -128,6 +142,9 @@ mod tests {
         ] {
             assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
         }
+        // So long ago is no time at which to begin.
+        assert_eq!("1970-01-02".parse(), Ok(DateTime(86_400_000_000)));
+        assert!("2h".parse::<Moment>().is_ok() && "2h".parse::<DateTime>().is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::bulk::BulkCommand;
 use super::filter::{RunFilter, WhichRuns};
-use super::moment::{Moment, Pause};
+use super::moment::{DateTime, Pause};
 use super::schedule::ScheduleCommand;
 use super::upkeep::{Copy, Restore};
 
@@ -231,7 +231,7 @@ pub(crate) struct Start {
     pub(crate) delay: Option<Pause>,
     /// Begin then: 2026-11-25, or 2026-11-25T05:30:00 in UTC.
     #[arg(long, value_name = "TIME")]
-    pub(crate) start_at: Option<Moment>,
+    pub(crate) start_at: Option<DateTime>,
     #[command(flatten)]
     pub(crate) at: At,
     #[command(flatten)]
