@@ -202,7 +202,8 @@ impl Batch {
 
     /// Ties the last finished turn to the one before it in this batch, of another run: it rests on that one,
     /// and is refused as [`TurnRefused::ReadAgain`](crate::TurnRefused::ReadAgain) if that one is refused
-    /// other than as already appended. Does nothing if there is none before it. The last [group](Self::group)
+    /// other than as already appended. The two become durable in one commit: a store that is opened behind a crash has
+    /// both, or the first of them not either. Does nothing if there is none before it. The last [group](Self::group)
     /// is tied as a whole to the turn before it.
     pub fn tie_last(&mut self) {
         let first = self.first_of_last_group();

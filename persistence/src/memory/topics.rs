@@ -238,7 +238,10 @@ impl TopicStreams for MemoryJournal {
         }
         state.topics.table.rename(renames, deleted)?;
         deleted.iter().for_each(|topic| state.topics.trim_purged(*topic));
-        Ok(state.durable)
+        let (offset, watchers) = (state.durable, state.watchers.clone());
+        drop(state);
+        ring(&watchers);
+        Ok(offset)
     }
 
     fn note_reader(&self, topic: TopicNumber, reader: TopicNumber, through: Sequence) {

@@ -193,6 +193,8 @@ impl ParkWalk {
             (Park::Same, Event::Resumed) => Park::Left,
             (Park::Same, Event::Parked { reason }) => match reason {
                 ParkReason::Paused { .. } => Park::Paused,
+                // It was resumed before its time, and waits for that.
+                ParkReason::Delayed { .. } => Park::Left,
                 _ => Park::Same,
             },
             // With the first thing that happens to a run whose code does not run, its history says so.
@@ -226,6 +228,7 @@ async fn start_again(runtime: &Runtime, run: RunId, id: &str) -> Result<Became, 
 
 #[cfg(test)]
 mod tests {
+    use millrun_core::Timestamp;
     use millrun_workflow::{Signal, Workflow, WorkflowContext, WorkflowError};
 
     use super::super::action::ActionKind;
@@ -286,8 +289,15 @@ mod tests {
             reason: "no".into(),
             is_shown: false,
         };
+        let delayed = || Event::Parked {
+            reason: ParkReason::Delayed {
+                until: Timestamp::from_micros(1),
+            },
+        };
         for (is_recorded, events, expected) in [
             (true, vec![], Park::Same),
+            (true, vec![delayed()], Park::Left),
+            (true, vec![told(), delayed(), paused()], Park::Left),
             (true, vec![told()], Park::Same),
             (true, vec![told(), Event::Resumed], Park::Left),
             (true, vec![Event::Resumed, paused()], Park::Left),

@@ -329,8 +329,30 @@ pub(crate) enum FirstRequest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedRun {
     pub(crate) run: RunId,
+    /// Whether this start has begun it.
+    pub(crate) is_begun: bool,
     /// Whether it is known to be a run of the workflow that was asked for.
     pub(crate) is_checked: bool,
+}
+
+impl StartedRun {
+    /// One that this start has begun.
+    pub(crate) const fn begun(run: RunId) -> Self {
+        Self {
+            run,
+            is_begun: true,
+            is_checked: true,
+        }
+    }
+
+    /// One that was there.
+    pub(crate) const fn attached(run: RunId, is_checked: bool) -> Self {
+        Self {
+            run,
+            is_begun: false,
+            is_checked,
+        }
+    }
 }
 
 /// A question about a run's state.

@@ -273,7 +273,8 @@ fn run_of(error: &ReadError) -> Option<RunId> {
 impl StartupReport {
     fn count(&mut self, recovered: &RecoveredRun) {
         self.live += 1;
-        self.parked += u64::from(recovered.parked.is_some());
+        let waits = |parked: &(ParkReason, _)| matches!(parked.0, ParkReason::Delayed { .. });
+        self.parked += u64::from(recovered.parked.as_ref().is_some_and(|parked| !waits(parked)));
         for (_, pending, _) in &recovered.pending {
             match pending {
                 Pending::Activity(_) => self.activities += 1,

@@ -10,9 +10,10 @@
 
 use millrun_core::RunId;
 use millrun_persistence::TurnError;
-use millrun_workflow::{Input, Moment, Started, Turn, wire};
+use millrun_workflow::{Command, Input, Moment, Started, Turn, wire};
 
 use super::Shard;
+use super::family::check_beginning;
 use super::requests::{with_details, with_first_signal};
 use super::runs::entry::{Entry, Residence, Sender, WorkflowName};
 use super::sweeps::answers::Response;
@@ -22,10 +23,13 @@ use crate::mail::{
 use crate::{RunError, StartError};
 
 /// Whether a turn fits the journal, so that recording it does not fail once the other run has ended.
-fn check_turn(turn: &Turn, max: usize) -> Result<(), TurnError> {
+fn check_turn(turn: &mut Turn, max: usize) -> Result<(), TurnError> {
     /// More than a journal adds to a turn, and to a record.
     const TURN_BYTES: usize = 1_024;
     const RECORD_BYTES: usize = 64;
+    if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last_mut() {
+        check_beginning(started, max)?;
+    }
     let mut encoded = Vec::new();
     let mut bytes = TURN_BYTES;
     for event in &turn.events {
@@ -100,7 +104,7 @@ impl Shard {
             }
             self.updates.wait(key, updated);
         }
-        if let Err(error) = check_turn(&turn, self.shared.config.journal.turn_bytes_max) {
+        if let Err(error) = check_turn(&mut turn, self.shared.config.journal.turn_bytes_max) {
             self.give_back(turn);
             self.updates.drop_of(run);
             return self.answer_start(reply, Err(StartError::Turn(error.to_string())));
@@ -116,11 +120,7 @@ impl Shard {
         match begun {
             Ok(()) => {
                 self.sweeps.tie_last();
-                let started = StartedRun {
-                    run,
-                    is_checked: true,
-                };
-                self.answer_start(reply, Ok(started));
+                self.answer_start(reply, Ok(StartedRun::begun(run)));
                 if let Some(told) = told {
                     let before = self.effects.work_on(run);
                     self.effects.answer(Response::Tell(told, Ok(())));

@@ -456,10 +456,7 @@ impl Shard {
         let run = self.next_run(&mut started, moment)?;
         self.begin(run, started, end, None, moment)
             .map_err(|error| StartError::Turn(error.to_string()))?;
-        Ok(StartedRun {
-            run,
-            is_checked: true,
-        })
+        Ok(StartedRun::begun(run))
     }
 
     /// Names a run that a caller asked for, if there is room for one. A trace may begin with it.
@@ -511,10 +508,7 @@ impl Shard {
         let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(end);
         let begun = self.take_in(run, entry, parent, turn, moment);
         Some(match begun {
-            Ok(()) => Ok(StartedRun {
-                run,
-                is_checked: true,
-            }),
+            Ok(()) => Ok(StartedRun::begun(run)),
             Err(error) => {
                 self.updates.drop_of(run);
                 Err(StartError::Turn(error.to_string()))
@@ -609,13 +603,9 @@ impl Shard {
                 workflow: found.to_owned(),
             }));
         }
-        let attached = StartedRun {
-            run,
-            is_checked: true,
-        };
         Some(match (policy, is_live) {
             (OnConflict::Attach, _) | (OnConflict::RestartFinished | OnConflict::RestartFailed, true) => {
-                Ok(StartWay::Attach(attached))
+                Ok(StartWay::Attach(StartedRun::attached(run, true)))
             }
             (OnConflict::TerminateRunning, true) => Ok(StartWay::Replace(run)),
             (OnConflict::RestartFinished | OnConflict::TerminateRunning, false) => Ok(StartWay::Free),
@@ -638,10 +628,7 @@ impl Shard {
             Err(error) => return Some(Err(error.into())),
         };
         Some(match policy {
-            OnConflict::Attach => Ok(StartWay::Attach(StartedRun {
-                run,
-                is_checked: false,
-            })),
+            OnConflict::Attach => Ok(StartWay::Attach(StartedRun::attached(run, false))),
             OnConflict::RestartFinished | OnConflict::TerminateRunning => Ok(StartWay::Free),
             OnConflict::RestartFailed => match found.outcome? {
                 Ok(outcome) => unless_succeeded(run, outcome),

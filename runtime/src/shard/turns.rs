@@ -9,7 +9,7 @@
 
 use millrun_core::{RunId, Sequence, TraceContext};
 use millrun_persistence::{Snapshot, TurnError, TurnHeader};
-use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Turn};
+use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Started, Turn};
 
 use super::Shard;
 use super::commands::{Deed, RunLife};
@@ -18,6 +18,7 @@ use super::runs::entry::{Entry, Parking, Residence};
 use super::sweeps::answers::Response;
 use super::sweeps::effects::{Effect, Effects};
 use crate::mail::Standing;
+use crate::timers::{Alarm, TimerCommand};
 
 impl Shard {
     /// Records a turn, and then carries out its commands.
@@ -168,6 +169,12 @@ impl Shard {
                 }
             }
         }
+        let began_with = match (&entry.residence, &ended) {
+            (Residence::Hot(instance), _) | (_, Some(instance)) if entry.parking == Parking::Delayed => {
+                instance.ledger().started().and_then(Started::start_at)
+            }
+            _ => None,
+        };
         if let Some(instance) = ended {
             turn.recycle(instance);
         }
@@ -179,6 +186,11 @@ impl Shard {
             }
             Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => Parking::Runs,
         };
+        if let Some(at) = began_with.filter(|_| parking != Parking::Delayed) {
+            // It begins before its time, or never.
+            let clear = TimerCommand::Clear(at, run, Alarm::Resume);
+            self.effects.push(Effect::Timer(clear));
+        }
         self.census.set_parking(entry, parking);
     }
 }

@@ -129,6 +129,7 @@ fn the_time_counts_also_while_no_process_runs() {
     // The time of the first has passed, that of the others has not.
     let later = begin() + 3 * HOUR;
     let began = in_world(&store, later, async |runtime: Runtime| {
+        assert_eq!(runtime.startup_report().parked, 0);
         let mut began = Vec::new();
         for (id, hours) in [("a", 1), ("b", 5), ("c", 50)] {
             let (at, sum) = runtime.attach(LATE, id).unwrap().result().await.unwrap();
@@ -217,6 +218,25 @@ fn an_operator_has_it_begin_earlier_or_not_at_all() {
         assert_eq!(paused.describe().await.unwrap().status, InstanceStatus::Parked);
         paused.resume().await.unwrap();
         assert_eq!(paused.result().await.unwrap(), (micros(until), 9));
+    });
+}
+
+/// Its time is no longer waited for: nothing is read from the disk for it.
+#[test]
+fn a_run_that_began_earlier_is_left_alone_at_its_time() {
+    let few = |builder| with_code(builder).configure(|config| config.hot_len_max = 2);
+    in_world_with(&Store::new(), begin(), few, async |runtime: Runtime| {
+        for number in 0..30 {
+            let start = runtime
+                .start(LATE, &format!("l-{number}"), number)
+                .delayed_by(HOUR);
+            start.await.unwrap().resume().await.unwrap();
+        }
+        runtime.host().sleep_until(begin() + HOUR / 2).await;
+        let stats = runtime.stats();
+        assert!(stats.hot < 10 && stats.live == 30, "{stats:?}");
+        runtime.host().sleep_until(begin() + 2 * HOUR).await;
+        assert_eq!(runtime.stats().loads, stats.loads);
     });
 }
 

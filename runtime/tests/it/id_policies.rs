@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use millrun::operating::{RunSearch, RunStatus};
 use millrun::{
-    OnConflict, ResultError, RunHandle, RunId, Runtime, RuntimeBuilder, Signal, StartError,
-    StartWithUpdateError, Update, Workflow, WorkflowContext, WorkflowError,
+    OnConflict, ResultError, RunError, RunHandle, RunId, Runtime, RuntimeBuilder, Signal, StartError,
+    StartWithUpdateError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -18,6 +18,9 @@ const END: Workflow<String, String> = Workflow::named("end");
 const GO: Signal<String> = Signal::named("go");
 const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
 const ADD: Update<Vec<String>, String, usize, WorkflowError> = Update::named("add");
+
+/// An item at which the code panics.
+const PANICS: &str = "boom";
 
 async fn end(cx: WorkflowContext, how: String) -> Result<String, WorkflowError> {
     match how.as_str() {
@@ -42,6 +45,7 @@ fn with_code(builder: RuntimeBuilder) -> RuntimeBuilder {
             false => Ok(()),
         })
         .change(|items: &mut Vec<String>, item| {
+            assert_ne!(item, PANICS);
             items.push(item);
             items.len()
         });
@@ -295,6 +299,70 @@ async fn the_run_that_takes_a_place_has_the_signal_or_the_update_of_its_start() 
     ));
     assert_eq!(second.update(ADD, "salt".into()).await.unwrap(), 2);
     assert_eq!(second.result().await.unwrap(), ["milk", "salt"]);
+    runtime.shutdown().await.unwrap();
+}
+
+/// What has ended without an answer is what the start has begun: it begins no other in its place.
+#[tokio::test]
+async fn a_start_whose_run_ends_before_it_answers_the_update_starts_no_other() {
+    for on_conflict in [
+        OnConflict::RestartFinished,
+        OnConflict::RestartFailed,
+        OnConflict::TerminateRunning,
+    ] {
+        let runtime = volatile().await;
+        let on = runtime.clone();
+        let asked = tokio::spawn(async move {
+            let start = on.start(CART, "c", 2).on_conflict(on_conflict);
+            start.with_update(ADD, PANICS.to_owned()).await
+        });
+        let run = loop {
+            match runtime.attach(CART, "c").unwrap().describe().await {
+                Ok(described) if described.parked.is_some() => break runtime.attach(CART, "c").unwrap(),
+                _ => tokio::task::yield_now().await,
+            }
+        };
+        run.terminate("it does not go on").await.unwrap();
+        let refused = asked.await.unwrap().unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                StartWithUpdateError::Update(UpdateError::Run(RunError::Finished))
+            ),
+            "{on_conflict:?}: {refused:?}"
+        );
+        assert_eq!(runtime.stats().started, 1, "{on_conflict:?}");
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+/// What a run that begins goes on as has to fit too.
+#[tokio::test]
+async fn a_run_that_could_not_go_on_as_another_leaves_the_live_run() {
+    const AGAIN: Workflow<String, ()> = Workflow::named("again");
+    async fn again(cx: WorkflowContext, input: String) -> Result<(), WorkflowError> {
+        match &*input {
+            "wait" => Ok(cx.receive(Signal::<()>::named("end")).await?),
+            _ => Ok(cx.continue_as_new(AGAIN, "x".repeat(3_950)).await?),
+        }
+    }
+    let runtime = Runtime::volatile()
+        .register(AGAIN, again)
+        .configure(|config| {
+            config.limits.payload_bytes_max = 4_000;
+            config.journal.turn_bytes_max = 8_000;
+        })
+        .start()
+        .await
+        .unwrap();
+    let live = runtime.start(AGAIN, "a", "wait".into()).await.unwrap();
+    let refused = runtime
+        .start(AGAIN, "a", "go".into())
+        .on_conflict(OnConflict::TerminateRunning)
+        .await;
+    assert!(matches!(refused, Err(StartError::Turn(_))), "{refused:?}");
+    live.signal(Signal::<()>::named("end"), ()).await.unwrap();
+    live.result().await.unwrap();
     runtime.shutdown().await.unwrap();
 }
 

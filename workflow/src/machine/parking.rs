@@ -82,9 +82,13 @@ impl Instance {
             return Err(InputRefused::StillParked(reason.to_string()));
         }
         if let Some(until) = self.delayed_until(moment.now)
-            && !matches!(reason, ParkReason::Delayed { .. })
+            && matches!(
+                reason,
+                ParkReason::Paused { .. } | ParkReason::NotRegistered { .. }
+            )
         {
-            // What kept the code from running is over, and its time has not come.
+            // What kept the code from running is over, and its time has not come. Code that has begun before its time is not
+            // put off again.
             let reason = ParkReason::Delayed { until };
             let parked = Event::Parked {
                 reason: reason.clone(),

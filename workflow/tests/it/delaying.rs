@@ -124,6 +124,23 @@ fn a_run_that_is_resumed_before_its_time_begins_then() {
     assert_eq!(late, Err(InputRefused::Closed));
 }
 
+/// Whoever has it begin before its time does not mean to wait when its code fails.
+#[test]
+fn a_run_that_began_earlier_and_panicked_is_not_delayed_again() {
+    async fn fails_early(cx: WorkflowContext, number: u64) -> Result<(u64, u64), WorkflowError> {
+        assert!(cx.now() > at(20), "it is too early");
+        late(cx, number).await
+    }
+    let mut world = start_with(Some(Implementation::new(LATE, fails_early)), at(60));
+    resume_at(&mut world, at(20));
+    assert!(matches!(world.parked(), Some(ParkReason::Panicked { .. })));
+    resume_at(&mut world, at(21));
+    assert!(world.parked().is_none());
+    world.complete(1, &2_u64);
+    world.signal(GO, &5);
+    assert_eq!(result(&world), (21_000_000, 7));
+}
+
 #[test]
 fn a_run_that_was_paused_is_delayed_again_or_begins_late() {
     let mut world = start(at(60));

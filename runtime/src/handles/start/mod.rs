@@ -71,8 +71,8 @@ impl OnConflict {
     /// Whether a start may be tried again when the live run that it has found has ended meanwhile.
     pub(crate) fn restarts(self) -> bool {
         match self {
-            Self::Attach | Self::Refuse => false,
-            Self::RestartFinished | Self::RestartFailed | Self::TerminateRunning => true,
+            Self::Attach | Self::Refuse | Self::TerminateRunning => false,
+            Self::RestartFinished | Self::RestartFailed => true,
         }
     }
 }
@@ -215,8 +215,8 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
-    /// Delays the code of the run that begins by so long, counted from when the start is durable. The run is there, under
-    /// its id, as soon as the start is awaited, and has the [status](crate::operating::RunStatus::Delayed) of one that is
+    /// Delays the code of the run that begins by so long, counted from the time of its first event, which is when the start was
+    /// decided: a store that is slow to keep it delays it no further. The run is there, under its id, as soon as the start is awaited, and has the [status](crate::operating::RunStatus::Delayed) of one that is
     /// delayed until its time has come; a crash in between changes nothing. Time at which no process runs counts, and
     /// the host's clock decides: the code never begins early by it. A start that attaches to a run changes nothing of
     /// when that begins.
@@ -608,7 +608,7 @@ impl Inner {
         workflow: Name,
         on_conflict: OnConflict,
     ) -> Result<RunId, StartError> {
-        let StartedRun { run, is_checked } = started;
+        let StartedRun { run, is_checked, .. } = started;
         if !is_checked && on_conflict == OnConflict::Attach {
             self.check_workflow(run, workflow).await?;
         }

@@ -82,7 +82,7 @@ impl<'a, H, A, R> StartWithUpdate<'a, H, A, R> {
             input: self.input.map_err(UpdateError::Payload)?,
         };
         loop {
-            let (run, end, answer) = inner
+            let (run, is_begun, end, answer) = inner
                 .start_and_update(asked.clone(), request.clone(), on_conflict)
                 .await
                 .map_err(|refused| match refused {
@@ -91,7 +91,7 @@ impl<'a, H, A, R> StartWithUpdate<'a, H, A, R> {
                 })?;
             let answer = match answer {
                 Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
-                    if on_conflict.restarts() {
+                    if on_conflict.restarts() && !is_begun {
                         // It ended before the update came to it: there is room for another.
                         continue;
                     }
@@ -141,13 +141,13 @@ impl From<StartError> for NotStarted {
 }
 
 impl Inner {
-    /// Gives the run, where its end is told, and what became of the update.
+    /// Gives the run and whether it was begun, where its end is told, and what became of the update.
     async fn start_and_update(
         &self,
         asked: Asked,
         update: UpdateRequest,
         on_conflict: OnConflict,
-    ) -> Result<(RunId, Option<End>, Updated), NotStarted> {
+    ) -> Result<(RunId, bool, Option<End>, Updated), NotStarted> {
         let (reply, answer) = oneshot::channel();
         let (told, updated) = oneshot::channel();
         let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
@@ -157,8 +157,9 @@ impl Inner {
             .await?;
         match self.stop.unless_over(answer).await {
             Some(Ok(started)) => {
-                let run = self.checked(started?, workflow, on_conflict).await?;
-                Ok((run, end, self.answered(updated).await))
+                let started = started?;
+                let run = self.checked(started, workflow, on_conflict).await?;
+                Ok((run, started.is_begun, end, self.answered(updated).await))
             }
             // Nothing was started, and only the update's sender is told why; or the shard has failed.
             Some(Err(_)) => match self.answered(updated).await {
