@@ -28,6 +28,7 @@ pub(crate) use self::topic_records::{BatchTopics, TopicRecordSpan};
 pub use self::topic_records::{TopicRecordHeader, TopicRecordView};
 pub use self::turn_view::{TurnRecords, TurnView};
 use crate::error::TurnError;
+use crate::mail::MailStep;
 use crate::wire::v1;
 
 /// The greatest size of one turn unless configured otherwise: 16 MiB.
@@ -66,6 +67,8 @@ pub struct Batch {
     /// How many there are, and of how many bytes: most batches have none, and are not to look.
     topics_len: usize,
     topics_bytes: usize,
+    /// What becomes of mail between nodes with it.
+    pub(crate) mail: Vec<MailStep>,
 }
 
 /// Where a finished turn stands, and under which conditions it may be appended.
@@ -111,6 +114,7 @@ impl Batch {
             topics: None,
             topics_len: 0,
             topics_bytes: 0,
+            mail: Vec::new(),
         }
     }
 
@@ -137,20 +141,21 @@ impl Batch {
         Cow::Owned(sealed)
     }
 
-    /// Removes all turns and records of topics, and keeps the memory.
+    /// Removes all turns, records of topics and what becomes of mail, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.turns.clear();
         self.joined = 0;
+        self.mail.clear();
         if self.topics_len > 0 {
             self.clear_topics();
         }
     }
 
-    /// Whether no turn has been finished, and there is no record of a topic.
+    /// Whether no turn has been finished, and there is no record of a topic and nothing about mail.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty() && self.topics_len == 0
+        self.turns.is_empty() && self.topics_len == 0 && self.mail.is_empty()
     }
 
     /// How many turns have been finished.

@@ -38,6 +38,7 @@ mod finished;
 mod fold;
 mod heads;
 mod journal;
+mod mail;
 mod memory;
 mod nodes;
 mod numbers;
@@ -78,6 +79,7 @@ pub use fold::Fold;
 pub use journal::{
     Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, RefusedTurn, Ringing, Stats,
 };
+pub use mail::{HandledMail, MailAddress, MailStep, NodeMail, OutgoingMail, UnreadMail};
 pub use memory::MemoryJournal;
 pub use nodes::{NodeKey, NodeSeen, NodeTerms, NodesSeen, SharedStore};
 pub use owners::OwnerTable;

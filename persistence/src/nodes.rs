@@ -19,6 +19,7 @@ use std::time::Duration;
 use millrun_core::{Offset, Partition};
 
 use crate::error::ReadError;
+use crate::mail::NodeMail;
 
 /// A node of a shared store: a process that has joined it under a name, and a number that no other opening has. A cheap
 /// clone.
@@ -155,4 +156,10 @@ pub trait SharedStore: Send + Sync {
     /// # Errors
     /// When the store could not be reached: whether the node counts as dead is not known then. Ask again.
     fn declare_dead(&self, node: &NodeKey) -> Result<(), ReadError>;
+
+    /// The mail between nodes; `None`, as by default, for a store that has none: what one node has for another then waits until
+    /// one node owns both.
+    fn mail(&self) -> Option<&dyn NodeMail> {
+        None
+    }
 }

@@ -18,6 +18,7 @@ use crate::believed::BelievedTime;
 use crate::config::PostgresConfig;
 use crate::error::PostgresOpenError;
 use crate::heads::LiveHeads;
+use crate::mail::MailDoor;
 use crate::nodes::{NodesDoor, NodesSeat};
 use crate::outcome::FlushFate;
 use crate::pg::{self, OpenStore, StoreFacts};
@@ -186,9 +187,12 @@ impl PostgresJournal {
             claims_seat.answer_claims(&claimed)
         })?);
         let questions = Arc::new(Mutex::new(Some(questions)));
-        let mut nodes = None;
+        let (mut nodes, mut mail) = (None, None);
         if let Some(node) = facts.node {
-            let (door, asked) = NodesDoor::new(node, Arc::clone(&shared));
+            let (mail_door, mail_seat) = MailDoor::new(Arc::clone(&shared), server.another());
+            threads.push(spawn("postgres mail", move || mail_seat.run())?);
+            mail = Some(mail_door.wake());
+            let (door, asked) = NodesDoor::new(node, Arc::clone(&shared), mail_door);
             let seat = NodesSeat::new(Arc::clone(&shared), server.another());
             threads.push(spawn("postgres nodes", move || seat.run(&asked))?);
             nodes = Some(door);
@@ -211,6 +215,7 @@ impl PostgresJournal {
             upkeep: None,
             removed_before: RemovedBefore::default(),
             others: (0, 0),
+            mail,
             claims,
             questions: Arc::clone(&questions),
             server_wait_max: config.server_wait_max,
@@ -424,7 +429,8 @@ impl Journal for PostgresJournal {
         let batch = batch.sealed();
         let mut state = self.shared.open_state()?;
         let has_room = state.queued_bytes + batch.bytes() <= self.config.batch_bytes_max
-            && state.queued_len + batch.turns() + batch.topic_records() <= self.config.batch_len_max;
+            && state.queued_len + batch.turns() + batch.topic_records() + batch.mail_steps().len()
+                <= self.config.batch_len_max;
         if state.queued_len > 0 && !has_room {
             state.was_full = true;
             return Err(EnqueueError::Full);
@@ -459,8 +465,11 @@ impl Journal for PostgresJournal {
             0 => Vec::new(),
             _ => state.append_to_topics(&batch, &refused),
         };
+        if !batch.mail_steps().is_empty() {
+            state.take_mail(&batch, &refused);
+        }
         let is_taken = state.queued_len > queued;
-        let is_asked = batch.turns() + batch.topic_records() > 0;
+        let is_asked = batch.turns() + batch.topic_records() + batch.mail_steps().len() > 0;
         let offset = if is_taken {
             state.enqueued = state.enqueued.next();
             state.enqueued

@@ -30,6 +30,7 @@ mod config;
 mod error;
 mod heads;
 mod journal;
+mod mail;
 mod nodes;
 mod outcome;
 mod pg;

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use millrun_core::Offset;
-use millrun_persistence::{JournalFailure, NodeKey, NodeTerms, NodesSeen, ReadError, SharedStore};
+use millrun_persistence::{JournalFailure, NodeKey, NodeMail, NodeTerms, NodesSeen, ReadError, SharedStore};
 
+use crate::mail::MailDoor;
 use crate::reading::unread;
 use crate::server::{NodesSession, Server, ServerTrouble};
 use crate::shared::PostgresShared;
@@ -23,15 +24,21 @@ pub(crate) type NodesQuestion = Box<dyn FnOnce(&mut NodesSeat) + Send>;
 pub(crate) struct NodesDoor {
     node: NodeKey,
     shared: Arc<PostgresShared>,
+    mail: MailDoor,
     questions: Mutex<Option<Sender<NodesQuestion>>>,
 }
 
 impl NodesDoor {
-    pub(crate) fn new(node: NodeKey, shared: Arc<PostgresShared>) -> (Self, Receiver<NodesQuestion>) {
+    pub(crate) fn new(
+        node: NodeKey,
+        shared: Arc<PostgresShared>,
+        mail: MailDoor,
+    ) -> (Self, Receiver<NodesQuestion>) {
         let (questions, asked) = unbounded();
         let door = Self {
             node,
             shared,
+            mail,
             questions: Mutex::new(Some(questions)),
         };
         (door, asked)
@@ -41,6 +48,7 @@ impl NodesDoor {
     pub(crate) fn close(&self) {
         let questions = &self.questions;
         questions.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.mail.close();
     }
 
     fn ask<T: Send + 'static>(
@@ -86,6 +94,10 @@ impl SharedStore for NodesDoor {
     fn declare_dead(&self, node: &NodeKey) -> Result<(), ReadError> {
         let node = node.clone();
         self.ask(move |session| session.declare_dead(&node))
+    }
+
+    fn mail(&self) -> Option<&dyn NodeMail> {
+        Some(&self.mail)
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{Retention, SealedTopics, StoredTopicName, TopicNumber};
+use millrun_persistence::{OutgoingMail, Retention, SealedTopics, StoredTopicName, TopicNumber};
 
 use crate::believed::BelievedTime;
 use crate::queued::{QueuedEntry, QueuedTurn};
@@ -52,6 +52,16 @@ pub(crate) struct NodeRows {
     pub(crate) dropped: Vec<u64>,
     /// How many finished runs are retained, and their bytes.
     pub(crate) retained: (u64, u64),
+    pub(crate) mail: MailRows,
+}
+
+/// What is written of mail between nodes, and what goes.
+#[derive(Debug, Default)]
+pub(crate) struct MailRows {
+    pub(crate) posted: Vec<OutgoingMail>,
+    /// The numbers of mail that has been handled, and of such as cannot be read.
+    pub(crate) handled: Vec<u64>,
+    pub(crate) aside: Vec<u64>,
 }
 
 /// What becomes of a partition that is owned.

@@ -4,12 +4,15 @@
 //! Calls wait for the answer, on the threads of the journal. After [`ServerTrouble::Lost`] a session is dropped, and another is
 //! opened.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use millrun_core::{Epoch, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
     FinishedHead, FinishedRun, FinishedSearch, NodeKey, NodeTerms, NodesSeen, Snapshot, StoredTopicRow,
-    TopicNumber, TopicRowOutline,
+    TopicNumber, TopicRowOutline, UnreadMail,
 };
+use tokio::sync::Notify;
 
 use crate::heads::LiveHead;
 use crate::outcome::Move;
@@ -26,6 +29,9 @@ pub(crate) trait Server: Send + Sync {
 
     /// A session that sees to nodes, of the server that the writer writes to.
     fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble>;
+
+    /// A session that reads mail, of the server that the writer writes to.
+    fn mail(&self) -> Result<Box<dyn MailSession>, ServerTrouble>;
 }
 
 /// What became of a flush.
@@ -84,6 +90,33 @@ pub(crate) trait NodesSession: Send {
 
     /// A node writes nothing any more when this returns. A flush of its that is under way is waited for, for a bounded time.
     fn declare_dead(&mut self, node: &NodeKey) -> Result<(), ServerTrouble>;
+}
+
+/// A connection that reads mail, and hears and tells that there is some.
+pub(crate) trait MailSession: Send {
+    /// Whether the writer has connected anew since this session was opened.
+    fn is_outdated(&self) -> bool;
+
+    /// Mail for this node and those of these partitions that it has.
+    fn unread(&mut self, wanted: &WantedMail) -> Result<Vec<UnreadMail>, ServerTrouble>;
+
+    /// The latest epochs of partitions.
+    fn epochs(&mut self, partitions: &[Partition]) -> Result<Vec<(Partition, Epoch)>, ServerTrouble>;
+
+    /// Tells the other nodes that there is mail.
+    fn tell(&mut self) -> Result<(), ServerTrouble>;
+
+    /// Waits until another node tells that, `wake` wakes, or this time has passed; whether another node has told it.
+    fn wait(&mut self, wake: &Notify, wait_max: Duration) -> bool;
+}
+
+/// Which mail is read.
+#[derive(Clone, Debug)]
+pub(crate) struct WantedMail {
+    pub(crate) partitions: Vec<Partition>,
+    pub(crate) except: Vec<u64>,
+    pub(crate) len_max: usize,
+    pub(crate) bytes_max: usize,
 }
 
 /// A connection that writes.

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Timestamp};
 use millrun_persistence::{
-    Batch, Claim, ClaimRefused, Claimant, FailureKind, JournalFailure, ReadError, RefusedTurn, Ringing,
-    SealedTopics, TopicAppend, TopicRegister, UpkeepNumber, Upkeeps,
+    Batch, Claim, ClaimRefused, Claimant, FailureKind, JournalFailure, OutgoingMail, ReadError, RefusedTurn,
+    Ringing, SealedTopics, TopicAppend, TopicRegister, TurnRefused, UpkeepNumber, Upkeeps,
 };
 
 use crate::heads::LiveHeads;
 use crate::queued::QueuedEntry;
+use crate::rows::MailRows;
 use crate::server::{HeldPartition, StoredPartitions};
 
 pub(crate) struct PostgresShared {
@@ -71,6 +72,8 @@ pub(crate) struct NodeState {
     adopted: Vec<(Partition, (u64, u64))>,
     /// The caller beats, and not the writer.
     has_left_beats: bool,
+    /// What the next flush does with mail.
+    mail: MailRows,
 }
 
 /// A claim that waits for the store.
@@ -118,6 +121,7 @@ pub(crate) struct Taken {
     pub(crate) upkeep: Option<(UpkeepNumber, Timestamp)>,
     pub(crate) released: BTreeSet<Partition>,
     pub(crate) adopted: Vec<(Partition, (u64, u64))>,
+    pub(crate) mail: MailRows,
 }
 
 /// What the writer finds in the queue.
@@ -220,10 +224,11 @@ impl PostgresShared {
                 state.is_touched = false;
                 (state.queued_len, state.queued_bytes, state.queued_snapshot_bytes) = (0, 0, 0);
                 let node = state.node.as_mut();
-                let (released, adopted) = node.map_or_else(Default::default, |node| {
+                let (released, adopted, mail) = node.map_or_else(Default::default, |node| {
                     (
                         std::mem::take(&mut node.released),
                         std::mem::take(&mut node.adopted),
+                        std::mem::take(&mut node.mail),
                     )
                 });
                 let (offset, topics) = (state.enqueued, state.topics.seal());
@@ -242,6 +247,7 @@ impl PostgresShared {
                     upkeep,
                     released,
                     adopted,
+                    mail,
                 });
             }
             if state.is_closing {
@@ -572,6 +578,57 @@ impl SharedState {
             self.is_touched = true;
         }
         appends
+    }
+
+    /// Takes what becomes of mail with a batch of which these turns were refused.
+    pub(crate) fn take_mail(&mut self, batch: &Batch, refused: &[RefusedTurn]) {
+        let is_refused = |run: RunId| {
+            let mut others = refused
+                .iter()
+                .filter(|turn| turn.error != TurnRefused::AlreadyAppended);
+            others.any(|turn| batch.turn_at(turn.turn).is_some_and(|turn| turn.run() == run))
+        };
+        for step in batch.mail_steps() {
+            if step.with.is_some_and(is_refused) {
+                continue;
+            }
+            if let Some(handled) = step.handled {
+                // Its next owner handles what was for a partition that is lost.
+                let owners = &self.heads.owners;
+                let is_lost = |(partition, epoch)| owners.check(partition, epoch).is_err();
+                if handled.owned.is_some_and(is_lost) {
+                    continue;
+                }
+                self.discard_mail(&[handled.number]);
+            }
+            if let Some(post) = &step.post {
+                self.post(post.clone());
+            }
+        }
+    }
+
+    /// Posts mail with the next flush.
+    pub(crate) fn post(&mut self, mail: OutgoingMail) {
+        let Some(node) = &mut self.node else { return };
+        self.queued_len += 1;
+        self.queued_bytes += mail.body.len();
+        node.mail.posted.push(mail);
+        self.touch();
+    }
+
+    /// Mail goes with the next flush.
+    pub(crate) fn discard_mail(&mut self, numbers: &[u64]) {
+        let Some(node) = &mut self.node else { return };
+        self.queued_len += numbers.len();
+        node.mail.handled.extend_from_slice(numbers);
+        self.touch();
+    }
+
+    /// Mail is shown to nobody from the next flush on.
+    pub(crate) fn set_mail_aside(&mut self, numbers: &[u64]) {
+        let Some(node) = &mut self.node else { return };
+        node.mail.aside.extend_from_slice(numbers);
+        self.touch();
     }
 
     /// Something has changed that the next flush writes; gives the offset of that.

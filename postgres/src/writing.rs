@@ -14,6 +14,7 @@ use millrun_persistence::{
 };
 
 use crate::believed::BelievedTime;
+use crate::mail::MailWake;
 use crate::outcome::{FlushFate, Halt, Heard, Step};
 use crate::queued::QueuedEntry;
 use crate::reading::ServerQuestion;
@@ -53,6 +54,8 @@ pub(crate) struct FlushWriter {
     pub(crate) removed_before: RemovedBefore,
     /// What other nodes retain of finished runs, and its bytes, as the last flush was told.
     pub(crate) others: (u64, u64),
+    /// Told of flushes that have posted mail, with nodes.
+    pub(crate) mail: Option<Arc<MailWake>>,
 }
 
 /// What moves the marker.
@@ -172,6 +175,7 @@ impl FlushWriter {
             upkeep,
             released,
             adopted,
+            mail,
         } = taken;
         let mut builder = RowsBuilder::default();
         builder.partitions = epochs
@@ -237,7 +241,11 @@ impl FlushWriter {
         if rows.forgotten > rows.forgotten_before {
             rows.of_node.forgets = self.retained.partitions();
         }
+        rows.of_node.mail = mail;
         self.flush(&rows)?;
+        if let (Some(wake), false) = (&self.mail, rows.of_node.mail.posted.is_empty()) {
+            wake.posted();
+        }
         self.removed_before.landed(&rows);
         self.shared.lock().topics.landed(topics);
         self.upkeep = upkeep.filter(|_| !is_still).map(|upkeep| UpkeepStep {

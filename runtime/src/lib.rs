@@ -74,7 +74,6 @@ pub mod topics;
 mod traces;
 mod tree;
 mod watch;
-#[cfg(any(test, feature = "fuzz"))]
 mod wire;
 
 #[cfg(feature = "fuzz")]

@@ -515,7 +515,7 @@ impl Runtime {
     /// ```
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterStatus> {
-        Some(self.inner.shared.cluster.as_ref()?.status())
+        self.inner.shared.cluster_status()
     }
 
     /// What the next look at the nodes shows that succeeds, as [`cluster`](Self::cluster); `None` for a store that this process
@@ -526,7 +526,7 @@ impl Runtime {
     pub async fn cluster_looked(&self) -> Option<ClusterStatus> {
         let cluster = self.inner.shared.cluster.as_ref()?;
         tokio::select! {
-            () = cluster.looked() => Some(cluster.status()),
+            () = cluster.looked() => self.inner.shared.cluster_status(),
             _ = self.inner.stop.stopped() => None,
         }
     }

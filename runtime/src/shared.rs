@@ -8,7 +8,9 @@ use millrun_persistence::Journal;
 
 use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
+use crate::cluster::mail_desk::MailDesk;
 use crate::cluster::shared::{ClusterShared, LeaseGate};
+use crate::cluster::view::ClusterStatus;
 use crate::code::changed_values::ChangedValues;
 use crate::code::version_trials::VersionTrials;
 use crate::code::workflows::{Beginning, Workflows};
@@ -64,12 +66,20 @@ pub(crate) struct ShardShared {
     pub(crate) gate: LeaseGate,
     /// What is known of other nodes, if the store is one that several share.
     pub(crate) cluster: Option<Arc<ClusterShared>>,
+    /// Their mail.
+    pub(crate) mail: Option<Arc<MailDesk>>,
 }
 
 impl ShardShared {
     /// The name of the node that owns a partition, as far as is known, and unless that is this one.
     pub(crate) fn owner_of(&self, partition: Partition) -> Option<Arc<str>> {
         self.cluster.as_ref()?.owner_of(partition)
+    }
+
+    /// What is known of the nodes of the store, if it is one that several share.
+    pub(crate) fn cluster_status(&self) -> Option<ClusterStatus> {
+        let set_aside_len = self.mail.as_ref().map_or(0, |mail| mail.set_aside_len());
+        Some(self.cluster.as_ref()?.status(set_aside_len))
     }
 
     /// Whether there is code for a run that began so. Of a store that is only read nobody knows, and it passes for

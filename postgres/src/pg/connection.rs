@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
 use millrun_core::Timestamp;
 use millrun_persistence::Durability;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_postgres::error::DbError;
 use tokio_postgres::types::ToSql;
@@ -27,8 +28,7 @@ pub(super) struct Connection {
     answer_wait_max: Duration,
     /// The server gives a statement up as this end does.
     is_bounded: bool,
-    /// The server has said that it does not wait for its standby any more.
-    is_unreplicated: Arc<AtomicBool>,
+    heard: Arc<HeardFromServer>,
     // Dropped last: it drives the connection.
     runtime: Runtime,
 }
@@ -48,6 +48,17 @@ const TABLE_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// The number of addresses of a host, one of each family, that are tried within their bounds.
 const ADDRESSES_OF_HOST: u32 = 2;
+
+/// What a server says without being asked.
+#[derive(Debug, Default)]
+struct HeardFromServer {
+    /// It does not wait for its standby any more.
+    is_unreplicated: AtomicBool,
+    /// The process of this session, whose own notifications do not count.
+    pid: AtomicI32,
+    /// Another session has told something.
+    told: Notify,
+}
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -90,9 +101,9 @@ impl Connection {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ConnectError::NoRuntime)?;
         let mut connected = Err(ConnectError::Late(Duration::ZERO));
-        let is_unreplicated = Arc::default();
+        let heard = Arc::default();
         for host in &server.address.connect {
-            connected = runtime.block_on(connect(host, server, wait_max, &is_unreplicated));
+            connected = runtime.block_on(connect(host, server, wait_max, &heard));
             if connected.is_ok() {
                 break;
             }
@@ -103,7 +114,7 @@ impl Connection {
             schema: server.address.schema.clone(),
             answer_wait_max: server.answer_wait_max.min(wait_max),
             is_bounded: false,
-            is_unreplicated,
+            heard,
             runtime,
         })
     }
@@ -170,6 +181,7 @@ impl Connection {
             &[],
         )?;
         let session: String = get(&row, 7)?;
+        self.heard.pid.store(get(&row, 5)?, Ordering::Relaxed);
         Ok(ServerFacts {
             version: get(&row, 0)?,
             version_text: get(&row, 1)?,
@@ -211,6 +223,19 @@ impl Connection {
         self.batch(&format!("SET statement_timeout = {millis}"))
     }
 
+    /// Waits until another session has told something, `wake` wakes, or this time has passed; whether it was the first.
+    pub(super) fn wait_told(&mut self, wake: &Notify, wait_max: Duration) -> bool {
+        let told = &self.heard.told;
+        let waited = async {
+            tokio::select! {
+                () = told.notified() => true,
+                () = wake.notified() => false,
+            }
+        };
+        let waited = self.runtime.block_on(async { timeout(wait_max, waited).await });
+        waited.unwrap_or(false)
+    }
+
     /// Statements without values, in one transaction.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
         self.batch_within(sql, self.answer_wait_max)
@@ -244,7 +269,7 @@ impl Connection {
         let client = &self.client;
         let rows = async { client.query(&statement, values).await };
         let rows = wait(&self.runtime, self.answer_wait_max, rows)?;
-        if self.is_unreplicated.swap(false, Ordering::Relaxed) {
+        if self.heard.is_unreplicated.swap(false, Ordering::Relaxed) {
             // The next session raises the term, and the commit of that waits for the standby.
             let why = "the server was told not to wait for its standby".to_owned();
             return Err(ServerTrouble::Lost(why));
@@ -315,19 +340,24 @@ async fn connect(
     host: &tokio_postgres::Config,
     server: &PgServer,
     wait_max: Duration,
-    is_unreplicated: &Arc<AtomicBool>,
+    heard: &Arc<HeardFromServer>,
 ) -> Result<Client, ConnectError> {
     // A name may have several addresses, of which each may take as long as the configuration says.
     let reached_within = host.get_connect_timeout().copied().unwrap_or_default() * ADDRESSES_OF_HOST;
     let wait_max = wait_max.min(server.answer_wait_max + reached_within);
     let connected = timeout(wait_max, host.connect(server.tls.clone())).await;
     let (client, mut connection) = connected.map_err(|_| ConnectError::Late(wait_max))??;
-    let is_unreplicated = Arc::clone(is_unreplicated);
+    let heard = Arc::clone(heard);
     tokio::spawn(async move {
         while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
             match message {
                 Ok(AsyncMessage::Notice(notice)) if is_of_standby(&notice) => {
-                    is_unreplicated.store(true, Ordering::Relaxed);
+                    heard.is_unreplicated.store(true, Ordering::Relaxed);
+                }
+                Ok(AsyncMessage::Notification(told))
+                    if told.process_id() != heard.pid.load(Ordering::Relaxed) =>
+                {
+                    heard.told.notify_one();
                 }
                 Ok(_) => {}
                 // Each request that is waiting gets an error of its own when the connection ends.

@@ -3,13 +3,14 @@
 //! ```text
 //!   opening.rs ─► checks, tables, the lock, the term ─► facts of the store
 //!   writer.rs  ─► flush, raise, look, claim              reader.rs ─► histories, finished runs, live runs
-//!   nodes.rs   ─► who has joined, and who is dead
+//!   nodes.rs   ─► who has joined, and who is dead    mail.rs   ─► what nodes have for each other
 //!        └──────────── connection.rs: one connection, its statements, its deadline ───────────┘
 //! ```
 //!
 //! The names of tokio-postgres do not leave this folder, but for the configuration that [`Address`] makes.
 
 mod connection;
+mod mail;
 mod nodes;
 mod opening;
 mod reader;
@@ -23,13 +24,14 @@ use std::time::Duration;
 
 use millrun_persistence::Durability;
 
+use self::mail::PgMail;
 use self::nodes::PgNodes;
 pub(crate) use self::opening::{OpenStore, StoreFacts, open};
 use self::reader::PgReader;
 use self::tls::TlsMaker;
 use self::writer::PgWriter;
 use crate::address::Address;
-use crate::server::{NodesSession, ReaderSession, Server, ServerTrouble, WriterSession};
+use crate::server::{MailSession, NodesSession, ReaderSession, Server, ServerTrouble, WriterSession};
 
 /// A database, for one opening of the store in it.
 pub(crate) struct PgServer {
@@ -93,5 +95,9 @@ impl Server for Arc<PgServer> {
 
     fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble> {
         Ok(Box::new(PgNodes::connect(self)?))
+    }
+
+    fn mail(&self) -> Result<Box<dyn MailSession>, ServerTrouble> {
+        Ok(Box::new(PgMail::connect(self)?))
     }
 }

@@ -377,6 +377,7 @@ impl StoreDoor<'_> {
         }
         connection.rows(tables::BURY, &[]).map_err(refused)?;
         connection.rows(tables::FORGET_GONE, &[]).map_err(refused)?;
+        connection.rows(tables::FORGET_MAIL, &[]).map_err(refused)?;
         let (openings, first, store_number) = self.count_opening(connection)?;
         connection.batch("COMMIT").map_err(refused)?;
         let last_closed = connection.first(tables::LAST_CLOSED, &[]).map_err(refused)?;

@@ -1,4 +1,4 @@
-//! The tables of a store, format 4. All stand in one schema, of which `{s}` is the name.
+//! The tables of a store, format 5. All stand in one schema, of which `{s}` is the name.
 //!
 //! ```text
 //!   store     one row: format, number of the store, number of openings, first finished run that is retained
@@ -14,6 +14,8 @@
 //!             by a node)
 //!   topic     number, name, retention, dropped        topic_row topic, first, len, last_at, frames: records written together
 //!   topic_id  number (in the order of appending), topic, id, seq of the record
+//!   mail      number (in the order of each node's posting), part, or the holder of a node that it is for (part is -1 then), body,
+//!             aside (nobody could read it)
 //! ```
 //!
 //! One opening that has the store to itself is the node `one`, and no row of `part` names it. Nodes share the store under
@@ -29,7 +31,7 @@ pub(super) fn of_schema(sql: &str, schema: &str) -> String {
 }
 
 /// The newest format that this release reads and writes.
-pub(super) const FORMAT: i32 = 4;
+pub(super) const FORMAT: i32 = 5;
 
 macro_rules! recount {
     () => {
@@ -42,8 +44,20 @@ WHERE p.part = q.part;"
     };
 }
 
+macro_rules! mail_tables {
+    () => {
+        "
+CREATE TABLE {s}.mail (
+    number bigint PRIMARY KEY, part smallint NOT NULL, holder bigint NOT NULL, body bytea NOT NULL,
+    aside boolean NOT NULL DEFAULT false);
+ALTER TABLE {s}.mail ALTER body SET STORAGE EXTERNAL;
+CREATE SEQUENCE {s}.mail_number;"
+    };
+}
+
 /// Makes the tables, in one transaction of the server: several statements that are sent as one are one.
-pub(super) const CREATE: &str = "
+pub(super) const CREATE: &str = concat!(
+    "
 CREATE TABLE {s}.store (
     one boolean PRIMARY KEY CHECK (one), millrun_format int NOT NULL, number bigint NOT NULL,
     openings bigint NOT NULL, first bigint NOT NULL);
@@ -77,15 +91,18 @@ CREATE TABLE {s}.topic_row (
     topic int NOT NULL, first bigint NOT NULL, len int NOT NULL, last_at bigint NOT NULL, frames bytea NOT NULL,
     PRIMARY KEY (topic, first));
 ALTER TABLE {s}.topic_row ALTER frames SET STORAGE EXTERNAL;
-CREATE TABLE {s}.topic_id (number bigint PRIMARY KEY, topic int NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);
-INSERT INTO {s}.store VALUES (true, 4, {number}, 0, 0);
+CREATE TABLE {s}.topic_id (number bigint PRIMARY KEY, topic int NOT NULL, id uuid NOT NULL, seq bigint NOT NULL);",
+    mail_tables!(),
+    "
+INSERT INTO {s}.store VALUES (true, 5, {number}, 0, 0);
 INSERT INTO {s}.writer VALUES ('one', 0, 0);
 INSERT INTO {s}.marker VALUES ('one', 0);
 INSERT INTO {s}.part SELECT part, 0 FROM generate_series(0, 1023) AS part;
-";
+"
+);
 
 /// Make a store of format 1 one of format 2, and so on, each in one transaction.
-pub(super) const UPGRADES: [&str; 3] = [UPGRADE_1, UPGRADE_2, UPGRADE_3];
+pub(super) const UPGRADES: [&str; 4] = [UPGRADE_1, UPGRADE_2, UPGRADE_3, UPGRADE_4];
 
 const UPGRADE_1: &str = "
 ALTER TABLE {s}.writer ADD COLUMN IF NOT EXISTS pid int NOT NULL DEFAULT 0;
@@ -110,6 +127,13 @@ ALTER TABLE {s}.part ADD COLUMN len bigint NOT NULL DEFAULT 0, ADD COLUMN bytes 
     recount!(),
     "
 UPDATE {s}.store SET millrun_format = 4 WHERE millrun_format = 3;
+"
+);
+
+const UPGRADE_4: &str = concat!(
+    mail_tables!(),
+    "
+UPDATE {s}.store SET millrun_format = 5 WHERE millrun_format = 4;
 "
 );
 
@@ -240,7 +264,8 @@ pub(super) const FLUSH: &str = flush!(
 );
 
 /// A flush of a node. It tells what the others retain: the marker of a node that has gone has gone with its row, and that of a
-/// process alone counts nothing.
+/// process alone counts nothing. Mail is for a partition, for the node of a holder (its part is -1 then), or for all others (its
+/// holder is 0 too).
 pub(super) const FLUSH_NODE: &str = flush!(
     fence " AND w.holder = $63",
     marker ", len = $60, bytes = $61",
@@ -260,6 +285,18 @@ pub(super) const FLUSH_NODE: &str = flush!(
 ), others AS (
     SELECT coalesce(sum(m.len), 0)::bigint AS len, coalesce(sum(m.bytes), 0)::bigint AS bytes
     FROM {s}.marker m WHERE m.node <> $1
+), mailed AS (
+    INSERT INTO {s}.mail (number, part, holder, body)
+    SELECT nextval('{s}.mail_number'), p.part, p.holder, p.body FROM (
+        SELECT m.part, coalesce(w.holder, m.holder) AS holder, m.body
+        FROM unnest($67::smallint[], $68::bigint[], $69::bytea[]) WITH ORDINALITY AS m (part, holder, body, place)
+        LEFT JOIN {s}.writer w ON m.part = -1 AND w.holder <> 0
+            AND CASE WHEN m.holder = 0 THEN w.holder <> $63 ELSE w.holder = m.holder END
+        WHERE (m.part >= 0 OR w.holder IS NOT NULL) AND EXISTS (SELECT FROM moved) ORDER BY m.place) p
+), handled AS (
+    DELETE FROM {s}.mail WHERE number = ANY ($70::bigint[]) AND EXISTS (SELECT FROM moved)
+), set_aside AS (
+    UPDATE {s}.mail SET aside = true WHERE number = ANY ($71::bigint[]) AND EXISTS (SELECT FROM moved)
 )",
     told ", (SELECT len FROM others), (SELECT bytes FROM others)"
 );
@@ -296,6 +333,8 @@ WITH fenced AS (
     DELETE FROM {s}.writer WHERE node = $1 AND holder = $2 RETURNING node
 ), unmarked AS (
     DELETE FROM {s}.marker m USING fenced f WHERE m.node = f.node
+), unmailed AS (
+    DELETE FROM {s}.mail WHERE part = -1 AND holder = $2 AND EXISTS (SELECT FROM fenced)
 )
 UPDATE {s}.part SET holder = 0 WHERE holder = $2 AND EXISTS (SELECT FROM fenced)";
 
@@ -305,6 +344,8 @@ WITH fenced AS (
     DELETE FROM {s}.writer WHERE node = $1 AND holder = $2 RETURNING node
 ), unmarked AS (
     DELETE FROM {s}.marker m USING fenced f WHERE m.node = f.node
+), unmailed AS (
+    DELETE FROM {s}.mail WHERE part = -1 AND holder = $2 AND EXISTS (SELECT FROM fenced)
 )
 INSERT INTO {s}.gone (holder) SELECT $2 FROM fenced ON CONFLICT DO NOTHING";
 
@@ -349,13 +390,30 @@ INSERT INTO {s}.gone (holder)
 SELECT DISTINCT p.holder FROM {s}.part p
 WHERE p.holder <> 0 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = p.holder) ON CONFLICT DO NOTHING";
 
+/// Mail for nodes that are gone.
+pub(super) const FORGET_MAIL: &str = "
+DELETE FROM {s}.mail m WHERE m.part = -1 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = m.holder)";
+
+/// Mail for the node of this holder, and for those of these partitions that it has.
+pub(super) const UNREAD_MAIL: &str = "
+SELECT w.number, w.part, w.body FROM (
+    SELECT m.number, m.part, m.body,
+        sum(octet_length(m.body)) OVER (ORDER BY m.number) - octet_length(m.body) AS before
+    FROM {s}.mail m
+    WHERE NOT m.aside AND m.number <> ALL ($3::bigint[]) AND (m.part = -1 AND m.holder = $1
+        OR m.part = ANY ($2::smallint[]) AND EXISTS (SELECT FROM {s}.part p WHERE p.part = m.part AND p.holder = $1))
+    ORDER BY m.number LIMIT $4) w
+WHERE w.before < $5 OR w.before = 0 ORDER BY w.number";
+
 /// Holders that are gone, and of which nothing is left.
 pub(super) const FORGET_GONE: &str =
     "DELETE FROM {s}.gone g WHERE NOT EXISTS (SELECT FROM {s}.part p WHERE p.holder = g.holder)";
 
-/// Nodes that have the store no longer leave no trace: this opening has it to itself.
+/// Nodes that have the store no longer leave no trace: this opening has it to itself. What runs had told each other is asked for
+/// again, and nobody waits for what else was mailed.
 pub(super) const TAKE_TABLES: &str = "
 UPDATE {s}.part SET holder = 0 WHERE holder <> 0;
+DELETE FROM {s}.mail;
 DELETE FROM {s}.gone;
 DELETE FROM {s}.marker WHERE node <> 'one';
 ";

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use millrun_core::{Epoch, Partition, Sequence};
-use millrun_persistence::{TopicNumber, TopicRowOutline};
+use millrun_persistence::{MailAddress, TopicNumber, TopicRowOutline};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -21,6 +21,9 @@ use crate::server::{Flushed, HeldPartition, ServerTrouble, WriterSession};
 /// How often the lock of the store is tried for after a lost connection, and the pause between.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What stands in the place of a partition in mail for nodes.
+pub(super) const NO_PART: i16 = -1;
 
 pub(super) struct PgWriter {
     server: Arc<PgServer>,
@@ -208,6 +211,13 @@ impl WriterSession for PgWriter {
         let dropped: Vec<_> = of_node.dropped.iter().copied().map(long).collect();
         let (len, bytes_retained) = (long(of_node.retained.0), long(of_node.retained.1));
 
+        let posted = &of_node.mail.posted;
+        let (mail_parts, mail_holders): (Vec<_>, Vec<_>) =
+            posted.iter().map(|mail| address_values(mail.to)).unzip();
+        let mail_bodies: Vec<&[u8]> = posted.iter().map(|mail| &mail.body[..]).collect();
+        let handled: Vec<_> = of_node.mail.handled.iter().copied().map(long).collect();
+        let aside: Vec<_> = of_node.mail.aside.iter().copied().map(long).collect();
+
         let server = Arc::clone(&self.server);
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![
             &server.node,
@@ -279,6 +289,11 @@ impl WriterSession for PgWriter {
                 values.push(&gone);
                 values.push(&retained_lens);
                 values.push(&retained_bytes);
+                values.push(&mail_parts);
+                values.push(&mail_holders);
+                values.push(&mail_bodies);
+                values.push(&handled);
+                values.push(&aside);
                 tables::FLUSH_NODE
             }
             false => tables::FLUSH,
@@ -408,6 +423,15 @@ impl WriterSession for PgWriter {
 /// clear for two thousand million of them.
 pub(super) fn epoch_bits(epoch: u64) -> i64 {
     epoch.cast_signed()
+}
+
+/// Whom mail is for: a partition, or -1 and a holder, or -1 and nobody in particular.
+fn address_values(to: MailAddress) -> (i16, i64) {
+    match to {
+        MailAddress::Partition(partition) => (small(partition.index()), 0),
+        MailAddress::Node(number) => (NO_PART, number.cast_signed()),
+        MailAddress::OtherNodes => (NO_PART, 0),
+    }
 }
 
 /// The age of a retention in microseconds, all bits set for ever.

@@ -14,7 +14,7 @@ use crate::journal::tests::without_threads;
 use crate::outcome::Move;
 use crate::retained::FrontRun;
 use crate::rows::DROPPED_LEN_MAX;
-use crate::server::{Flushed, HeldPartition, NodesSession, ReaderSession};
+use crate::server::{Flushed, HeldPartition, MailSession, NodesSession, ReaderSession};
 
 /// As much of a server as a writer sees.
 #[derive(Debug, Default)]
@@ -95,6 +95,10 @@ impl Server for FakeServer {
     }
 
     fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble> {
+        Err(lost())
+    }
+
+    fn mail(&self) -> Result<Box<dyn MailSession>, ServerTrouble> {
         Err(lost())
     }
 }
@@ -204,6 +208,7 @@ fn world(config: JournalConfig, finished: u64) -> (PostgresJournal, FlushWriter,
         upkeep: None,
         removed_before: RemovedBefore::default(),
         others: (0, 0),
+        mail: None,
         claims: unbounded().0,
         questions: Arc::default(),
         server_wait_max: Duration::ZERO,

@@ -1,5 +1,7 @@
 //! Runtimes that share one store: who owns what, and what becomes of the runs of a node that dies.
 
+mod mail;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -181,6 +183,9 @@ const URL: &str = "MILLRUN_POSTGRES_NODE";
 /// After how many runs its only thread is blocked.
 const HANGS_AFTER: &str = "MILLRUN_POSTGRES_NODE_HANGS_AFTER";
 
+/// It starts runs that have to do with those of other nodes.
+const STARTS_PARENTS: &str = "MILLRUN_POSTGRES_NODE_STARTS_PARENTS";
+
 /// Not a test of its own: the process that the next ones kill or stop. It tells each run that it has started, and that waits.
 #[test]
 fn the_node_that_is_killed() {
@@ -191,9 +196,14 @@ fn the_node_that_is_killed() {
         .build()
         .unwrap();
     tokio.block_on(async {
-        let node = builder(&url, "victim").configure(|config| config.hang_max = Duration::from_secs(1));
+        let node = mail::with_family(builder(&url, "victim"));
+        let node = node.configure(|config| config.hang_max = Duration::from_secs(1));
         let node = node.start().await.unwrap();
         until(&node, |status| is_even(status, 2)).await;
+        if std::env::var_os(STARTS_PARENTS).is_some() {
+            mail::start_parents(&node).await;
+            return std::future::pending().await;
+        }
         for number in 0_u64.. {
             if number == hangs_after {
                 loop {
@@ -221,14 +231,22 @@ struct Victim {
 
 impl Victim {
     fn start(url: &str) -> Self {
-        Self::hanging(url, u64::MAX)
+        Self::spawn(url, &[])
+    }
+
+    fn starting_parents(url: &str) -> Self {
+        Self::spawn(url, &[(STARTS_PARENTS, "")])
     }
 
     fn hanging(url: &str, after: u64) -> Self {
+        Self::spawn(url, &[(HANGS_AFTER, &after.to_string())])
+    }
+
+    fn spawn(url: &str, settings: &[(&str, &str)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "cluster::the_node_that_is_killed", "--nocapture"])
             .env(URL, url)
-            .env(HANGS_AFTER, after.to_string())
+            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

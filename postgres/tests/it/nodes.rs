@@ -1,5 +1,7 @@
 //! Several nodes that have one store open at a time, on a real server.
 
+mod mail;
+
 use std::collections::BTreeSet;
 use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
@@ -985,6 +987,8 @@ const TO_FORMAT_1: &str = "
     ALTER TABLE {s}.finished DROP COLUMN gone;
     DROP TABLE {s}.gone;
     DROP SEQUENCE {s}.finished_number;
+    DROP TABLE {s}.mail;
+    DROP SEQUENCE {s}.mail_number;
     UPDATE {s}.store SET millrun_format = 1";
 
 #[test]

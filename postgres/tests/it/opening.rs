@@ -99,7 +99,7 @@ fn what_is_not_a_store_of_this_format_is_left_as_it_is() {
 
     let schema = server.schema();
     drop(AtUrl(server.url(&schema)).open());
-    server.sql(&format!("UPDATE {schema}.store SET millrun_format = 5"));
+    server.sql(&format!("UPDATE {schema}.store SET millrun_format = 6"));
     let before = server.sql(&format!(
         "SELECT * FROM {schema}.store, {schema}.writer, {schema}.marker"
     ));
@@ -107,13 +107,13 @@ fn what_is_not_a_store_of_this_format_is_left_as_it_is() {
         PostgresOpenError::NewerFormat { found, supported, .. } => (found, supported),
         other => panic!("{other:?}"),
     };
-    assert_eq!(found, (5, 4));
+    assert_eq!(found, (6, 5));
     let after = server.sql(&format!(
         "SELECT * FROM {schema}.store, {schema}.writer, {schema}.marker"
     ));
     assert_eq!(before, after);
     server.sql(&format!(
-        "UPDATE {schema}.store SET millrun_format = 4; DELETE FROM {schema}.writer"
+        "UPDATE {schema}.store SET millrun_format = 5; DELETE FROM {schema}.writer"
     ));
     assert_refused!(&server.url(&schema), PostgresOpenError::Corrupted { .. });
 }

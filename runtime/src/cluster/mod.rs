@@ -7,12 +7,15 @@
 //!      │  └── what is seen ◄─────────┘
 //!      ├── machine.rs decides: dead, claim, give back      shares.rs: which partitions; pace.rs: what was refused
 //!      └── claims through the ownership of this runtime
+//!   mail (mail_part.rs) ── reads ──► NodeMail of the journal ◄── posts, and what was handled ── shards (mail_desk.rs)
 //! ```
 //!
 //! Nothing here is needed for safety: a node that is wrong about another is stopped by the fence of the store.
 
 pub(crate) mod beats;
 pub(crate) mod machine;
+pub(crate) mod mail_desk;
+pub(crate) mod mail_part;
 pub(crate) mod pace;
 pub(crate) mod part;
 pub(crate) mod shared;

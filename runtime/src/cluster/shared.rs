@@ -129,7 +129,8 @@ impl ClusterShared {
         (*node != self.node).then(|| node.name().into())
     }
 
-    pub(crate) fn status(&self) -> ClusterStatus {
+    /// What is known, with how much mail was set aside.
+    pub(crate) fn status(&self, mail_set_aside_len: u64) -> ClusterStatus {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let nodes = seen.nodes.nodes.iter().map(|node| NodeStatus {
             name: node.node.name().to_owned(),
@@ -144,6 +145,7 @@ impl ClusterShared {
             number: self.node.number(),
             nodes: nodes.collect(),
             free_len: seen.nodes.free.len(),
+            mail_set_aside_len,
         }
     }
 }
@@ -181,7 +183,7 @@ mod tests {
         cluster.note(seen);
         assert_eq!(cluster.owner_of(theirs).as_deref(), Some("a"));
         assert_eq!((cluster.owner_of(mine), cluster.owner_of(free)), (None, None));
-        let status = cluster.status();
+        let status = cluster.status(0);
         assert_eq!((status.nodes.len(), status.free_len), (2, 1));
         assert!(status.nodes[0].is_here && !status.nodes[1].is_here);
     }

@@ -17,6 +17,8 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// The number of partitions that none of them owned at that moment: runs there stand still until one of them does.
     pub free_len: usize,
+    /// How much mail of other nodes this runtime could not read, and has set aside in the store, since it has started.
+    pub mail_set_aside_len: u64,
 }
 
 /// A node of a store.

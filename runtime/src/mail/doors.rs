@@ -70,7 +70,7 @@ impl ShardDoor {
         };
         match refused {
             ShardMessage::Request(request) => Err(request),
-            ShardMessage::Partition(_) | ShardMessage::Local(_) => {
+            ShardMessage::Partition(_) | ShardMessage::Local(_) | ShardMessage::Mailed(_) => {
                 unreachable!("what comes back is what was pushed")
             }
         }

@@ -6,6 +6,7 @@
 //!   runs, through the router ─────── PartitionMessage ────────┤  place reserved
 //!   timers, topics, pools, readers ─ LocalMessage ────────────┘  place reserved
 //!   pools ─── reports ──► topic of the shard ──► inbox
+//!   other nodes ─────────────────── Mailed ──────────────────┘  bounded by the part that reads it
 //!   readers ─ Answered ──► mailbox of its own: what waits for it may keep the other one from being emptied
 //! ```
 //!
@@ -17,6 +18,7 @@ mod command;
 mod doors;
 mod finished;
 mod local;
+mod mailed;
 mod partition;
 mod request;
 mod router;
@@ -26,6 +28,7 @@ pub(crate) use command::{CommandRefused, CommandReply, CommandRequest, EntityReq
 pub(crate) use doors::{ShardDoor, ShardDoors};
 pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
 pub(crate) use local::{Load, LocalMessage, Story};
+pub(crate) use mailed::Mailed;
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
 pub(crate) use request::{
     AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, Question, Replacement,
@@ -43,6 +46,8 @@ pub(crate) enum ShardMessage {
     Request(Request),
     Partition(PartitionMessage),
     Local(LocalMessage),
+    /// What another node has mailed.
+    Mailed(Box<Mailed>),
 }
 
 impl From<Request> for ShardMessage {
@@ -63,31 +68,33 @@ impl From<LocalMessage> for ShardMessage {
     }
 }
 
+impl From<Mailed> for ShardMessage {
+    fn from(mailed: Mailed) -> Self {
+        Self::Mailed(Box::new(mailed))
+    }
+}
+
 impl ShardMessage {
     /// The id that it is about, if it names no run: what is done depends on the latest run of it.
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         match self {
             Self::Request(request) => request.instance_id(),
-            Self::Partition(PartitionMessage::StartChild(child)) => Some(&child.id),
-            Self::Partition(PartitionMessage::CloseChild { id, .. }) => Some(id),
-            Self::Partition(PartitionMessage::Signal(signal)) => Some(&signal.to),
-            Self::Partition(
-                PartitionMessage::ChildStarted { .. }
-                | PartitionMessage::ChildEnded { .. }
-                | PartitionMessage::SignalSent { .. }
-                | PartitionMessage::Begun { .. }
-                | PartitionMessage::Orphans { .. },
-            )
-            | Self::Local(_) => None,
+            Self::Partition(message) => message.instance_id(),
+            Self::Mailed(mailed) => mailed.message()?.instance_id(),
+            Self::Local(_) => None,
         }
     }
 
     /// Whether a run may begin with this.
     pub(crate) fn begins_run(&self) -> bool {
-        matches!(
-            self,
-            Self::Request(Request::Start(_) | Request::StartWith(_) | Request::StartFollowing(_))
-                | Self::Partition(PartitionMessage::StartChild(_))
-        )
+        match self {
+            Self::Request(request) => matches!(
+                request,
+                Request::Start(_) | Request::StartWith(_) | Request::StartFollowing(_)
+            ),
+            Self::Partition(message) => matches!(message, PartitionMessage::StartChild(_)),
+            Self::Mailed(mailed) => matches!(mailed.message(), Some(PartitionMessage::StartChild(_))),
+            Self::Local(_) => false,
+        }
     }
 }

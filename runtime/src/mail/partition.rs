@@ -1,7 +1,7 @@
 //! What the runs of partitions tell each other, wherever these are hosted.
 //!
 //! Each message is addressed to a partition and goes through the [router](super::Router). It has a wire form
-//! (`crate::wire`), which nothing needs as long as both partitions are hosted by one process. No message names a shard
+//! (`crate::wire`), which it has on the way to another node. No message names a shard
 //! or relies on what a process remembers: who hosts a partition may change between a message and its answer.
 //!
 //! A message may be lost with either partition: the run that waits for its answer asks again when its own partition
@@ -63,6 +63,20 @@ pub(crate) enum PartitionMessage {
 }
 
 impl PartitionMessage {
+    /// The id that it is about, if it names no run.
+    pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
+        match self {
+            Self::StartChild(child) => Some(&child.id),
+            Self::CloseChild { id, .. } => Some(id),
+            Self::Signal(signal) => Some(&signal.to),
+            Self::ChildStarted { .. }
+            | Self::ChildEnded { .. }
+            | Self::SignalSent { .. }
+            | Self::Begun { .. }
+            | Self::Orphans { .. } => None,
+        }
+    }
+
     /// The run that it is about, and the only epoch of its partition under which that may believe it; `None` if it may
     /// under any. A new kind of message has to decide here.
     #[inline]

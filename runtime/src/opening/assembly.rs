@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::activity::{ActivityImplementation, ActivityTap, PoolState, TaskQueues};
 use crate::actors::Actors;
 use crate::builtin::is_clash;
+use crate::cluster::mail_desk::MailDesk;
 use crate::cluster::shared::{ClusterShared, LeaseGate};
 use crate::code::changed_values::ChangedValues;
 use crate::code::version_trials::VersionTrials;
@@ -144,6 +145,7 @@ pub(crate) fn assemble(
         gate.hold_until(opened.began_at + config.lease * 4 / 5);
         Arc::new(ClusterShared::new(store.node().clone()))
     });
+    let mail = MailDesk::of(&opened.journal, &owned);
     let pools: Vec<_> = queues
         .all()
         .iter()
@@ -202,6 +204,7 @@ pub(crate) fn assemble(
         claims: Claims::new(opened.claimant, owned, opened.news_bell, bells),
         gate,
         cluster,
+        mail,
     });
     let stop = Arc::new(StopCell::default());
     let own_broker = (!is_broker_given).then(|| broker.clone());
@@ -286,6 +289,15 @@ pub(crate) fn assemble(
     if let Some(cluster) = &runtime.inner().shared.cluster {
         tree.spawn(Role::Beats(Bell::new(), Arc::clone(cluster)), None)?;
         tree.spawn(Role::Nodes(Bell::new(), Arc::clone(cluster)), None)?;
+    }
+    if let Some(mail) = runtime
+        .inner()
+        .shared
+        .mail
+        .as_ref()
+        .filter(|_| !runtime.inner().shared.is_read_only)
+    {
+        tree.spawn(Role::Mail(Arc::clone(mail)), None)?;
     }
     // Last, so that each attempt finds its runtime.
     for (queue, state) in pools {

@@ -66,7 +66,8 @@ impl OwnedTable {
         self.epoch(partition).is_some()
     }
 
-    fn epoch(&self, partition: Partition) -> Option<Epoch> {
+    /// The epoch under which a partition is owned.
+    pub(crate) fn epoch(&self, partition: Partition) -> Option<Epoch> {
         let epoch = self.slot(partition).load(Ordering::Acquire);
         (epoch != NOT_OWNED).then_some(Epoch::new(epoch))
     }

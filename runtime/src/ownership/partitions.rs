@@ -34,7 +34,7 @@ use crate::{ClaimError, Runtime};
 /// Nodes of a store that several processes share claim and give back by themselves, unless
 /// [`claimed_at_open`](crate::RuntimeConfig::claimed_at_open) names partitions.
 ///
-/// There is no mail between runtimes: a run that calls a child, or signals an instance, in a partition that is not owned
+/// Runtimes over one journal have no mail between them, and nodes of a [shared store](crate::store::SharedStore) have: without it a run that calls a child, or signals an instance, in a partition that is not owned
 /// here waits; so does one whose answer comes from such a partition. It is asked again, and answered, as soon as one
 /// runtime owns both partitions.
 #[must_use = "it does nothing by itself"]

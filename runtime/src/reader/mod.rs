@@ -102,7 +102,7 @@ impl Reader {
     pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors, lane: LaneId) -> Self {
         let (lanes, index) = shared.reader.lanes_of(lane);
         lanes.begin(index);
-        let router = Router::new(shards.clone());
+        let router = Router::new(shards.clone(), shared.mail.clone());
         Self {
             shared,
             shards,

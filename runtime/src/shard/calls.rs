@@ -115,6 +115,9 @@ impl Shard {
             .send_to_each(&self.ways.elsewhere(), || PartitionMessage::Begun {
                 partitions: Arc::clone(&partitions),
             });
+        self.ways.send_to_nodes(|| PartitionMessage::Begun {
+            partitions: Arc::clone(&partitions),
+        });
     }
 
     /// Partitions have begun anew: says which children there are waited for, so that the rest is closed, and asks
@@ -123,7 +126,7 @@ impl Shard {
         let calls = self.calls.of(children);
         let parents = Arc::new(self.epochs.owned().collect());
         let awaited = Arc::new(calls.clone());
-        self.ways.send_to_each(children, || PartitionMessage::Orphans {
+        self.ways.send_to_begun(children, || PartitionMessage::Orphans {
             parents: Arc::clone(&parents),
             children: Arc::clone(children),
             awaited: Arc::clone(&awaited),

@@ -316,18 +316,21 @@ impl Shard {
         let (awaited, parents) = (Arc::new(awaited), Arc::new(begun.to_vec()));
         let children = Arc::new(PartitionSet::all());
         // All that this shard decides from now on comes behind it.
-        self.ways.send_to_each(&children, || PartitionMessage::Orphans {
+        let message = || PartitionMessage::Orphans {
             parents: Arc::clone(&parents),
             children: Arc::clone(&children),
             awaited: Arc::clone(&awaited),
-        });
+        };
+        self.ways.send_to_each(&children, message);
+        if !begun.is_empty() {
+            self.ways.send_to_nodes(message);
+        }
     }
 
-    /// Closes the children in some partitions of runs in others that are waited for no longer. Of runs in partitions that
-    /// have moved since, or begun anew, this was out of date: their owner says it again.
+    /// Closes the children in some partitions of runs in others that are waited for no longer.
     pub(super) fn on_orphans(
         &mut self,
-        parents: &[(Partition, Epoch)],
+        parents: &PartitionSet,
         children: &PartitionSet,
         awaited: &BTreeSet<(RunId, OperationId)>,
         moment: Moment,
@@ -335,7 +338,6 @@ impl Shard {
         if !self.census.has_children() && self.asking.is_empty() {
             return;
         }
-        let parents = self.shared.claims.owned().still(parents);
         let is_orphan = |parent: &Parent| {
             parents.contains(parent.run.partition()) && !awaited.contains(&(parent.run, parent.operation))
         };

@@ -63,7 +63,7 @@ use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::{Started, Turn};
 
 use crate::activity::ActivityReports;
-use crate::mail::{Answered, ShardDoors, ShardMessage};
+use crate::mail::{Answered, PartitionMessage, ShardDoors, ShardMessage};
 use crate::opening::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
@@ -159,13 +159,14 @@ impl Shard {
         let dispatch = Dispatch::new(&shared.queues);
         let outbox = Outbox::new(shared.host.as_ref());
         let census = Census::new(Arc::clone(&shared));
+        let ways = Ways::new(doors.clone(), index, shared.mail.clone());
         Self {
             shared,
             mailbox: door.mailbox.clone(),
             answers: door.answers.clone(),
             reports: door.inbox.clone(),
             bell,
-            ways: Ways::new(doors.clone(), index),
+            ways,
             epochs,
             entries: Roster::default(),
             census,
@@ -207,6 +208,13 @@ impl Shard {
     pub(crate) fn begin_with(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
         let owned: Vec<_> = self.epochs.owned().collect();
         self.seed(runs, &owned, false, now);
+        if !self.shared.is_read_only && !owned.is_empty() {
+            let partitions = Arc::new(owned.iter().map(|(partition, _)| *partition).collect());
+            // Runs of other nodes may wait for children there.
+            self.ways.send_to_nodes(|| PartitionMessage::Begun {
+                partitions: Arc::clone(&partitions),
+            });
+        }
     }
 
     /// Takes in what recovery found in these partitions. Whether the publishes that are pending are repeated: only if
@@ -243,6 +251,9 @@ impl Shard {
         let Some(refused) = self.sweeps.enqueue(&*self.shared.journal) else {
             return false;
         };
+        if let Some(mail) = &self.shared.mail {
+            self.sweeps.tell_handled(mail);
+        }
         if !refused.is_empty() {
             self.take_back(&refused);
         }

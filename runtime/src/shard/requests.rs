@@ -13,7 +13,7 @@ use crate::code::workflows::is_reserved;
 use crate::config::MILLION;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
-    Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Replacement, Reply, Request,
+    Described, FirstRequest, LocalMessage, Mailed, OnDisk, PartitionMessage, Replacement, Reply, Request,
     ShardMessage, Standing, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun, Target, Tell,
     UpdateRefused, UpdateReply, UpdateRequest, Wake, check_workflow,
 };
@@ -89,11 +89,35 @@ impl Shard {
                     self.on_partition_message(message, moment);
                 }
             }
+            ShardMessage::Mailed(mailed) => self.on_mailed(*mailed, moment),
             ShardMessage::Local(message) => {
                 if message.life().is_none_or(|life| self.is_life(life)) {
                     self.on_local_message(message, moment);
                 }
             }
+        }
+    }
+
+    /// What another node has mailed. It goes from the store with this sweep: what it leads to later is asked for again if this
+    /// shard fails before.
+    fn on_mailed(&mut self, mailed: Mailed, moment: Moment) {
+        match mailed {
+            Mailed::Message {
+                number,
+                owned: (partition, epoch),
+                message,
+            } => {
+                // Under another epoch it is read again.
+                if self.epochs.get(partition) == Some(epoch) {
+                    self.sweeps.handle_mail(number, (partition, epoch));
+                    self.handle(ShardMessage::Partition(message), moment);
+                }
+            }
+            Mailed::Orphans {
+                parents,
+                children,
+                awaited,
+            } => self.on_orphans(&parents, &children, &awaited, moment),
         }
     }
 
@@ -198,7 +222,11 @@ impl Shard {
                 parents,
                 children,
                 awaited,
-            } => self.on_orphans(&parents, &children, &awaited, moment),
+            } => {
+                // Of runs in partitions that have moved since, or begun anew, this was out of date: their owner says it again.
+                let parents = self.shared.claims.owned().still(&parents);
+                self.on_orphans(&parents, &children, &awaited, moment);
+            }
         }
     }
 

@@ -59,6 +59,7 @@ impl Branch {
             | Role::Watcher
             | Role::Nodes(..)
             | Role::Beats(..)
+            | Role::Mail(_)
             | Role::Shard(_)
             | Role::Pool(..)
             | Role::Actor(_) => {}

@@ -9,6 +9,7 @@
 //! ├── watcher (thread)    restarted
 //! ├── nodes (thread)      restarted: there is one if the store is shared
 //! ├── beats               restarted: there is one if the store is shared
+//! ├── mail (thread)       restarted: there is one if the store is shared
 //! ├── shard 0 ..          restarted: claims its partitions anew, and gets its runs with them
 //! ├── pool <queue> ..     restarted: what runs goes on
 //! └── actor <name> ..     restarted: the user's own, see `actors`
@@ -30,6 +31,7 @@ pub(crate) use self::role::Role;
 use crate::activity::Pool;
 use crate::actors::Seat;
 use crate::cluster::beats::BeatPart;
+use crate::cluster::mail_part::MailPart;
 use crate::cluster::part::ClusterPart;
 use crate::ending::shutdown::LeftBehind;
 use crate::ending::stop::StopCell;
@@ -87,6 +89,7 @@ impl Tree {
             Role::Reader(lane) => (Placement::Thread, shared.reader.bell(*lane).clone()),
             Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
             Role::Nodes(bell, _) | Role::Beats(bell, _) => (Placement::Thread, bell.clone()),
+            Role::Mail(desk) => (Placement::Thread, desk.bell().clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
             Role::Pool(queue, _) => (Placement::Actor, queue.bell().clone()),
             Role::Actor(seat) => (Placement::Actor, seat.bell().clone()),
@@ -145,6 +148,11 @@ impl Tree {
             Role::Beats(_, cluster) => Box::new(BeatPart::new(
                 Arc::clone(shared),
                 Arc::clone(cluster),
+                self.doors.clone(),
+            )),
+            Role::Mail(desk) => Box::new(MailPart::new(
+                Arc::clone(shared),
+                Arc::clone(desk),
                 self.doors.clone(),
             )),
             Role::Shard(index) => Box::new(RestartedShard::new(
@@ -367,6 +375,7 @@ impl Tree {
                 | Role::Watcher
                 | Role::Nodes(..)
                 | Role::Beats(..)
+                | Role::Mail(_)
                 | Role::Pool(..)
                 | Role::Actor(_) => None,
             });

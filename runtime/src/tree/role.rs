@@ -6,6 +6,7 @@ use millrun_core::Bell;
 
 use crate::activity::{PoolState, TaskQueue};
 use crate::actors::Seat;
+use crate::cluster::mail_desk::MailDesk;
 use crate::cluster::shared::ClusterShared;
 use crate::reader::LaneId;
 
@@ -20,6 +21,8 @@ pub(crate) enum Role {
     Nodes(Bell, Arc<ClusterShared>),
     /// By which the other nodes know that this one lives, and its bell.
     Beats(Bell, Arc<ClusterShared>),
+    /// What reads the mail of the other nodes.
+    Mail(Arc<MailDesk>),
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
     /// The keeper of an actor of the user's.
@@ -35,6 +38,7 @@ impl Role {
             Self::Watcher => "watcher".into(),
             Self::Nodes(..) => "nodes".into(),
             Self::Beats(..) => "beats".into(),
+            Self::Mail(_) => "mail".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),
             Self::Actor(seat) => seat.part_name(),

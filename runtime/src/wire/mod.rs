@@ -9,9 +9,8 @@
 //! Invariants: any bytes decode to a message or a typed error, and bytes that are left over are an error. What is
 //! decoded encodes to bytes that decode to the same. Nothing in a message names a shard, a process or an address.
 //!
-//! Left out: who sends these bytes. One process hosts all partitions that it talks to, and its
-//! [router](crate::mail::Router) moves messages as they are: this module is there for tests and fuzzers, until a router
-//! has a door to another process.
+//! Left out: who sends these bytes. A [router](crate::mail::Router) has the [desk](crate::cluster::mail_desk::MailDesk) post what is
+//! for another node; to partitions of its own process it moves messages as they are.
 
 mod v1;
 

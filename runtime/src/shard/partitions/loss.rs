@@ -136,6 +136,13 @@ impl Shard {
             .send_to_each(&PartitionSet::all(), || PartitionMessage::Begun {
                 partitions: Arc::clone(&partitions),
             });
+        self.ways.send_to_nodes(|| PartitionMessage::Begun {
+            partitions: Arc::clone(&partitions),
+        });
+        if let Some(mail) = &self.shared.mail {
+            // There may be mail for them.
+            mail.bell().ring();
+        }
         let given = given.into_iter().filter(|partition| self.owns(*partition));
         self.shared.claims.answer(claim, Ok(given.collect()));
     }

@@ -2,8 +2,11 @@
 //!
 //! Invariant: nothing that is sent here waits: each message has its place reserved.
 
+use std::sync::Arc;
+
 use millrun_core::{Partition, RunId};
 
+use crate::cluster::mail_desk::MailDesk;
 use crate::mail::{LocalMessage, PartitionMessage, Router, ShardDoors};
 use crate::ownership::partition_set::PartitionSet;
 
@@ -19,8 +22,8 @@ pub(in crate::shard) struct Ways {
 }
 
 impl Ways {
-    pub(in crate::shard) fn new(doors: ShardDoors, index: usize) -> Self {
-        let router = Router::new(doors.clone());
+    pub(in crate::shard) fn new(doors: ShardDoors, index: usize, mail: Option<Arc<MailDesk>>) -> Self {
+        let router = Router::new(doors.clone(), mail);
         Self { index, doors, router }
     }
 
@@ -62,5 +65,19 @@ impl Ways {
     /// Brings a message to several partitions: once to each shard that hosts some.
     pub(in crate::shard) fn send_to_each(&self, to: &PartitionSet, message: impl Fn() -> PartitionMessage) {
         self.router.send_to_each(to, message);
+    }
+
+    /// Brings a message to all other nodes.
+    pub(in crate::shard) fn send_to_nodes(&self, message: impl Fn() -> PartitionMessage) {
+        self.router.send_to_nodes(message);
+    }
+
+    /// Brings a message to the shard that has [begun](Router::send_to_begun) these partitions anew.
+    pub(in crate::shard) fn send_to_begun(
+        &self,
+        begun: &PartitionSet,
+        message: impl Fn() -> PartitionMessage,
+    ) {
+        self.router.send_to_begun(begun, message);
     }
 }

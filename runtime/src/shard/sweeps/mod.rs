@@ -11,13 +11,14 @@ pub(super) mod answers;
 pub(super) mod effects;
 pub(super) mod told;
 
-use millrun_core::{InstanceId, Offset};
+use millrun_core::{Epoch, InstanceId, Offset, Partition};
 use millrun_persistence::{
-    Batch, EnqueueError, Journal, RefusedTurn, TopicAppend, TopicRecordHeader, TurnError, TurnHeader,
-    TurnView,
+    Batch, EnqueueError, HandledMail, Journal, MailStep, RefusedTurn, TopicAppend, TopicRecordHeader,
+    TurnError, TurnHeader, TurnView,
 };
 use millrun_workflow::{Event, EventError, wire};
 
+use crate::cluster::mail_desk::MailDesk;
 use crate::ownership::partition_set::PartitionSet;
 use answers::Response;
 use effects::{Effects, InFlight, Sweep};
@@ -35,6 +36,8 @@ pub(super) struct Sweeps {
     /// How many sweeps have been queued, and how many of them are durable.
     queued_len: u64,
     durable_len: u64,
+    /// The numbers of the mail that the present sweep has handled.
+    mail: Vec<u64>,
 }
 
 impl Sweeps {
@@ -46,6 +49,7 @@ impl Sweeps {
             last_offset: Offset::ZERO,
             queued_len: 0,
             durable_len: 0,
+            mail: Vec::new(),
         }
     }
 
@@ -73,6 +77,27 @@ impl Sweeps {
     /// Adds a record of a durable topic to the present sweep; gives its index among those.
     pub(super) fn append(&mut self, header: TopicRecordHeader, body: &[&[u8]]) -> Result<usize, TurnError> {
         self.batch.topic_record(header, body)
+    }
+
+    /// Mail goes with the present sweep, which has handled it, as long as its partition is owned under this epoch.
+    pub(super) fn handle_mail(&mut self, number: u64, owned: (Partition, Epoch)) {
+        self.mail.push(number);
+        self.batch.mail(MailStep {
+            with: None,
+            handled: Some(HandledMail {
+                number,
+                owned: Some(owned),
+            }),
+            post: None,
+        });
+    }
+
+    /// Says what mail goes with the sweep that was queued just now.
+    pub(super) fn tell_handled(&mut self, desk: &MailDesk) {
+        if !self.mail.is_empty() {
+            desk.handled(&self.mail, self.last_offset);
+            self.mail.clear();
+        }
     }
 
     /// What became of the records of durable topics in the sweep that was queued just now.
