@@ -327,6 +327,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "ask the process that owns the partition",
     ),
     problem(
+        "elsewhere",
+        502,
+        "the node that has the run has not done it",
+        "see the log of that node; the detail says what it tells",
+    ),
+    problem(
         "stopped",
         503,
         "the runtime has stopped",

@@ -90,6 +90,11 @@ impl Batch {
         self.mail.push(step);
     }
 
+    /// Takes out what becomes of mail with it.
+    pub fn clear_mail(&mut self) {
+        self.mail.clear();
+    }
+
     /// What becomes of mail with it, in order: what a journal takes.
     #[must_use]
     pub fn mail_steps(&self) -> &[MailStep] {

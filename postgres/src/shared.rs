@@ -126,7 +126,7 @@ pub(crate) struct Taken {
 
 /// What the writer finds in the queue.
 pub(crate) enum Took {
-    Flush(Taken),
+    Flush(Box<Taken>),
     /// A claim waits for the store, and nothing else is to be done.
     Claim,
     /// Nothing has come for as long as it waits.
@@ -239,7 +239,7 @@ impl PostgresShared {
                 };
                 drop(state);
                 drop(Ringing::of(bells));
-                return Took::Flush(Taken {
+                return Took::Flush(Box::new(Taken {
                     topics,
                     entries,
                     epochs,
@@ -248,7 +248,7 @@ impl PostgresShared {
                     released,
                     adopted,
                     mail,
-                });
+                }));
             }
             if state.is_closing {
                 return Took::End;

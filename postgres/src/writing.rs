@@ -154,7 +154,7 @@ impl FlushWriter {
             let beats = self.shared.lock().beats();
             let idle_max = self.beat_every.filter(|_| beats).unwrap_or(IDLE_MAX);
             let done = match self.shared.take(idle_max) {
-                Took::Flush(taken) => self.write(taken).and_then(|()| self.claim_waiting()),
+                Took::Flush(taken) => self.write(*taken).and_then(|()| self.claim_waiting()),
                 Took::Claim => self.claim_waiting(),
                 Took::Idle if self.shared.lock().beats() => self.flush_nothing(),
                 Took::Idle => self.look_around(),

@@ -302,14 +302,21 @@ pub enum StartError {
         cause: String,
     },
     /// The id's partition has another owner, or none: it is not among those that this runtime
-    /// [owns](crate::Runtime::partitions). Whether the instance was started is not known if the partition was lost
-    /// meanwhile: start it again at its owner, under the same id.
+    /// [owns](crate::Runtime::partitions), and its owner was not asked: there is no mail between the runtimes, or too much of
+    /// it. Whether the instance was started is not known if the partition was lost meanwhile: start it again, under the same
+    /// id.
     #[error("partition {} is not owned here: ask {}; whether the instance was started is not known", .partition.index(), OwnerName(.owner))]
     Moved {
         /// The partition of the id.
         partition: Partition,
         /// The node that owns it, of a store that several share, as far as is known.
         owner: Option<Arc<str>>,
+    },
+    /// The node that owns the id's partition, of a store that several share, has not started it.
+    #[error("the node that owns the partition has not started it: {message}")]
+    Elsewhere {
+        /// Why, as that node tells it.
+        message: String,
     },
     /// The runtime has stopped. Whether the instance was started is not known: start it again
     /// under the same id.
@@ -385,7 +392,7 @@ impl From<ReadError> for RunError {
 
 impl StartError {
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 18] = [
+    pub const CODES: [&'static str; 19] = [
         "id",
         "payload",
         "too-large",
@@ -403,6 +410,7 @@ impl StartError {
         "read",
         "history",
         "moved",
+        "elsewhere",
         "stopped",
     ];
 
@@ -427,6 +435,7 @@ impl StartError {
             Self::Read(_) => "read",
             Self::History { .. } => "history",
             Self::Moved { .. } => "moved",
+            Self::Elsewhere { .. } => "elsewhere",
             Self::Stopped(_) => "stopped",
         }
     }
@@ -616,14 +625,20 @@ pub enum RunError {
     #[error("the run's history could not be understood: {0}")]
     History(String),
     /// The run's partition has another owner, or none: it is not among those that this runtime
-    /// [owns](crate::Runtime::partitions). If the partition was lost meanwhile, it is not known whether the message was
-    /// taken: ask its owner.
+    /// [owns](crate::Runtime::partitions), and its owner was not asked: there is no mail between the runtimes, or too much of
+    /// it. If the partition was lost meanwhile, it is not known whether the message was taken: ask its owner.
     #[error("partition {} is not owned here: ask {}; whether the message was taken is not known", .partition.index(), OwnerName(.owner))]
     Moved {
         /// The partition of the run.
         partition: Partition,
         /// The node that owns it, of a store that several share, as far as is known.
         owner: Option<Arc<str>>,
+    },
+    /// The node that has the run, of a store that several share, has not done it.
+    #[error("the node that has the run has not done it: {message}")]
+    Elsewhere {
+        /// Why, as that node tells it.
+        message: String,
     },
     /// The runtime has stopped. Whether the message was taken is not known.
     #[error("{}", .0.told())]
@@ -644,7 +659,7 @@ impl RunError {
     }
 
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 16] = [
+    pub const CODES: [&'static str; 17] = [
         "id",
         "not-found",
         "other-workflow",
@@ -660,6 +675,7 @@ impl RunError {
         "read",
         "history",
         "moved",
+        "elsewhere",
         "stopped",
     ];
 
@@ -683,6 +699,7 @@ impl RunError {
             Self::Read(_) => "read",
             Self::History(_) => "history",
             Self::Moved { .. } => "moved",
+            Self::Elsewhere { .. } => "elsewhere",
             Self::Stopped(_) => "stopped",
         }
     }
@@ -864,6 +881,9 @@ mod tests {
                 partition: Partition::of(b"x"),
                 owner: None,
             },
+            RunError::Elsewhere {
+                message: String::new(),
+            },
             RunError::Stopped(StopCause::Shutdown),
         ];
         assert_eq!(all.each_ref().map(RunError::code), RunError::CODES);
@@ -904,6 +924,9 @@ mod tests {
             StartError::Moved {
                 partition: run.partition(),
                 owner: None,
+            },
+            StartError::Elsewhere {
+                message: String::new(),
             },
             StartError::Stopped(StopCause::Shutdown),
         ];

@@ -21,8 +21,10 @@ pub const TARGETS: [Target; 4] = [
     ("subscription", kept_subscription),
 ];
 
-/// What runs of partitions tell each other.
+/// What one node mails to another.
 pub fn message(bytes: &[u8]) {
+    // What callers ask and are answered is only read.
+    drop(wire::decode_mail(&Bytes::copy_from_slice(bytes)));
     let Ok(message) = wire::decode(&Bytes::copy_from_slice(bytes)) else {
         return;
     };

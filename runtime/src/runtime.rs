@@ -239,7 +239,7 @@ impl Runtime {
         let id = InstanceId::new(id)?;
         let target = Target::Latest(Arc::new(Latest {
             id: id.clone(),
-            workflow,
+            workflow: workflow.map(Into::into),
         }));
         Ok(RunHandle::new(Arc::clone(&self.inner), id, target))
     }
@@ -275,7 +275,7 @@ impl Runtime {
         let message = Request::Tell {
             target: target.clone(),
             what,
-            reply,
+            reply: reply.into(),
         };
         match self.inner.ask(&target, message, answer).await {
             Err(RunError::NotFound) => {
@@ -303,7 +303,7 @@ impl Runtime {
             let question = Request::List {
                 after: after.cloned(),
                 len_max,
-                reply,
+                reply: reply.into(),
             };
             all.extend(self.inner.ask_at(door, question, answer).await?);
         }

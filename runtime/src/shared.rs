@@ -17,6 +17,7 @@ use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::changes::Feed;
 use crate::looking::counts::Tallies;
 use crate::looking::durations::DurationTallies;
+use crate::mail::Request;
 use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::runtime::QueueStats;
@@ -74,6 +75,17 @@ impl ShardShared {
     /// The name of the node that owns a partition, as far as is known, and unless that is this one.
     pub(crate) fn owner_of(&self, partition: Partition) -> Option<Arc<str>> {
         self.cluster.as_ref()?.owner_of(partition)
+    }
+
+    /// Asks the node that owns a partition, or tells the caller that another one has to be asked.
+    pub(crate) fn ask_elsewhere(&self, partition: Partition, request: Request) {
+        let request = match (&self.mail, &self.cluster) {
+            (Some(mail), Some(cluster)) => mail.ask(request, partition, cluster.owner_key(partition)).err(),
+            _ => Some(request),
+        };
+        if let Some(request) = request {
+            request.refuse_moved(partition, self.owner_of(partition));
+        }
     }
 
     /// What is known of the nodes of the store, if it is one that several share.

@@ -23,7 +23,7 @@ pub(crate) fn without_threads(config: JournalConfig) -> PostgresJournal {
 
 fn taken(journal: &PostgresJournal) -> Taken {
     match journal.shared.take(std::time::Duration::ZERO) {
-        Took::Flush(taken) => taken,
+        Took::Flush(taken) => *taken,
         Took::Claim | Took::Idle | Took::End => panic!("something is queued"),
     }
 }

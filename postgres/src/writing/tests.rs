@@ -222,7 +222,7 @@ fn step(writer: &mut FlushWriter) {
     let Took::Flush(taken) = writer.shared.take(Duration::ZERO) else {
         panic!("something is queued")
     };
-    writer.write(taken).unwrap();
+    writer.write(*taken).unwrap();
 }
 
 fn enqueued(journal: &PostgresJournal, author: &mut Author) -> Offset {

@@ -334,8 +334,10 @@ fn a_host_that_does_not_answer_hides_no_other() {
     let url = format!(
         "postgres://postgres@127.0.0.1:{port},127.0.0.1:{port},127.0.0.1:{live}/postgres?schema={schema}&connect_timeout=1"
     );
+    // To make the tables may take longer than the bound.
+    drop(AtUrl(server.url(&schema)).open());
     let mut config = PostgresConfig::default();
-    config.answer_wait_max = Duration::from_millis(100);
+    config.answer_wait_max = Duration::from_secs(1);
     drop(PostgresJournal::open(&url, config).unwrap());
 }
 

@@ -121,6 +121,13 @@ impl ClusterShared {
         async move { drop(looks.changed().await) }
     }
 
+    /// The node that owned a partition when the nodes were looked at last, this one or another.
+    pub(crate) fn owner_key(&self, partition: Partition) -> Option<NodeKey> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = seen.owners.get(usize::from(partition.index())).copied()??;
+        Some(seen.nodes.nodes.get(index)?.node.clone())
+    }
+
     /// The name of the node that owned a partition when the nodes were looked at last, unless that is this one.
     pub(crate) fn owner_of(&self, partition: Partition) -> Option<Arc<str>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

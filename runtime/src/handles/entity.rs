@@ -249,7 +249,7 @@ impl<A: DeserializeOwned, E: TypedError> EntityCall<'_, A, E> {
 fn target(entity: &'static str, id: &InstanceId) -> Target {
     Target::Latest(Arc::new(Latest {
         id: id.clone(),
-        workflow: Some(entity),
+        workflow: Some(entity.into()),
     }))
 }
 
@@ -266,7 +266,7 @@ impl Inner {
         let request = Request::Query {
             target: target.clone(),
             question: question.clone(),
-            reply,
+            reply: reply.into(),
         };
         match self.ask(&target, request, answer).await {
             Err(QueryError::Run(RunError::NotFound | RunError::Finished | RunError::Expired)) => {
@@ -309,7 +309,7 @@ impl Inner {
                 id: id.clone(),
                 workflow: workflow.clone(),
                 command: command.clone(),
-                reply,
+                reply: reply.into(),
             }));
             match self.ask_at(self.doors.of(id.partition()), request, answer).await {
                 Err(CommandRefused::Run(RunError::Refused(InputRefused::Ending))) => {

@@ -54,7 +54,10 @@ impl Inner {
     ) -> Result<Followed<T>, E> {
         loop {
             let (reply, answer) = oneshot::channel();
-            match self.ask(&target, request(target.clone(), reply), answer).await {
+            match self
+                .ask(&target, request(target.clone(), reply.into()), answer)
+                .await
+            {
                 Err(error) if error.is_gone() => match self.next_run(&target).await? {
                     Some(next) => target = Target::Run(next),
                     None => return Ok(Followed::Gone(target)),

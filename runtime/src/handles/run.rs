@@ -586,7 +586,7 @@ impl<O, E> RunHandle<O, E> {
             let (reply, answer) = oneshot::channel();
             let question = Request::Await {
                 target: target.clone(),
-                reply,
+                reply: reply.into(),
             };
             let standing = match self.inner.ask(&target, question, answer).await {
                 Err(RunError::NotFound) => self.inner.finished_standing(target).await?,

@@ -449,7 +449,7 @@ impl Inner {
                 filter: Arc::clone(&filter),
                 before: before.map(StartKey::of),
                 len_max,
-                reply,
+                reply: reply.into(),
             };
             self.push_at(door, Request::Find(Box::new(find))).await?;
             answers.push(answer);

@@ -113,7 +113,7 @@ impl Runtime {
         let (reply, answer) = oneshot::channel();
         let request = Request::Watch {
             target: target.clone(),
-            reply,
+            reply: reply.into(),
         };
         match self.inner().ask(&target, request, answer).await {
             Ok(changed) => Ok(Some(changed)),

@@ -5,7 +5,7 @@ use std::fmt;
 use millrun_core::InstanceId;
 use millrun_workflow::{InputRefused, Name, Payload};
 
-use super::request::Reply;
+use super::reply::Reply;
 use crate::{RunError, StartError, StopCause};
 
 /// A command for an entity, which begins with it if there is none.

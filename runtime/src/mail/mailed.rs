@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{Epoch, Partition, RunId};
+use millrun_core::{Epoch, InstanceId, Partition, RunId};
 use millrun_workflow::OperationId;
 
-use super::PartitionMessage;
+use super::{PartitionMessage, Request};
 use crate::ownership::partition_set::PartitionSet;
 
 /// Mail that was read for a shard.
@@ -21,6 +21,12 @@ pub(crate) enum Mailed {
         owned: (Partition, Epoch),
         message: PartitionMessage,
     },
+    /// A request of a caller of that node, which has the way of its answer; with the partition that it is for, and the epoch
+    /// as above.
+    Request {
+        owned: (Partition, Epoch),
+        request: Request,
+    },
     /// As [`PartitionMessage::Orphans`], of partitions that had the epochs named there when this was read.
     Orphans {
         parents: Arc<PartitionSet>,
@@ -30,11 +36,21 @@ pub(crate) enum Mailed {
 }
 
 impl Mailed {
-    /// The message, if it is one.
-    pub(crate) fn message(&self) -> Option<&PartitionMessage> {
+    /// The id that it is about, if it names no run.
+    pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         match self {
-            Self::Message { message, .. } => Some(message),
+            Self::Message { message, .. } => message.instance_id(),
+            Self::Request { request, .. } => request.instance_id(),
             Self::Orphans { .. } => None,
+        }
+    }
+
+    /// Whether a run may begin with this.
+    pub(crate) fn begins_run(&self) -> bool {
+        match self {
+            Self::Message { message, .. } => matches!(message, PartitionMessage::StartChild(_)),
+            Self::Request { request, .. } => request.begins_run(),
+            Self::Orphans { .. } => false,
         }
     }
 }

@@ -4,9 +4,9 @@
 //!   clients ──────────── Request, with the way of its answer ─┐  waits for room
 //!                                                             ├──► door ──► mailbox of a shard
 //!   runs, through the router ─────── PartitionMessage ────────┤  place reserved
+//!   other nodes, through the store ─ Mailed ──────────────────┤  as much as the part that reads it has in hand
 //!   timers, topics, pools, readers ─ LocalMessage ────────────┘  place reserved
 //!   pools ─── reports ──► topic of the shard ──► inbox
-//!   other nodes ─────────────────── Mailed ──────────────────┘  bounded by the part that reads it
 //!   readers ─ Answered ──► mailbox of its own: what waits for it may keep the other one from being emptied
 //! ```
 //!
@@ -20,6 +20,7 @@ mod finished;
 mod local;
 mod mailed;
 mod partition;
+mod reply;
 mod request;
 mod router;
 mod target;
@@ -30,10 +31,11 @@ pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
 pub(crate) use local::{Load, LocalMessage, Story};
 pub(crate) use mailed::Mailed;
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
+pub(crate) use reply::{AskedBy, CallerReply, MailInHands, Reply};
 pub(crate) use request::{
-    AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, Question, Replacement,
-    Reply, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun,
-    Tell, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest, Wake,
+    AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, PendingReply, Question,
+    Replacement, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith,
+    StartedRun, Tell, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest, Wake,
 };
 pub(crate) use router::Router;
 pub(crate) use target::{Latest, Target, check_workflow};
@@ -80,7 +82,7 @@ impl ShardMessage {
         match self {
             Self::Request(request) => request.instance_id(),
             Self::Partition(message) => message.instance_id(),
-            Self::Mailed(mailed) => mailed.message()?.instance_id(),
+            Self::Mailed(mailed) => mailed.instance_id(),
             Self::Local(_) => None,
         }
     }
@@ -88,12 +90,9 @@ impl ShardMessage {
     /// Whether a run may begin with this.
     pub(crate) fn begins_run(&self) -> bool {
         match self {
-            Self::Request(request) => matches!(
-                request,
-                Request::Start(_) | Request::StartWith(_) | Request::StartFollowing(_)
-            ),
+            Self::Request(request) => request.begins_run(),
             Self::Partition(message) => matches!(message, PartitionMessage::StartChild(_)),
-            Self::Mailed(mailed) => matches!(mailed.message(), Some(PartitionMessage::StartChild(_))),
+            Self::Mailed(mailed) => mailed.begins_run(),
             Self::Local(_) => false,
         }
     }

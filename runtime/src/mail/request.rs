@@ -8,12 +8,15 @@ use millrun_persistence::TopicNumber;
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, RawRecord, Started};
 use tokio::sync::oneshot;
 
-use super::command::{CommandRefused, CommandRequest};
+use super::command::{CommandRefused, CommandReply, CommandRequest};
+use super::reply::{CallerReply, Reply};
 use super::target::Target;
 use crate::looking::find::{RunSearch, RunSummary};
 use crate::operating::{InstanceDescription, InstanceSummary};
 use crate::shard::StartKey;
 use crate::topics::durable::publish::{Appended, DurablePublishError};
+use crate::wire::MessageError;
+use crate::wire::calls::{self, AnswerToNode, RunErrorBody};
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
 /// What a client asks of a shard, and where the answer goes. Each waits for room in the shard's mailbox.
@@ -62,6 +65,86 @@ pub(crate) enum Request {
     Command(Box<CommandRequest>),
 }
 
+/// Where the answer to a request goes that another node was asked.
+#[derive(Debug)]
+pub(crate) enum PendingReply {
+    Start(Reply<StartedRun, StartError>),
+    Tell(Reply<()>),
+    Standing(Reply<Standing>),
+    Describe(Reply<Described>),
+    Query(Reply<Payload, QueryError>),
+    Update(UpdateReply),
+    Command(CommandReply),
+    Watch(Reply<Changed>),
+    /// A run is watched.
+    Watching(oneshot::Sender<()>),
+}
+
+impl PendingReply {
+    /// Whether nobody waits for the answer any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::Start(reply) => reply.is_closed(),
+            Self::Tell(reply) => reply.is_closed(),
+            Self::Standing(reply) => reply.is_closed(),
+            Self::Describe(reply) => reply.is_closed(),
+            Self::Query(reply) => reply.is_closed(),
+            Self::Update(reply) => reply.is_closed(),
+            Self::Command(reply) => reply.is_closed(),
+            Self::Watch(reply) => reply.is_closed(),
+            Self::Watching(told) => told.is_closed(),
+        }
+    }
+
+    /// Gives the answer of another node to the caller.
+    ///
+    /// # Errors
+    /// When it is the answer to another question, or cannot be read: the caller is told so.
+    pub(crate) fn answer(self, answer: AnswerToNode) -> Result<(), MessageError> {
+        match (self, answer) {
+            (Self::Start(reply), AnswerToNode::Start(answer)) => reply.send(calls::start_answer(answer)?),
+            (Self::Tell(reply), AnswerToNode::Tell(answer)) => reply.send(RunErrorBody::answer(answer)),
+            (Self::Standing(reply), AnswerToNode::Standing(answer)) => {
+                reply.send(calls::standing_answer(answer)?)
+            }
+            (Self::Describe(reply), AnswerToNode::Describe(answer)) => {
+                reply.send(calls::described_answer(answer)?)
+            }
+            (Self::Query(reply), AnswerToNode::Query(answer)) => reply.send(calls::query_answer(answer)),
+            (Self::Update(reply), AnswerToNode::Update(answer)) => reply.send(calls::update_answer(answer)),
+            (Self::Command(reply), AnswerToNode::Command(answer)) => {
+                reply.send(calls::command_answer(answer)?)
+            }
+            (Self::Watch(reply), AnswerToNode::Watched(Err(error))) => reply.send(Err(error.into_error())),
+            (Self::Watching(told), AnswerToNode::Changed) => drop(told.send(())),
+            // What it was asked with says why.
+            (_, AnswerToNode::Dropped) => {}
+            (reply, AnswerToNode::Failed(message)) => reply.fail(message),
+            (reply, _) => reply.fail("it has answered another question".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Tells the caller that the node which was asked cannot do it.
+    fn fail(self, message: String) {
+        let error = RunError::Elsewhere {
+            message: message.clone(),
+        };
+        match self {
+            Self::Start(reply) => reply.send(Err(StartError::Elsewhere { message })),
+            Self::Tell(reply) => reply.send(Err(error)),
+            Self::Standing(reply) => reply.send(Err(error)),
+            Self::Describe(reply) => reply.send(Err(error)),
+            Self::Query(reply) => reply.send(Err(error.into())),
+            Self::Update(reply) => reply.send(Err(error.into())),
+            Self::Command(reply) => reply.send(Err(error.into())),
+            Self::Watch(reply) => reply.send(Err(error)),
+            // It looks again.
+            Self::Watching(told) => drop(told),
+        }
+    }
+}
+
 /// A record that a caller has a durable topic take.
 #[derive(Debug)]
 pub(crate) struct AppendRequest {
@@ -95,9 +178,6 @@ pub(crate) struct FoundLive {
     /// Where the search has stopped, if there may be more: all runs that began then or later were examined.
     pub(crate) reached: Option<StartKey>,
 }
-
-/// Where an answer goes. Sent only when everything it depends on is durable.
-pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 
 /// How a run stands, as the callers that wait for its result are told.
 #[derive(Clone, Debug)]
@@ -168,6 +248,37 @@ impl Request {
         }
     }
 
+    /// Whether a caller of another node waits for the answer.
+    pub(crate) fn is_of_node(&self) -> bool {
+        let asked = match self {
+            Self::Start(start) => start.reply.asked_by(),
+            Self::StartFollowing(after) => after.start.reply.asked_by(),
+            Self::Tell { reply, .. } => reply.asked_by(),
+            Self::Await { reply, .. } => reply.asked_by(),
+            Self::Describe { reply, .. } => reply.asked_by(),
+            Self::Query { reply, .. } => reply.asked_by(),
+            Self::Update { reply, .. } => reply.asked_by(),
+            Self::Command(command) => command.reply.asked_by(),
+            Self::StartWith(with) => with.start.reply.asked_by(),
+            Self::Watch { reply, .. } => reply.asked_by(),
+            Self::List { .. } | Self::Find(_) | Self::Append(_) => None,
+        };
+        asked.is_some()
+    }
+
+    /// Whether asking it twice does no harm: it changes nothing, or is known by its name.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        self.only_reads() || matches!(self, Self::Query { .. } | Self::Update { .. })
+    }
+
+    /// Whether a run may begin with this.
+    pub(crate) fn begins_run(&self) -> bool {
+        matches!(
+            self,
+            Self::Start(_) | Self::StartWith(_) | Self::StartFollowing(_)
+        )
+    }
+
     /// The id that it is about, if it names no run.
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         let target = match self {
@@ -189,6 +300,31 @@ impl Request {
         }
     }
 
+    /// Where the answers go, of a request that may be asked of another node; the request for any other.
+    #[expect(clippy::result_large_err, reason = "the request itself comes back")]
+    pub(crate) fn into_replies(self) -> Result<Vec<PendingReply>, Self> {
+        let reply = match self {
+            Self::StartWith(with) => {
+                let told = match with.with {
+                    FirstRequest::Signal { reply, .. } => PendingReply::Tell(reply),
+                    FirstRequest::Update { reply, .. } => PendingReply::Update(reply),
+                };
+                return Ok(vec![PendingReply::Start(with.start.reply), told]);
+            }
+            Self::Start(start) => PendingReply::Start(start.reply),
+            Self::StartFollowing(after) => PendingReply::Start(after.start.reply),
+            Self::Tell { reply, .. } => PendingReply::Tell(reply),
+            Self::Await { reply, .. } => PendingReply::Standing(reply),
+            Self::Describe { reply, .. } => PendingReply::Describe(reply),
+            Self::Query { reply, .. } => PendingReply::Query(reply),
+            Self::Update { reply, .. } => PendingReply::Update(reply),
+            Self::Command(command) => PendingReply::Command(command.reply),
+            Self::Watch { reply, .. } => PendingReply::Watch(reply),
+            other @ (Self::List { .. } | Self::Find(_) | Self::Append(_)) => return Err(other),
+        };
+        Ok(vec![reply])
+    }
+
     /// Tells the caller that the partition has another owner: the node of this name, if it is known.
     pub(crate) fn refuse_moved(self, partition: Partition, owner: Option<Arc<str>>) {
         let not_started = || StartError::Moved {
@@ -201,28 +337,28 @@ impl Request {
         };
         // Nobody may wait for it any more, which is no error.
         match self {
-            Self::Start(start) => drop(start.reply.send(Err(not_started()))),
+            Self::Start(start) => start.reply.send(Err(not_started())),
             Self::StartWith(with) => {
-                drop(with.start.reply.send(Err(not_started())));
+                with.start.reply.send(Err(not_started()));
                 match with.with {
-                    FirstRequest::Signal { reply, .. } => drop(reply.send(Err(error()))),
-                    FirstRequest::Update { reply, .. } => drop(reply.send(Err(error().into()))),
+                    FirstRequest::Signal { reply, .. } => reply.send(Err(error())),
+                    FirstRequest::Update { reply, .. } => reply.send(Err(error().into())),
                 }
             }
             Self::StartFollowing(after) => {
-                drop(after.start.reply.send(Err(not_started())));
+                after.start.reply.send(Err(not_started()));
             }
-            Self::Tell { reply, .. } => drop(reply.send(Err(error()))),
-            Self::Await { reply, .. } => drop(reply.send(Err(error()))),
-            Self::Describe { reply, .. } => drop(reply.send(Err(error()))),
-            Self::Watch { reply, .. } => drop(reply.send(Err(error()))),
-            Self::Query { reply, .. } => drop(reply.send(Err(error().into()))),
-            Self::Update { reply, .. } => drop(reply.send(Err(error().into()))),
+            Self::Tell { reply, .. } => reply.send(Err(error())),
+            Self::Await { reply, .. } => reply.send(Err(error())),
+            Self::Describe { reply, .. } => reply.send(Err(error())),
+            Self::Watch { reply, .. } => reply.send(Err(error())),
+            Self::Query { reply, .. } => reply.send(Err(error().into())),
+            Self::Update { reply, .. } => reply.send(Err(error().into())),
             Self::Command(command) => {
-                drop(command.reply.send(Err(CommandRefused::from(error()))));
+                command.reply.send(Err(CommandRefused::from(error())));
             }
             Self::Append(append) => {
-                drop(append.reply.send(Err(DurablePublishError::Moved { partition })));
+                append.reply.send(Err(DurablePublishError::Moved { partition }));
             }
             Self::List { reply, .. } => drop(reply),
             Self::Find(find) => drop(find),
@@ -240,7 +376,7 @@ pub(crate) struct StartRequest {
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
     /// Where the end of a run that begins with this is told, if anybody may wait for it.
-    pub(crate) end: Option<Reply<Standing>>,
+    pub(crate) end: Option<CallerReply<Standing>>,
 }
 
 /// What few starts say beside what is to be started: what they stem from, and when the run begins.
@@ -251,6 +387,19 @@ pub(crate) struct StartDetails {
     pub(crate) triggered_by: Option<Box<str>>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) delay: Option<StartDelay>,
+}
+
+impl StartDetails {
+    /// Whether there is anything beside what is to be started.
+    pub(crate) fn says_something(&self) -> bool {
+        let Self {
+            cause,
+            triggered_by,
+            trace,
+            delay,
+        } = self;
+        cause.is_some() || triggered_by.is_some() || trace.is_some() || delay.is_some()
+    }
 }
 
 /// When the code of a run begins that does not begin at once.

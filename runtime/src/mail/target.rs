@@ -31,7 +31,7 @@ impl Target {
 #[derive(Debug)]
 pub(crate) struct Latest {
     pub(crate) id: InstanceId,
-    pub(crate) workflow: Option<&'static str>,
+    pub(crate) workflow: Option<Name>,
 }
 
 /// Refuses what is meant for an instance that began as another workflow.

@@ -145,7 +145,7 @@ pub(crate) fn assemble(
         gate.hold_until(opened.began_at + config.lease * 4 / 5);
         Arc::new(ClusterShared::new(store.node().clone()))
     });
-    let mail = MailDesk::of(&opened.journal, &owned);
+    let mail = MailDesk::of(&opened.journal, &owned, &host);
     let pools: Vec<_> = queues
         .all()
         .iter()

@@ -34,9 +34,10 @@ use crate::{ClaimError, Runtime};
 /// Nodes of a store that several processes share claim and give back by themselves, unless
 /// [`claimed_at_open`](crate::RuntimeConfig::claimed_at_open) names partitions.
 ///
-/// Runtimes over one journal have no mail between them, and nodes of a [shared store](crate::store::SharedStore) have: without it a run that calls a child, or signals an instance, in a partition that is not owned
-/// here waits; so does one whose answer comes from such a partition. It is asked again, and answered, as soon as one
-/// runtime owns both partitions.
+/// Nodes of a [shared store](crate::store::SharedStore) have mail: what is called on a run reaches it from every node, and
+/// runs call and signal those of others. Runtimes over one journal that has none do not: there a run that calls a child, or
+/// signals an instance, in a partition that is not owned here waits; so does one whose answer comes from such a partition. It
+/// is asked again, and answered, as soon as one runtime owns both partitions.
 #[must_use = "it does nothing by itself"]
 #[derive(Clone, Copy)]
 pub struct Partitions<'a> {

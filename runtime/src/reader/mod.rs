@@ -145,8 +145,8 @@ impl Reader {
                     Err(ReadError::Expired { .. }) => return Err(RunError::Expired),
                     Err(error) => return Err(error.into()),
                 };
-                if let Some(workflow) = latest.workflow {
-                    self.check_workflow(run, &Name::Borrowed(workflow))?;
+                if let Some(workflow) = &latest.workflow {
+                    self.check_workflow(run, workflow)?;
                 }
                 Ok(run)
             }

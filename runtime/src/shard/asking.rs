@@ -18,12 +18,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use millrun_core::InstanceId;
+use millrun_core::{InstanceId, Partition};
 use millrun_persistence::{Glance, ReadError};
 use millrun_workflow::{Moment, Parent};
 
 use super::Shard;
-use crate::mail::{Answered, AskFinished, Found, PartitionMessage, ShardMessage};
+use crate::mail::{Answered, AskFinished, Found, PartitionMessage, Request, ShardMessage};
 use crate::ownership::partition_set::PartitionSet;
 
 /// The ids that are asked about, and what waits for the answers.
@@ -107,19 +107,19 @@ impl Asking {
         line.waiting
     }
 
-    /// Drops the lines of these partitions: callers are told that they have moved, and runs ask again.
-    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+    /// Drops the lines of these partitions: runs ask again. Gives the requests, of which nothing has been done.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) -> Vec<(Partition, Request)> {
         let of_lost = self.lines.keys().filter(|id| lost.contains(id.partition()));
         let ids: Vec<_> = of_lost.cloned().collect();
+        let mut requests = Vec::new();
         for id in ids {
-            for message in self.end(&id) {
-                if let ShardMessage::Request(request) = message {
-                    // It is lost just now: nobody knows yet who has it.
-                    request.refuse_moved(id.partition(), None);
-                }
-            }
+            requests.extend(self.end(&id).into_iter().filter_map(|message| match message {
+                ShardMessage::Request(request) => Some((id.partition(), request)),
+                ShardMessage::Partition(_) | ShardMessage::Local(_) | ShardMessage::Mailed(_) => None,
+            }));
         }
         self.to_ask.retain(|id| !lost.contains(id.partition()));
+        requests
     }
 
     /// Drops the children that wait to be begun and that nobody waits for any more.

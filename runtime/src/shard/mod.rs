@@ -248,14 +248,17 @@ impl Shard {
         if !self.sweeps.has_turns() && self.effects.is_empty() {
             return true;
         }
+        if self.shared.mail.is_some() {
+            self.sweeps.put_mail(&self.effects, |run| self.epochs.of(run));
+        }
         let Some(refused) = self.sweeps.enqueue(&*self.shared.journal) else {
             return false;
         };
-        if let Some(mail) = &self.shared.mail {
-            self.sweeps.tell_handled(mail);
-        }
         if !refused.is_empty() {
             self.take_back(&refused);
+        }
+        if let Some(mail) = &self.shared.mail {
+            self.sweeps.tell_handled(&self.effects, mail);
         }
         if self.appends.has_asked() {
             self.answer_appends();

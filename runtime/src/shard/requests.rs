@@ -13,9 +13,9 @@ use crate::code::workflows::is_reserved;
 use crate::config::MILLION;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
-    Described, FirstRequest, LocalMessage, Mailed, OnDisk, PartitionMessage, Replacement, Reply, Request,
-    ShardMessage, Standing, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun, Target, Tell,
-    UpdateRefused, UpdateReply, UpdateRequest, Wake, check_workflow,
+    CallerReply, Described, FirstRequest, LocalMessage, Mailed, OnDisk, PartitionMessage, Replacement, Reply,
+    Request, ShardMessage, Standing, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun,
+    Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake, check_workflow,
 };
 use crate::{OnConflict, RunError, StartError};
 
@@ -113,6 +113,15 @@ impl Shard {
                     self.handle(ShardMessage::Partition(message), moment);
                 }
             }
+            Mailed::Request {
+                owned: (partition, epoch),
+                request,
+            } => {
+                // Under another epoch it is dropped, and with that read again, or asked again.
+                if self.epochs.get(partition) == Some(epoch) {
+                    self.handle(ShardMessage::Request(request), moment);
+                }
+            }
             Mailed::Orphans {
                 parents,
                 children,
@@ -131,7 +140,7 @@ impl Shard {
             return self.answer_request(request, moment);
         };
         if !self.owns(partition) {
-            return request.refuse_moved(partition, self.shared.owner_of(partition));
+            return self.shared.ask_elsewhere(partition, request);
         }
         let before = self.effects.work_on(partition);
         self.answer_request(request, moment);
@@ -284,8 +293,8 @@ impl Shard {
         match target {
             Target::Latest(latest) => {
                 let known = self.entries.latest(&latest.id).ok_or(RunError::NotFound)?;
-                if let Some(workflow) = latest.workflow {
-                    check_workflow(&Name::Borrowed(workflow), known.workflow.began_as())?;
+                if let Some(workflow) = &latest.workflow {
+                    check_workflow(workflow, known.workflow.began_as())?;
                 }
                 Ok(known.run)
             }
@@ -478,7 +487,7 @@ impl Shard {
     fn begin_asked(
         &mut self,
         mut started: Started,
-        end: Option<Reply<Standing>>,
+        end: Option<CallerReply<Standing>>,
         moment: Moment,
     ) -> Result<StartedRun, StartError> {
         let run = self.next_run(&mut started, moment)?;
@@ -511,7 +520,7 @@ impl Shard {
     fn begin_updated(
         &mut self,
         mut started: Started,
-        end: Option<Reply<Standing>>,
+        end: Option<CallerReply<Standing>>,
         update: UpdateRequest,
         reply: UpdateReply,
         moment: Moment,
@@ -567,7 +576,7 @@ impl Shard {
         &mut self,
         run: RunId,
         started: Started,
-        end: Option<Reply<Standing>>,
+        end: Option<CallerReply<Standing>>,
         continued: Option<u32>,
         moment: Moment,
     ) -> Result<(), TurnError> {

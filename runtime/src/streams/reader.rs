@@ -491,7 +491,7 @@ async fn run_ended(inner: Arc<Inner>, run: RunId) -> Result<(), RunError> {
                 let (reply, answer) = oneshot::channel();
                 let watch = Request::Watch {
                     target: target.clone(),
-                    reply,
+                    reply: reply.into(),
                 };
                 match inner.ask(&target, watch, answer).await {
                     Ok(changed) => match standing(&inner, &target).await {
@@ -518,7 +518,7 @@ async fn standing(inner: &Inner, target: &Target) -> Result<Standing, RunError> 
     let (reply, answer) = oneshot::channel();
     let question = Request::Await {
         target: target.clone(),
-        reply,
+        reply: reply.into(),
     };
     match inner.ask(target, question, answer).await {
         Err(RunError::NotFound) => inner.finished_standing(target.clone()).await,

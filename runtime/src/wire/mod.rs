@@ -12,6 +12,7 @@
 //! Left out: who sends these bytes. A [router](crate::mail::Router) has the [desk](crate::cluster::mail_desk::MailDesk) post what is
 //! for another node; to partitions of its own process it moves messages as they are.
 
+pub(crate) mod calls;
 mod v1;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use millrun_core::InstanceIdError;
 use millrun_workflow::EventError;
 
+use self::calls::{MailedAnswer, MailedRequest};
 use crate::mail::PartitionMessage;
 
 /// How long a message may be, in bytes: a payload of the longest, or the calls of three million children.
@@ -67,6 +69,28 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<PartitionMessage, MessageError> {
     match version {
         v1::VERSION => v1::decode(kind, &bytes.slice(2..)),
         version => Err(MessageError::Version { version }),
+    }
+}
+
+/// What one node mails to another.
+#[derive(Debug)]
+pub(crate) enum NodeMessage {
+    /// Of a run, or about the runs of some partitions.
+    Runs(PartitionMessage),
+    Request(MailedRequest),
+    Answer(MailedAnswer),
+}
+
+/// Reads what another node has mailed.
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn decode_mail(bytes: &Bytes) -> Result<NodeMessage, MessageError> {
+    check_len(bytes.len())?;
+    match bytes.as_ref() {
+        [v1::VERSION, calls::REQUEST, ..] => v1::read(&bytes.slice(2..)).map(NodeMessage::Request),
+        [v1::VERSION, calls::ANSWER, ..] => v1::read(&bytes.slice(2..)).map(NodeMessage::Answer),
+        _ => decode(bytes).map(NodeMessage::Runs),
     }
 }
 

@@ -7,8 +7,12 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use super::{MESSAGE_BYTES_MAX, MessageError, decode, encode};
-use crate::mail::{Ask, PartitionMessage, RunSignal, StartChild};
+use super::calls::{self, AnswerToNode};
+use super::{MESSAGE_BYTES_MAX, MessageError, NodeMessage, decode, decode_mail, encode};
+use crate::mail::{
+    Ask, FirstRequest, Latest, PartitionMessage, Request, RunSignal, StartChild, StartDelay, StartDetails,
+    StartFollowing, StartRequest, StartWith, Target, Tell,
+};
 use crate::ownership::partition_set::PartitionSet;
 
 fn partition() -> impl Strategy<Value = Partition> {
@@ -360,4 +364,95 @@ fn a_message_that_is_too_long_is_refused_on_both_sides() {
         decode(&longer.into()),
         Err(MessageError::TooLong { .. })
     ));
+}
+
+/// A request that is sent again, as for a partition that has moved, is the same one.
+#[test]
+fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
+    let reply = || tokio::sync::oneshot::channel().0.into();
+    let id = InstanceId::new("order-42").unwrap();
+    let run = RunId::new(id.partition(), Timestamp::from_micros(5_000), 7);
+    let payload = || Payload::from_bytes(Bytes::from_static(b"\x05"));
+    let latest = |workflow: Option<&'static str>| {
+        Target::Latest(Arc::new(Latest {
+            id: id.clone(),
+            workflow: workflow.map(Into::into),
+        }))
+    };
+    let details = StartDetails {
+        cause: Some(Cause { run, operation: 3 }),
+        triggered_by: Some("trigger/1".into()),
+        trace: Some(TraceContext::beginning_with(run)),
+        delay: Some(StartDelay::Until(Timestamp::from_micros(9))),
+    };
+    let start = |details: Option<Box<StartDetails>>| StartRequest {
+        id: id.clone(),
+        workflow: "order".into(),
+        input: payload(),
+        details,
+        on_conflict: crate::OnConflict::RestartFailed,
+        reply: tokio::sync::oneshot::channel().0.into(),
+        end: None,
+    };
+    let requests = [
+        Request::Start(start(Some(Box::new(details)))),
+        Request::StartFollowing(Box::new(StartFollowing {
+            start: start(None),
+            run,
+        })),
+        Request::StartWith(Box::new(StartWith {
+            start: start(None),
+            with: FirstRequest::Signal {
+                name: "go".into(),
+                value: payload(),
+                request: Some("r".into()),
+                is_by_name: true,
+                reply: reply(),
+            },
+        })),
+        Request::Tell {
+            target: latest(Some("order")),
+            what: Tell::EndPromise {
+                operation: OperationId::new(4),
+                end: Err("no".into()),
+            },
+            reply: reply(),
+        },
+        Request::Tell {
+            target: Target::Run(run),
+            what: Tell::Cancel { reason: "no".into() },
+            reply: reply(),
+        },
+        Request::Await {
+            target: latest(None),
+            reply: tokio::sync::oneshot::channel().0.into(),
+        },
+    ];
+    for request in requests {
+        let bytes = Bytes::from(calls::encode_request(7, 9, &request).unwrap());
+        let NodeMessage::Request(read) = decode_mail(&bytes).unwrap() else {
+            panic!("{request:?}");
+        };
+        assert_eq!((read.node, read.question), (7, 9));
+        assert_eq!(read.is_question(), request.may_be_repeated(), "{request:?}");
+        let again = super::v1::write(calls::REQUEST, &read).unwrap();
+        assert_eq!(again, bytes, "{request:?}");
+        for len in 0..bytes.len() {
+            assert!(decode_mail(&bytes.slice(..len)).is_err(), "{request:?}");
+        }
+        assert!(decode_mail(&[&bytes[..], b"\0"].concat().into()).is_err());
+    }
+    let answers = [
+        AnswerToNode::start(&Err(crate::StartError::AlreadyRunning { run })),
+        AnswerToNode::tell(&Ok(())),
+        AnswerToNode::query(&Ok(payload())),
+        AnswerToNode::AskAgain,
+    ];
+    for answer in answers {
+        let bytes = Bytes::from(calls::encode_answer(9, answer));
+        let NodeMessage::Answer(read) = decode_mail(&bytes).unwrap() else {
+            panic!("an answer");
+        };
+        assert_eq!(calls::encode_answer(read.question, read.answer), bytes);
+    }
 }

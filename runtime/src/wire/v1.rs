@@ -391,13 +391,13 @@ fn part(body: &Bytes, part: &Raw) -> Bytes {
     body.slice_ref(part.as_ref())
 }
 
-fn write<T: Serialize>(kind: u8, body: &T) -> Result<Vec<u8>, MessageError> {
+pub(super) fn write<T: Serialize>(kind: u8, body: &T) -> Result<Vec<u8>, MessageError> {
     let mut bytes = vec![VERSION, kind];
     rmp_serde::encode::write_named(&mut bytes, body).map_err(malformed)?;
     Ok(bytes)
 }
 
-fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, MessageError> {
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, MessageError> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(body.as_ref());
     let value = T::deserialize(&mut deserializer).map_err(malformed)?;
     // Only at the end of the bytes is there no marker of a further value. A truth value is nothing but a marker: of a list
@@ -408,12 +408,12 @@ fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, MessageError> {
     }
 }
 
-fn malformed(message: impl std::fmt::Display) -> MessageError {
+pub(super) fn malformed(message: impl std::fmt::Display) -> MessageError {
     let message = message.to_string();
     MessageError::Malformed { message }
 }
 
-fn run_id(bits: u128) -> Result<RunId, MessageError> {
+pub(super) fn run_id(bits: u128) -> Result<RunId, MessageError> {
     RunId::from_bits(bits).ok_or_else(|| malformed("a run in a partition that does not exist"))
 }
 

@@ -47,7 +47,7 @@ impl<'a, H> StartAfter<'a, H> {
         let asked = asked?;
         let id = asked.id.clone();
         let (reply, answer) = oneshot::channel();
-        let (start, end) = asked.request(on_conflict, reply);
+        let (start, end) = asked.request(on_conflict, reply.into());
         let run = self.run;
         let request = Request::StartFollowing(Box::new(StartFollowing { start, run }));
         let started = ask(inner, &id, request, answer).await?;

@@ -78,7 +78,7 @@ impl<'a, H> Starting<'a, H> {
         let (inner, on_conflict) = (self.inner, self.on_conflict);
         let (reply, answer) = oneshot::channel();
         let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
-        let (request, end) = asked.request(on_conflict, reply);
+        let (request, end) = asked.request(on_conflict, reply.into());
         let waiting = Waiting { id, workflow, end };
         let request = Request::Start(request);
         let refused = if inner.refusal(&request).is_some() {

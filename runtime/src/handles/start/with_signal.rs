@@ -95,13 +95,13 @@ impl<'a, H> StartWithSignal<'a, H> {
             let (reply, answer) = oneshot::channel();
             let (told, taken) = oneshot::channel();
             let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
-            let (start, end) = asked.clone().request(on_conflict, reply);
+            let (start, end) = asked.clone().request(on_conflict, reply.into());
             let with = FirstRequest::Signal {
                 name: name.clone(),
                 value: value.clone(),
                 request: request.clone(),
                 is_by_name,
-                reply: told,
+                reply: told.into(),
             };
             let message = Request::StartWith(Box::new(StartWith { start, with }));
             let started = ask(inner, &id, message, answer).await?;

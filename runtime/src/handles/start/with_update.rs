@@ -151,8 +151,11 @@ impl Inner {
         let (reply, answer) = oneshot::channel();
         let (told, updated) = oneshot::channel();
         let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
-        let (start, end) = asked.request(on_conflict, reply);
-        let with = FirstRequest::Update { update, reply: told };
+        let (start, end) = asked.request(on_conflict, reply.into());
+        let with = FirstRequest::Update {
+            update,
+            reply: told.into(),
+        };
         self.send(&id, Request::StartWith(Box::new(StartWith { start, with })))
             .await?;
         match self.stop.unless_over(answer).await {

@@ -90,7 +90,7 @@ impl Shard {
         } = request;
         let is_as_known = unless_changed.is_none_or(|(topic, last)| self.is_last_record(topic, last));
         let Some(epoch) = self.epochs.get(partition).filter(|_| is_as_known) else {
-            drop(reply.send(Err(DurablePublishError::Moved { partition })));
+            reply.send(Err(DurablePublishError::Moved { partition }));
             return;
         };
         let record = TopicRecordHeader {
@@ -116,7 +116,7 @@ impl Shard {
             Err(_) => {
                 let bytes_max = record_bytes_max(self.shared.config.journal.turn_bytes_max);
                 let bytes = payload_len;
-                drop(reply.send(Err(DurablePublishError::TooLarge { bytes, bytes_max })));
+                reply.send(Err(DurablePublishError::TooLarge { bytes, bytes_max }));
             }
         }
     }

@@ -102,7 +102,7 @@ mod tests {
         let request = Request::Tell {
             target: target.clone(),
             what,
-            reply,
+            reply: reply.into(),
         };
         runtime.inner().ask(&target, request, answer).await
     }

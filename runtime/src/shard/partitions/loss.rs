@@ -14,11 +14,11 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Epoch, Partition};
+use millrun_core::{Epoch, Partition, RunId};
 use millrun_persistence::Granted;
 
 use crate::RunError;
-use crate::mail::PartitionMessage;
+use crate::mail::{PartitionMessage, Request, Target};
 use crate::opening::recovery;
 use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
@@ -54,7 +54,7 @@ impl Shard {
         self.lose_publishes(lost);
         self.shared.durable.waits.lose(lost);
         self.calls.lose(lost);
-        self.asking.lose(lost);
+        let unbegun = self.asking.lose(lost);
         self.residency.lose(lost);
         self.told.lose(lost);
         self.dispatch.lose(lost);
@@ -67,6 +67,9 @@ impl Shard {
         self.alarms.want(TimerCommand::End(partitions));
         self.alarms.send(&self.shared.timers);
         self.outbox.send(&mut moved);
+        for (partition, request) in unbegun {
+            self.shared.ask_elsewhere(partition, request);
+        }
         self.census.tell();
     }
 
@@ -83,8 +86,12 @@ impl Shard {
                 partition,
                 owner: None,
             };
-            let waiters = entry.take_waiters();
-            moved.extend(waiters.map(|waiter| Response::Standing(waiter, Err(error()))));
+            for reply in entry.take_waiters() {
+                // The next owner is asked, if there may be one.
+                let target = Target::Run(run);
+                self.shared
+                    .ask_elsewhere(partition, Request::Await { target, reply });
+            }
             self.census.set_parking(&mut entry, Parking::Runs);
             if let Residence::Ended(number) = entry.residence {
                 self.results.void(number);
@@ -95,12 +102,12 @@ impl Shard {
                 self.residency.leave(&mut entry);
             }
             if let Residence::Loading(loading) = entry.residence {
-                moved.extend(
-                    loading
-                        .held
-                        .into_iter()
-                        .filter_map(|errand| errand.refuse(error())),
-                );
+                for errand in loading.held {
+                    match errand.into_request(run) {
+                        Ok(request) => self.shared.ask_elsewhere(partition, request),
+                        Err(errand) => moved.extend(errand.refuse(error())),
+                    }
+                }
             }
         }
     }
@@ -170,6 +177,25 @@ impl Shard {
 }
 
 impl Errand {
+    /// The request that it was, of which nothing has been done, for the owner of a run.
+    fn into_request(self, run: RunId) -> Result<Request, Self> {
+        let target = Target::Run(run);
+        Ok(match self {
+            Self::Tell(what, reply) => Request::Tell { target, what, reply },
+            Self::Query(question, reply) => Request::Query {
+                target,
+                question,
+                reply,
+            },
+            Self::Update(request, reply) => Request::Update {
+                target,
+                request,
+                reply,
+            },
+            other => return Err(other),
+        })
+    }
+
     /// The response that tells an errand's caller that it cannot be done; `None` if no caller waits.
     pub(in crate::shard) fn refuse(self, error: RunError) -> Option<Response> {
         match self {

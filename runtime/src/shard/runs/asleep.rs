@@ -167,7 +167,7 @@ mod tests {
         assert!(names.put_to_sleep(loading).is_err());
         let (reply, _answer) = tokio::sync::oneshot::channel();
         let mut awaited = Entry::new(parent.run, id, WorkflowName::Known("w"), Residence::Cold);
-        awaited.wait(reply);
+        awaited.wait(reply.into());
         assert!(names.put_to_sleep(awaited).is_err());
     }
 }

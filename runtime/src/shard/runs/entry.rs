@@ -11,8 +11,8 @@ use crate::QueryError;
 use crate::activity::AttemptFailure;
 use crate::code::workflows::Beginning;
 use crate::mail::{
-    CommandReply, Described, EntityRequest, Question, Replacement, Reply, RunSignal, Standing, Tell,
-    UpdateReply, UpdateRequest,
+    CallerReply, CommandReply, Described, EntityRequest, Question, Replacement, Reply, RunSignal, Standing,
+    Tell, UpdateReply, UpdateRequest,
 };
 
 /// One run.
@@ -23,7 +23,7 @@ pub(in crate::shard) struct Entry {
     pub(in crate::shard) workflow: WorkflowName,
     pub(in crate::shard) residence: Residence,
     /// The first caller that waits for the result: seldom is there another.
-    waiter: Option<Reply<Standing>>,
+    waiter: Option<CallerReply<Standing>>,
     rare: Option<Box<Rare>>,
     /// The number of the sweep with its last turn.
     pub(in crate::shard) last_sweep: u64,
@@ -180,7 +180,7 @@ impl Entry {
 
     /// The same entry, with the caller that started the run listed to be told of its end.
     #[inline]
-    pub(in crate::shard) fn with_starter(mut self, end: Option<Reply<Standing>>) -> Self {
+    pub(in crate::shard) fn with_starter(mut self, end: Option<CallerReply<Standing>>) -> Self {
         self.is_waiter_starter = end.is_some();
         self.waiter = end;
         self
@@ -242,11 +242,14 @@ impl Entry {
 
     /// Adds a caller that waits for the result, and forgets those that gave up.
     pub(in crate::shard) fn wait(&mut self, reply: Reply<Standing>) {
-        if self.waiter.as_ref().is_none_or(Reply::is_closed) {
-            self.waiter = Some(reply);
-            self.is_waiter_starter = false;
-            return;
-        }
+        let reply = match reply {
+            Reply::Caller(caller) if self.waiter.as_ref().is_none_or(CallerReply::is_closed) => {
+                self.waiter = Some(caller);
+                self.is_waiter_starter = false;
+                return;
+            }
+            reply => reply,
+        };
         let waiters = &mut self.rare.get_or_insert_default().waiters;
         if waiters.len() == waiters.capacity() {
             waiters.retain(|waiter| !waiter.is_closed());
@@ -255,12 +258,9 @@ impl Entry {
     }
 
     pub(in crate::shard) fn is_waited_for(&self) -> bool {
-        let waits = |waiter: &Reply<Standing>| !waiter.is_closed();
-        self.waiter.as_ref().is_some_and(waits)
-            || self
-                .rare
-                .as_ref()
-                .is_some_and(|rare| rare.waiters.iter().any(waits))
+        let others = self.rare.as_ref().map(|rare| rare.waiters.iter());
+        self.waiter.as_ref().is_some_and(|waiter| !waiter.is_closed())
+            || others.into_iter().flatten().any(|waiter| !waiter.is_closed())
     }
 
     /// Whether all of it is on disk, and nobody waits for it. Children stay awake: who called them is
@@ -272,7 +272,8 @@ impl Entry {
     /// Takes those out who wait for the result.
     pub(in crate::shard) fn take_waiters(&mut self) -> impl Iterator<Item = Reply<Standing>> + use<> {
         let others = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.waiters));
-        self.waiter.take().into_iter().chain(others.unwrap_or_default())
+        let first = self.waiter.take().map(Reply::Caller);
+        first.into_iter().chain(others.unwrap_or_default())
     }
 }
 
@@ -414,7 +415,7 @@ mod tests {
             Err(tokio::sync::oneshot::error::TryRecvError::Closed)
         ));
         let (asker, _answer) = tokio::sync::oneshot::channel();
-        entry.wait(asker);
+        entry.wait(asker.into());
         entry.forget_starter();
         assert!(!entry.can_sleep());
     }

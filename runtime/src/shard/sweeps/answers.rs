@@ -19,16 +19,17 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrun_core::{Host, Partition, panic_message};
+use millrun_core::{Epoch, Host, Partition, RunId, panic_message};
 use millrun_workflow::Payload;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::looking::describe::InstanceSummary;
 use crate::mail::{
-    Changed, CommandRefused, CommandReply, Described, FoundLive, Reply, Standing, StartedRun, UpdateAnswer,
-    UpdateRefused, UpdateReply,
+    AskedBy, Changed, CommandRefused, CommandReply, Described, FoundLive, Reply, Standing, StartedRun,
+    UpdateAnswer, UpdateRefused, UpdateReply,
 };
 use crate::topics::durable::publish::{Appended, DurablePublishError};
+use crate::wire::calls::AnswerToNode;
 use crate::{QueryError, RunError, StartError};
 
 /// The shard sends up to this many answers itself: handing them to the task would cost as much, and take
@@ -65,27 +66,61 @@ impl Response {
     /// Sends the answer to its caller; a caller that has gone is no error.
     pub(in crate::shard) fn send(self) {
         match self {
-            Self::Start(reply, answer) => drop(reply.send(answer)),
-            Self::Tell(reply, answer) => drop(reply.send(answer)),
-            Self::Standing(reply, answer) => drop(reply.send(answer)),
-            Self::Watched(reply, answer) => drop(reply.send(answer)),
+            Self::Start(reply, answer) => reply.send(answer),
+            Self::Tell(reply, answer) => reply.send(answer),
+            Self::Standing(reply, answer) => reply.send(answer),
+            Self::Watched(reply, answer) => match (reply.asked_by(), answer) {
+                (Some(asked), Ok(changed)) => asked.watch(changed),
+                (_, answer) => reply.send(answer),
+            },
             Self::Changed(watchers) => {
                 for watcher in watchers {
                     watcher.send(()).ok();
                 }
             }
-            Self::Describe(reply, answer) => drop(reply.send(answer)),
-            Self::Query(reply, answer) => drop(reply.send(answer)),
-            Self::Update(reply, answer) => drop(reply.send(answer)),
-            Self::Command(reply, answer) => drop(reply.send(answer)),
-            Self::List(reply, answer) => drop(reply.send(Ok(answer))),
-            Self::Find(reply, answer) => drop(reply.send(Ok(answer))),
-            Self::Append(reply, answer) => drop(reply.send(answer)),
+            Self::Describe(reply, answer) => reply.send(answer),
+            Self::Query(reply, answer) => reply.send(answer),
+            Self::Update(reply, answer) => reply.send(answer),
+            Self::Command(reply, answer) => reply.send(answer),
+            Self::List(reply, answer) => reply.send(Ok(answer)),
+            Self::Find(reply, answer) => reply.send(Ok(answer)),
+            Self::Append(reply, answer) => reply.send(answer),
         }
     }
 }
 
 impl Response {
+    /// Who waits for it, if that is somebody of another node.
+    pub(in crate::shard) fn asked_by(&self) -> Option<&AskedBy> {
+        match self {
+            Self::Start(reply, _) => reply.asked_by(),
+            Self::Tell(reply, _) => reply.asked_by(),
+            Self::Standing(reply, _) => reply.asked_by(),
+            Self::Watched(reply, _) => reply.asked_by(),
+            Self::Describe(reply, _) => reply.asked_by(),
+            Self::Query(reply, _) => reply.asked_by(),
+            Self::Update(reply, _) => reply.asked_by(),
+            Self::Command(reply, _) => reply.asked_by(),
+            // Nobody asks these of another node.
+            Self::Changed(_) | Self::List(..) | Self::Find(..) | Self::Append(..) => None,
+        }
+    }
+
+    /// As it is mailed; `epoch` is that of a run's partition.
+    pub(in crate::shard) fn mailed(&self, epoch: impl Fn(RunId) -> Epoch) -> Option<AnswerToNode> {
+        Some(match self {
+            Self::Start(_, answer) => AnswerToNode::start(answer),
+            Self::Tell(_, answer) => AnswerToNode::tell(answer),
+            Self::Standing(_, answer) => AnswerToNode::standing(answer),
+            Self::Watched(_, answer) => AnswerToNode::watched(answer),
+            Self::Describe(_, answer) => AnswerToNode::describe(answer, epoch),
+            Self::Query(_, answer) => AnswerToNode::query(answer),
+            Self::Update(_, answer) => AnswerToNode::update(answer),
+            Self::Command(_, answer) => AnswerToNode::command(answer),
+            Self::Changed(_) | Self::List(..) | Self::Find(..) | Self::Append(..) => return None,
+        })
+    }
+
     /// In its place, that the partition has another owner.
     pub(in crate::shard) fn moved(self, partition: Partition) -> Self {
         let error = || RunError::Moved {
@@ -223,7 +258,9 @@ mod tests {
     /// Sends the first `len` answers together.
     fn send(outbox: &mut Outbox, len: usize) -> Vec<Told> {
         let (replies, waiting): (Vec<_>, _) = (0..len).map(|_| oneshot::channel()).unzip();
-        let answers = replies.into_iter().map(|reply| Response::Tell(reply, Ok(())));
+        let answers = replies
+            .into_iter()
+            .map(|reply| Response::Tell(Reply::from(reply), Ok(())));
         outbox.send(&mut answers.collect());
         waiting
     }
@@ -283,8 +320,8 @@ mod tests {
         );
         let (other, other_told) = oneshot::channel();
         outbox.send(&mut vec![
-            Response::Tell(reply, Ok(())),
-            Response::Tell(other, Ok(())),
+            Response::Tell(Reply::from(reply), Ok(())),
+            Response::Tell(Reply::from(other), Ok(())),
         ]);
         assert!(are_told(&mut [other_told]));
     }

@@ -149,6 +149,11 @@ impl Effects {
         self.answers_of.push(self.present);
     }
 
+    /// The answers, each with the run or partition on whose behalf it is.
+    pub(in crate::shard) fn answers(&self) -> impl Iterator<Item = (&Response, Behalf)> {
+        self.answers.iter().zip(self.answers_of.iter().copied())
+    }
+
     pub(in crate::shard) fn run(&mut self, task: ActivityTask) {
         self.tasks.push(task);
     }
@@ -290,7 +295,7 @@ mod tests {
         let mut decide = |effects: &mut Effects, of: Behalf, partition| {
             let (reply, answer) = oneshot::channel();
             let before = effects.work_on(of);
-            effects.answer(Response::Tell(reply, Ok(())));
+            effects.answer(Response::Tell(reply.into(), Ok(())));
             effects.push(Effect::ForgetCalls(run(partition)));
             effects.resume(before);
             effects.push_decided(partition, Effect::ForgetCalls(run(partition)));

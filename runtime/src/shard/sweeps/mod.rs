@@ -11,17 +11,21 @@ pub(super) mod answers;
 pub(super) mod effects;
 pub(super) mod told;
 
-use millrun_core::{Epoch, InstanceId, Offset, Partition};
+use std::collections::BTreeMap;
+
+use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId};
 use millrun_persistence::{
-    Batch, EnqueueError, HandledMail, Journal, MailStep, RefusedTurn, TopicAppend, TopicRecordHeader,
-    TurnError, TurnHeader, TurnView,
+    Batch, HandledMail, Journal, MailAddress, MailStep, OutgoingMail, RefusedTurn, TopicAppend,
+    TopicRecordHeader, TurnError, TurnHeader, TurnView,
 };
 use millrun_workflow::{Event, EventError, wire};
 
 use crate::cluster::mail_desk::MailDesk;
+use crate::mail::AskedBy;
 use crate::ownership::partition_set::PartitionSet;
+use crate::wire::calls;
 use answers::Response;
-use effects::{Effects, InFlight, Sweep};
+use effects::{Behalf, Effects, InFlight, Sweep};
 
 /// What is gathered, and what is under way.
 #[derive(Debug)]
@@ -36,8 +40,8 @@ pub(super) struct Sweeps {
     /// How many sweeps have been queued, and how many of them are durable.
     queued_len: u64,
     durable_len: u64,
-    /// The numbers of the mail that the present sweep has handled.
-    mail: Vec<u64>,
+    /// The mail that the present sweep has handled, with the partitions that it was for.
+    mail: Vec<(u64, (Partition, Epoch))>,
 }
 
 impl Sweeps {
@@ -81,22 +85,55 @@ impl Sweeps {
 
     /// Mail goes with the present sweep, which has handled it, as long as its partition is owned under this epoch.
     pub(super) fn handle_mail(&mut self, number: u64, owned: (Partition, Epoch)) {
-        self.mail.push(number);
-        self.batch.mail(MailStep {
-            with: None,
-            handled: Some(HandledMail {
-                number,
-                owned: Some(owned),
-            }),
-            post: None,
-        });
+        self.mail.push((number, owned));
     }
 
-    /// Says what mail goes with the sweep that was queued just now.
-    pub(super) fn tell_handled(&mut self, desk: &MailDesk) {
-        if !self.mail.is_empty() {
-            desk.handled(&self.mail, self.last_offset);
-            self.mail.clear();
+    /// Adds what becomes of mail to the present sweep: mail that was handled goes, and answers to callers of other nodes are
+    /// posted, each with the mail that it answers.
+    pub(super) fn put_mail(&mut self, effects: &Effects, epoch: impl Fn(RunId) -> Epoch) {
+        let handled = |number, owned| HandledMail {
+            number,
+            owned: Some(owned),
+        };
+        for (number, owned) in &self.mail {
+            self.batch.mail(MailStep {
+                with: None,
+                handled: Some(handled(*number, *owned)),
+                post: None,
+            });
+        }
+        let mut answered: BTreeMap<u64, usize> = BTreeMap::new();
+        for (answer, of) in effects.answers() {
+            let (Some(asked), Some(body)) = (answer.asked_by(), answer.mailed(&epoch)) else {
+                continue;
+            };
+            let with = {
+                let mut runs = self.batch.iter().map(|turn| turn.run());
+                runs.find(|run| Behalf::from(*run) == of)
+            };
+            self.batch.mail(MailStep {
+                with,
+                handled: asked.mail.as_ref().and_then(|mail| {
+                    let before = answered.entry(mail.number).or_default();
+                    *before += 1;
+                    // With the last of its answers.
+                    (*before == mail.answers()).then(|| handled(mail.number, mail.owned))
+                }),
+                post: Some(OutgoingMail {
+                    to: MailAddress::Node(asked.node),
+                    body: calls::encode_answer(asked.question, body).into(),
+                }),
+            });
+        }
+    }
+
+    /// Says what mail goes with the sweep that was queued just now, of which these effects are left.
+    pub(super) fn tell_handled(&mut self, effects: &Effects, desk: &MailDesk) {
+        let asked = effects.answers().filter_map(|(answer, _)| answer.asked_by());
+        let answered: Vec<u64> = asked.filter_map(AskedBy::note_answered).collect();
+        if !self.mail.is_empty() || !answered.is_empty() {
+            let handled = self.mail.drain(..).map(|(number, _)| number);
+            desk.handled(handled.chain(answered), self.last_offset);
         }
     }
 
@@ -148,7 +185,7 @@ impl Sweeps {
     /// Whether the present sweep has turns.
     #[inline]
     pub(super) fn has_turns(&self) -> bool {
-        !self.batch.is_empty()
+        !self.batch.is_empty() || !self.mail.is_empty()
     }
 
     /// Queues the turns of the present sweep, if it has any, and says which were refused, and what became of its records
@@ -168,8 +205,11 @@ impl Sweeps {
                 Some(enqueued.refused)
             }
             // A failure is noticed at the next turn, for which the bell rings.
-            Err(EnqueueError::Full | EnqueueError::Failed(_)) => None,
-            Err(_) => None,
+            Err(_) => {
+                // It is added again with the next try.
+                self.batch.clear_mail();
+                None
+            }
         }
     }
 

@@ -40,7 +40,7 @@ impl Inner {
         let question = Request::Describe {
             target: target.clone(),
             wake: Wake::Never,
-            reply,
+            reply: reply.into(),
         };
         match self.ask(&target, question, answer).await {
             Err(RunError::NotFound | RunError::Finished) => self.finished_standing(target).await.map(|_| ()),

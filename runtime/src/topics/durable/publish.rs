@@ -291,7 +291,7 @@ pub(super) async fn append_record(
     let door = inner.doors.of(record.partition);
     let (reply, answer) = oneshot::channel();
     inner
-        .ask_in_little_memory(door, Request::Append(record.request(reply)), answer)
+        .ask_in_little_memory(door, Request::Append(record.request(reply.into())), answer)
         .await
 }
 
@@ -304,7 +304,7 @@ pub(crate) async fn append_records(
 ) -> Result<Appended, DurablePublishError> {
     let door = inner.doors.of(record.partition);
     let (reply, answer) = oneshot::channel();
-    let request = Request::Append(record.request_with(more, reply));
+    let request = Request::Append(record.request_with(more, reply.into()));
     inner.ask_while_closing(door, request, answer).await
 }
 
@@ -325,7 +325,7 @@ impl<'a> IntoFuture for PublishRecord<'a> {
         PublishingRecord {
             inner,
             known,
-            to_ask: Some(self.record().map(|record| record.request(reply))),
+            to_ask: Some(self.record().map(|record| record.request(reply.into()))),
             room: None,
             answer: inner.stop.unless_over(answer),
         }

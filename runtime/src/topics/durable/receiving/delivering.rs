@@ -30,7 +30,7 @@ pub(super) async fn deliver(
                 operation: wait.operation(),
                 record: Box::new(RawRecord::clone(&record)),
             },
-            reply,
+            reply: reply.into(),
         };
         let door = doors.of(wait.run().partition());
         if let Err(request) = door.try_push(request)
