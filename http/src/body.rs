@@ -1,10 +1,11 @@
 //! Bodies of requests: JSON of bounded length, in which values keep their exact text.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, header};
-use millrun::{OnConflict, Payload};
+use millrun::{OnConflict, Payload, Retry};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -96,6 +97,9 @@ pub(crate) struct StartBody<'a> {
     pub(crate) delay_ms: Option<u64>,
     #[serde(default)]
     pub(crate) start_at_us: Option<u64>,
+    /// How a run that begins is tried again when it fails.
+    #[serde(default)]
+    pub(crate) retry: Option<RetryBody>,
 }
 
 /// Starts an instance whose id is in no path: a line of many, or one that may have a key as its id.
@@ -114,6 +118,33 @@ pub(crate) struct StartLine<'a> {
     pub(crate) delay_ms: Option<u64>,
     #[serde(default)]
     pub(crate) start_at_us: Option<u64>,
+    /// How a run that begins is tried again when it fails.
+    #[serde(default)]
+    pub(crate) retry: Option<RetryBody>,
+}
+
+/// How often a run is tried, and with which pauses.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryBody {
+    attempts_max: NonZeroU32,
+    #[serde(default)]
+    first_pause_ms: Option<u64>,
+    #[serde(default)]
+    pause_max_ms: Option<u64>,
+}
+
+impl From<RetryBody> for Retry {
+    fn from(body: RetryBody) -> Self {
+        let mut retry = Self::exponential().attempts(body.attempts_max.get());
+        if let Some(pause) = body.first_pause_ms {
+            retry = retry.first_pause(Duration::from_millis(pause));
+        }
+        if let Some(pause) = body.pause_max_ms {
+            retry = retry.pause_max(Duration::from_millis(pause));
+        }
+        retry
+    }
 }
 
 /// What to do when the id is taken.

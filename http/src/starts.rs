@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use millrun::workflow::TraceContext;
-use millrun::{OnConflict, Payload, Runtime, Timestamp};
+use millrun::{OnConflict, Payload, Retry, Runtime, Timestamp};
 
 use crate::body::{StartBody, StartLine, parse, payload};
 use crate::exporting::JSON_LINES;
@@ -123,6 +123,7 @@ struct StartAsked {
     input: Payload,
     on_conflict: OnConflict,
     delay: Option<DelayAsked>,
+    retry: Option<Retry>,
 }
 
 /// How long the code of a run that begins waits.
@@ -153,6 +154,7 @@ impl StartAsked {
             input: payload(body.input)?,
             on_conflict: body.on_conflict.into(),
             delay: DelayAsked::of(body.delay_ms, body.start_at_us)?,
+            retry: body.retry.map(Retry::from),
         })
     }
 
@@ -177,6 +179,7 @@ impl StartAsked {
             input: payload(line.input)?,
             on_conflict,
             delay: DelayAsked::of(line.delay_ms, line.start_at_us)?,
+            retry: line.retry.map(Retry::from),
         })
     }
 
@@ -191,6 +194,9 @@ impl StartAsked {
         let mut start = runtime.start_untyped(self.workflow, &self.id, self.input);
         if let Some(trace) = trace {
             start = start.traced(trace);
+        }
+        if let Some(retry) = self.retry {
+            start = start.retried(retry);
         }
         start = match self.delay {
             None => start,

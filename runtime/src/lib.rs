@@ -186,8 +186,8 @@ pub mod history {
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
         Event, ExportedHistory, ExportedHistoryError, Fit, KeyFilter, Name, Origin, Parent, PublishScheduled,
-        RawRecord, ReceiveScheduled, RecordFilter, RecordTexts, Redaction, RedactionError, SignalFailure,
-        SignalScheduled, Started, TakenThrough,
+        RawRecord, ReceiveScheduled, RecordFilter, RecordTexts, Redaction, RedactionError, RunTry,
+        SignalFailure, SignalScheduled, Started, TakenThrough,
     };
 }
 

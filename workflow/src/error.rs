@@ -23,7 +23,8 @@ use crate::{ErrorKind, PayloadError};
     note = "`ActivityError` and `WorkflowError` are ready-made, and made of any other error by `?`"
 )]
 pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug + Send + 'static {
-    /// Whether another attempt may succeed. Asked of activities only.
+    /// Whether another attempt may succeed. Asked of activities, and of workflows whose start says that they are
+    /// [tried again](crate::Started::retried).
     fn is_retryable(&self) -> bool {
         true
     }
@@ -162,6 +163,8 @@ pub struct WorkflowError {
     message: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     cancelled: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    fatal: bool,
 }
 
 impl WorkflowError {
@@ -171,6 +174,17 @@ impl WorkflowError {
         Self {
             message: message.into(),
             cancelled: false,
+            fatal: false,
+        }
+    }
+
+    /// A failure with this message, after which trying the run again cannot help: one whose start says that it is
+    /// [tried again](crate::Started::retried) fails at once.
+    #[must_use]
+    pub fn fatal(message: impl Into<String>) -> Self {
+        Self {
+            fatal: true,
+            ..Self::failed(message)
         }
     }
 
@@ -188,6 +202,10 @@ impl fmt::Display for WorkflowError {
 }
 
 impl TypedError for WorkflowError {
+    fn is_retryable(&self) -> bool {
+        !self.fatal
+    }
+
     fn is_cancelled(&self) -> bool {
         self.cancelled
     }
@@ -204,6 +222,7 @@ impl<E: Error + 'static> From<E> for WorkflowError {
         Self {
             message: with_sources(&error),
             cancelled,
+            fatal: false,
         }
     }
 }

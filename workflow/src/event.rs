@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Payload, PayloadError};
 
 pub(crate) use beginning::{Bounds, answer_bytes, is_zero};
-pub use beginning::{Origin, Parent, ParentClose, Started};
+pub use beginning::{Origin, Parent, ParentClose, RunTry, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
 pub use performed::CommandPerformed;
@@ -287,7 +287,7 @@ pub enum Event {
         /// The error it ended with.
         error: RunFailure,
     },
-    /// Decision, the last: the code goes on in another run of the same instance.
+    /// Decision, the last: the code goes on in another run of the same instance, or has failed and is tried again there.
     ContinuedAsNew {
         /// That run.
         run: RunId,
@@ -295,6 +295,9 @@ pub enum Event {
         workflow: Name,
         /// Its argument.
         input: Payload,
+        /// Why the code failed, if it is [tried again](Started::retried).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<Box<RunFailure>>,
     },
     /// Input, the last: the run was ended from outside, without its code.
     Terminated {

@@ -312,7 +312,7 @@ impl Ledger {
             Event::ReceiveScheduled(scheduled) => {
                 let receive = Pending::Receive {
                     scheduled: Arc::clone(scheduled),
-                    run_began: self.started_at(),
+                    run_began: self.topics_since(),
                 };
                 self.pending.insert(scheduled.operation, (receive, time));
             }
@@ -460,6 +460,14 @@ impl Ledger {
     #[inline]
     pub fn version(&self) -> u32 {
         self.version
+    }
+
+    /// From when on a run gets records of topics in which it has no place: when it began, or the first try of it.
+    fn topics_since(&self) -> Timestamp {
+        let run_try = self.started().and_then(Started::run_try);
+        run_try
+            .and_then(|run_try| run_try.since)
+            .unwrap_or_else(|| self.started_at())
     }
 
     /// When the run began.

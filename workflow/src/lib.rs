@@ -92,7 +92,7 @@ pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
     EventError, KeyFilter, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason,
     PublishOutcome, PublishScheduled, RECORD_TEXT_BYTES_MAX, RawRecord, ReceiveScheduled, RecordFilter,
-    RecordTexts, RunFailure, SignalFailure, SignalScheduled, Started, TakenThrough,
+    RecordTexts, RunFailure, RunTry, SignalFailure, SignalScheduled, Started, TakenThrough,
 };
 pub use expected::WrongType;
 pub use exported::{ExportedHistory, ExportedHistoryError, Fit};

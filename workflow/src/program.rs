@@ -25,13 +25,21 @@ use serde::de::DeserializeOwned;
 use crate::event::RunFailure;
 use crate::{Payload, PayloadError, TypedError, WorkflowContext, WorkflowError};
 
+/// How code ends without a value.
+#[derive(Debug)]
+pub(crate) struct CodeFailure {
+    pub(crate) failure: RunFailure,
+    /// Whether trying the run again may help.
+    pub(crate) is_retryable: bool,
+}
+
 /// What an [`Implementation`](crate::Implementation) runs.
 pub(crate) trait Program: Send {
     /// Makes it ready for a run, if it is new or has been cleared.
     fn begin(&mut self, cx: WorkflowContext, input: Payload);
 
     /// Polls the code. After its end only another beginning may follow.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Payload, RunFailure>>;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Payload, CodeFailure>>;
 
     /// Drops all that is the run's; the memory stays.
     fn clear(&mut self);
@@ -73,7 +81,7 @@ where
         self.beginning = Some((cx, input));
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Payload, RunFailure>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Payload, CodeFailure>> {
         if let Some((context, input)) = self.beginning.take() {
             let input = input.decode().map_err(|error| undecodable("input", &error))?;
             self.future.set(Some((self.code)(context, input)));
@@ -87,10 +95,13 @@ where
         self.future.set(None);
         Poll::Ready(match ended {
             Ok(value) => Payload::encode(&value).map_err(|error| undecodable("result", &error)),
-            Err(error) => Err(RunFailure {
-                message: error.to_string(),
-                is_cancelled: error.is_cancelled(),
-                error: Payload::encode(&error).map_err(|error| undecodable("error", &error))?,
+            Err(error) => Err(CodeFailure {
+                failure: RunFailure {
+                    message: error.to_string(),
+                    is_cancelled: error.is_cancelled(),
+                    error: Payload::encode(&error).map_err(|error| undecodable("error", &error))?,
+                },
+                is_retryable: error.is_retryable(),
             }),
         })
     }
@@ -112,8 +123,12 @@ impl fmt::Debug for dyn Program {
 }
 
 /// A value did not encode or decode.
-fn undecodable(what: &str, error: &PayloadError) -> RunFailure {
-    unreadable(format!("the run's {what} is not of the workflow's type: {error}"))
+fn undecodable(what: &str, error: &PayloadError) -> CodeFailure {
+    CodeFailure {
+        failure: unreadable(format!("the run's {what} is not of the workflow's type: {error}")),
+        // It would be the same again.
+        is_retryable: false,
+    }
 }
 
 /// A failure that the code had no part in.

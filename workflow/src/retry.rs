@@ -125,6 +125,16 @@ impl Retry {
         self
     }
 
+    /// The same policy in whole microseconds, which are stored.
+    pub(crate) fn as_stored(mut self) -> Self {
+        let whole =
+            |pause: Duration| Duration::from_micros(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        self.first_pause = whole(self.first_pause);
+        self.pause_max = whole(self.pause_max);
+        self.elapsed_max = self.elapsed_max.map(whole);
+        self
+    }
+
     /// How many attempts there are in all.
     #[must_use]
     pub const fn attempts_max(&self) -> u32 {

@@ -54,6 +54,18 @@ async fn remind_later(runtime: &Runtime, whom: &str) -> Result<RunHandle<String>
 }
 // ANCHOR_END: delayed
 
+// ANCHOR: retried
+/// Imports a file that may come late: three tries, a minute and two minutes apart.
+async fn import_late(runtime: &Runtime, day: &str) -> Result<RunHandle<u64>, StartError> {
+    let retry = Retry::exponential()
+        .attempts(3)
+        .first_pause(Duration::from_secs(60))
+        .pause_max(Duration::from_secs(600));
+    let start = runtime.start(IMPORT, &format!("import/{day}"), 0);
+    start.retried(retry).await
+}
+// ANCHOR_END: retried
+
 async fn play(runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
     import_once(runtime, "monday", 0).await?;
     import_once(runtime, "monday", 12).await?;
@@ -75,6 +87,13 @@ async fn play(runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", later.result().await?);
     let days = host.now().saturating_since(asked_at).as_secs() / 86_400;
     println!("after {days} days");
+
+    let late = import_late(runtime, "tuesday").await?;
+    if let Err(error) = late.result().await {
+        println!("tuesday: {error}");
+    }
+    let last = late.describe().await?;
+    println!("in try {:?}", last.run_try.map(|tried| tried.number));
     Ok(())
 }
 

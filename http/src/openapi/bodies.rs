@@ -37,7 +37,7 @@ pub(super) fn of(action: Action) -> Shape {
         ),
         Action::Start => sent(
             [("workflow", name())],
-            [("input", anything()), conflict(), delay(), start_at()],
+            [("input", anything()), conflict(), delay(), start_at(), retry()],
         ),
         Action::StartByKey => sent(
             [("workflow", name())],
@@ -47,11 +47,12 @@ pub(super) fn of(action: Action) -> Shape {
                 conflict(),
                 delay(),
                 start_at(),
+                retry(),
             ],
         ),
         Action::Starts => sent(
             [("id", name()), ("workflow", name())],
-            [("input", anything()), conflict(), delay(), start_at()],
+            [("input", anything()), conflict(), delay(), start_at(), retry()],
         ),
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
@@ -76,6 +77,12 @@ fn delay() -> (&'static str, Shape) {
 
 fn start_at() -> (&'static str, Shape) {
     ("start_at_us", number())
+}
+
+fn retry() -> (&'static str, Shape) {
+    let attempts_max = number_between(1, u32::MAX.into());
+    let pauses = [("first_pause_ms", number()), ("pause_max_ms", number())];
+    ("retry", sent([("attempts_max", attempts_max)], pauses))
 }
 
 fn bulk() -> Shape {

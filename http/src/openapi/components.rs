@@ -96,6 +96,14 @@ fn description() -> Shape {
         ("will_park", or_null(named("Reason"))),
         ("parked_since_us", or_null(time())),
         ("resumes_at_us", or_null(time())),
+        (
+            "try",
+            or_null(object([
+                ("number", number()),
+                ("attempts_max", number()),
+                ("since_us", or_null(time())),
+            ])),
+        ),
         ("pending", list(named("Pending"))),
         ("awaited", list(named("Awaited"))),
         ("lines", list(object([("operation", number()), ("at", text())]))),

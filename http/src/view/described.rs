@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use millrun::history::{KeyFilter, RecordFilter};
+use millrun::history::{KeyFilter, RecordFilter, RunTry};
 use millrun::operating::{InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
 use millrun::workflow::{Awaited, OperationId};
 
@@ -29,6 +29,7 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("will_park", run.will_park.as_ref().map(park_reason).into()),
         ("parked_since_us", run.parked_since.into()),
         ("resumes_at_us", run.resumes_at.into()),
+        ("try", run.run_try.as_ref().map(run_try).into()),
         ("pending", list(&run.pending, pending)),
         ("awaited", list(&run.awaited, awaited)),
         ("lines", list(&run.lines, line)),
@@ -203,5 +204,14 @@ fn awaited(awaited: &Awaited) -> Json {
         ("name", name.into()),
         ("since_us", since.into()),
         ("at", at.to_string().into()),
+    ])
+}
+
+/// Which try a run is of those that it has.
+pub(super) fn run_try(tried: &RunTry) -> Json {
+    object([
+        ("number", tried.number.into()),
+        ("attempts_max", tried.retry.attempts_max().into()),
+        ("since_us", tried.since.into()),
     ])
 }

@@ -10,7 +10,7 @@ use millrun::history::{
 use millrun::workflow::{OperationId, PublishOutcome};
 use millrun::{Payload, RunFailure};
 
-use super::described::{park_reason, record_filter};
+use super::described::{park_reason, record_filter, run_try};
 use super::json::{Json, list, object};
 
 /// A page, and where the next one is, of at most `limit` events again.
@@ -211,10 +211,16 @@ fn fields(event: &Event) -> Fields {
         }
         Event::Completed { result } => vec![("result", result.into())],
         Event::Failed { error } | Event::Cancelled { error } => vec![("error", run_failure(error))],
-        Event::ContinuedAsNew { run, workflow, input } => vec![
+        Event::ContinuedAsNew {
+            run,
+            workflow,
+            input,
+            failed,
+        } => vec![
             ("run", (*run).into()),
             ("workflow", workflow.as_ref().into()),
             ("input", input.into()),
+            ("failed", failed.as_deref().map(run_failure).into()),
         ],
         Event::Parked { reason } => vec![("reason", park_reason(reason))],
         Event::Resumed => Vec::new(),
@@ -244,6 +250,7 @@ fn started(started: &Started) -> Fields {
         ("trace", started.trace().copied().into()),
         ("continued", origin.and_then(|origin| origin.continued).into()),
         ("start_at_us", started.start_at().into()),
+        ("try", started.run_try().map(run_try).into()),
         ("began_as", started.began_as().as_ref().into()),
         (
             "signals",

@@ -2,7 +2,7 @@
 
 use millrun::operating::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
 
-use super::described::{park_reason, record_filter, status};
+use super::described::{park_reason, record_filter, run_try, status};
 use super::json::{Json, list, object};
 
 /// Why a run does not go on, and its children; `text` is what a person reads.
@@ -49,7 +49,13 @@ fn waits_for(what: &WaitsFor) -> Json {
             ("reason", reason.as_ref().map(park_reason).into()),
             ("resumes_at_us", (*resumes_at).into()),
         ]),
-        WaitsFor::StartTime { at, .. } => object([("kind", "start-time".into()), ("at_us", (*at).into())]),
+        WaitsFor::StartTime {
+            at, run_try: tried, ..
+        } => object([
+            ("kind", "start-time".into()),
+            ("at_us", (*at).into()),
+            ("try", tried.as_ref().map(run_try).into()),
+        ]),
         WaitsFor::Registration => object([("kind", "registration".into())]),
         WaitsFor::Asleep => object([("kind", "asleep".into())]),
         WaitsFor::Foreign { reason, .. } => object([

@@ -13,6 +13,7 @@ use crate::support::{Answer, get, send};
 const SUM: Workflow<u64, u64> = Workflow::named("sum");
 /// Registered beside it, so that a start can name another workflow than its instance's.
 const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+const FAILS: Workflow<u64, u64> = Workflow::named("fails");
 const ADD: Update<u64, u64, u64> = Update::named("add");
 const TOTAL: Query<u64, (), u64> = Query::named("total");
 const END: Signal<u64> = Signal::named("end");
@@ -41,6 +42,9 @@ async fn summing() -> Runtime {
     Runtime::volatile()
         .register(definition, sum)
         .register(DOUBLE, double)
+        .register(FAILS, async |_: WorkflowContext, _: u64| {
+            Err::<u64, _>(WorkflowError::failed("never"))
+        })
         .start()
         .await
         .unwrap()
@@ -164,6 +168,42 @@ async fn a_start_is_delayed_and_told_so() {
     post(&app, "/v1/instances/past/start", past).await;
     let told = get(&app, "/v1/instances/past").await.json();
     assert_eq!(told["status"], "running");
+}
+
+#[tokio::test]
+async fn a_start_says_how_a_run_is_tried_again_and_each_try_is_told() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    let retry = json!({"attempts_max": 3, "first_pause_ms": 3_600_000, "pause_max_ms": 7_200_000});
+    let body = json!({"workflow": "fails", "input": 1, "retry": retry});
+    let started = post(&app, "/v1/instances/f/start", body).await.json();
+    let told = loop {
+        let told = get(&app, "/v1/instances/f").await.json();
+        if told["status"] == "delayed" {
+            break told;
+        }
+    };
+    assert_eq!(
+        (&told["try"]["number"], &told["try"]["attempts_max"]),
+        (&json!(2), &json!(3))
+    );
+    let why = get(&app, "/v1/instances/f/why").await.json();
+    assert_eq!(why["waits"][0]["try"]["number"], 2, "{why}");
+    let first = started["run"].as_str().unwrap();
+    let events = get(&app, &format!("/v1/runs/{first}/history")).await.json();
+    let events = events["events"].as_array().unwrap();
+    assert_eq!(events[0]["try"]["number"], 1, "{events:?}");
+    let last = events.last().unwrap();
+    assert_eq!(last["failed"]["message"], "never", "{last}");
+    for retry in [
+        json!({}),
+        json!({"attempts_max": 0}),
+        json!({"attempts_max": 1, "often": 2}),
+    ] {
+        let body = json!({"workflow": "fails", "input": 1, "retry": retry});
+        let refused = post(&app, "/v1/instances/g/start", body).await;
+        assert_eq!(refused.code(), "invalid-body");
+    }
 }
 
 #[tokio::test]

@@ -352,6 +352,16 @@ async fn start(options: Start) -> Result<Outcome, Box<dyn Error>> {
     ];
     fields.extend(delay.as_deref().map(|delay| ("delay_ms", delay)));
     fields.extend(start_at.as_deref().map(|at| ("start_at_us", at)));
+    let retry = options.retry.map(|tries| {
+        let pause_ms = options.retry_pause.map_or(1_000, |Pause(micros)| micros / 1_000);
+        let pause_max_ms = pause_ms.max(60_000);
+        object(&[
+            ("attempts_max", &*tries.to_string()),
+            ("first_pause_ms", &*pause_ms.to_string()),
+            ("pause_max_ms", &*pause_max_ms.to_string()),
+        ])
+    });
+    fields.extend(retry.as_deref().map(|retry| ("retry", retry)));
     let body = object(&fields);
     let shown = |answer: &Raw| format!("{} {}", answer.text_of("id"), answer.text_of("run"));
     say("start", &options.id, body, &options.at, options.form, shown).await

@@ -1,5 +1,6 @@
 //! The command line of the client.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -232,6 +233,12 @@ pub(crate) struct Start {
     /// Begin then: 2026-11-25, or 2026-11-25T05:30:00 in UTC.
     #[arg(long, value_name = "TIME")]
     pub(crate) start_at: Option<DateTime>,
+    /// Try a run that fails again, as often in all.
+    #[arg(long, value_name = "TRIES")]
+    pub(crate) retry: Option<NonZeroU32>,
+    /// The pause before the second try, which doubles before each later one, up to a minute: 1s if it is not said.
+    #[arg(long, value_name = "DURATION", requires = "retry")]
+    pub(crate) retry_pause: Option<Pause>,
     #[command(flatten)]
     pub(crate) at: At,
     #[command(flatten)]

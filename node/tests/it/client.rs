@@ -157,6 +157,21 @@ fn a_start_is_delayed_or_takes_the_place_of_a_live_run() {
 }
 
 #[test]
+fn a_start_says_how_often_its_run_is_tried() {
+    let program = program();
+    let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
+    let with = |more: &[&str]| program.folder.run(&[&order[..], more].concat());
+    with(&["--retry", "3", "--retry-pause", "5m"]).expect(0);
+    let described = program.run("describe o --json").expect(0).out;
+    assert!(
+        described.contains(r#""try":{"number":1,"attempts_max":3"#),
+        "{described}"
+    );
+    with(&["--retry", "0"]).expect(2);
+    with(&["--retry-pause", "5m"]).expect(2);
+}
+
+#[test]
 fn a_query_is_answered_and_an_update_that_is_none_refused() {
     let program = program();
     let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp, TraceContext};
-use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending, RecordFilter};
+use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending, RecordFilter, RunTry};
 
 use crate::activity::LastActivity;
 use crate::code::workflows::Beginning;
@@ -90,6 +90,9 @@ pub struct InstanceDescription {
     /// When its code is brought back by itself: after a panic, up to
     /// [`panics_max`](crate::Limits::panics_max) in a row; or when it begins, if its start is delayed.
     pub resumes_at: Option<Timestamp>,
+    /// Which try it is, if it is [tried again](crate::builders::Start::retried) when it fails. A try whose pause is not over is
+    /// [delayed](InstanceStatus::Delayed), and begins at [`resumes_at`](Self::resumes_at).
+    pub run_try: Option<RunTry>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
     /// What else its code waits for: signals, conditions on its state, the request to cancel. No history has
@@ -185,6 +188,7 @@ impl InstanceDescription {
             will_park: None,
             parked_since: ledger.parked().map(|(_, since)| since),
             resumes_at: None,
+            run_try: started.run_try().copied(),
             pending: pending.collect(),
             awaited: Vec::new(),
             lines: Vec::new(),

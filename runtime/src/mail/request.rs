@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, Timestamp, TraceContext};
 use millrun_persistence::TopicNumber;
-use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, RawRecord, Started};
+use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, RawRecord, Retry, Started};
 use tokio::sync::oneshot;
 
 use super::command::{CommandRefused, CommandReply, CommandRequest};
@@ -387,6 +387,8 @@ pub(crate) struct StartDetails {
     pub(crate) triggered_by: Option<Box<str>>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) delay: Option<StartDelay>,
+    /// How the run is tried again when it fails.
+    pub(crate) retry: Option<Retry>,
 }
 
 impl StartDetails {
@@ -419,6 +421,9 @@ impl StartDetails {
         // One whose time has come is a start like any other.
         if let Some(at) = begins_at.filter(|at| *at > now) {
             started = started.delayed_until(at);
+        }
+        if let Some(retry) = self.retry {
+            started = started.retried(retry);
         }
         if let Some(cause) = self.cause {
             started = started.caused_by(cause);

@@ -315,7 +315,7 @@ fn it_is_listed_counted_and_described_as_delayed() {
             })
         );
         let why = run.why().await.unwrap();
-        assert!(matches!(why.waits[0].what, WaitsFor::StartTime { at } if at == begin() + HOUR));
+        assert!(matches!(why.waits[0].what, WaitsFor::StartTime { at, .. } if at == begin() + HOUR));
         assert!(why.to_string().contains("begins in 60 min"), "{why}");
         let found = async |status| {
             let page = runtime

@@ -179,6 +179,9 @@ struct Seldom {
     taken: Vec<TakenThrough>,
     /// The topics that the history, or the code, may know by former names. Those in `taken` are the present ones.
     renamed: Option<Arc<TopicRenames>>,
+    /// How many of the signals that wait the run began with, by name: they are the first. Only of a run that is tried again
+    /// when it fails.
+    begun_with: Vec<(Name, u32)>,
 }
 
 impl Seldom {
@@ -443,6 +446,7 @@ impl Table {
             is_whole,
             now: self.time.apart(),
             taken: self.taken(),
+            begun_with: self.begun_with(),
         };
         self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), Some(location));
         self.cancel_waiters = Waiters::default();
@@ -482,6 +486,15 @@ impl Table {
         self.seldom.get_or_insert_default().restored = Some(checkpoint.state.clone());
         self.carry_signals(&checkpoint.signals);
         self.carry_taken(&checkpoint.taken);
+        if !checkpoint.begun_with.is_empty() {
+            self.seldom.get_or_insert_default().begun_with = checkpoint.begun_with.clone();
+        }
+    }
+
+    /// How many of the signals that wait the run began with, where there are any.
+    fn begun_with(&self) -> Vec<(Name, u32)> {
+        let begun_with = self.seldom.iter().flat_map(|seldom| &seldom.begun_with);
+        begun_with.filter(|(_, len)| *len > 0).cloned().collect()
     }
 
     /// How far the code has come in durable topics.
@@ -536,9 +549,47 @@ impl Table {
         }
     }
 
+    /// Takes all signals that wait and that the run did not begin with.
+    pub(crate) fn take_later_signals(&mut self) -> Vec<(Name, Payload)> {
+        let mut begun_with = self
+            .seldom
+            .as_mut()
+            .map_or_else(Vec::new, |seldom| std::mem::take(&mut seldom.begun_with));
+        let mut signals = self.take_signals();
+        signals.retain(|(name, _)| {
+            let mut of_name = begun_with
+                .iter_mut()
+                .filter(|(begun, len)| begun == name && *len > 0);
+            match of_name.next() {
+                Some((_, len)) => {
+                    *len -= 1;
+                    false
+                }
+                None => true,
+            }
+        });
+        signals
+    }
+
+    /// Notes with which signals a run begins that is tried again when it fails.
+    pub(crate) fn begin_with_signals(&mut self, signals: &[(Name, Payload)]) {
+        for (name, _) in signals {
+            let begun_with = &mut self.seldom.get_or_insert_default().begun_with;
+            match begun_with.iter_mut().find(|(begun, _)| begun == name) {
+                Some((_, len)) => *len += 1,
+                None => begun_with.push((name.clone(), 1)),
+            }
+        }
+    }
+
     /// Takes the oldest signal of this name.
     pub(crate) fn take_signal(&mut self, name: &Name) -> Option<Payload> {
         let value = self.signals.get_mut(name)?.values.pop_front()?;
+        if let Some(seldom) = &mut self.seldom
+            && let Some((_, len)) = seldom.begun_with.iter_mut().find(|(begun, _)| begun == name)
+        {
+            *len = len.saturating_sub(1);
+        }
         self.signals_len -= 1;
         self.signals_bytes -= value.len();
         Some(value)

@@ -6,8 +6,8 @@ use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 
 use super::{Name, OperationId, TakenThrough};
-use crate::Payload;
 use crate::ledger::request_bytes;
+use crate::{Payload, Retry};
 
 /// How a run began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,20 @@ impl Started {
     #[inline]
     pub fn start_at(&self) -> Option<Timestamp> {
         self.origin.as_ref()?.start_at
+    }
+
+    /// As it is, tried again by this policy if it fails: from the same beginning, in another run of its instance.
+    #[must_use]
+    pub fn retried(mut self, retry: Retry) -> Self {
+        self.origin_mut().run_try = Some(Box::new(RunTry::first(retry)));
+        self
+    }
+
+    /// Which try this is, if the run is [tried again](Self::retried) when it fails.
+    #[must_use]
+    #[inline]
+    pub fn run_try(&self) -> Option<&RunTry> {
+        self.origin.as_ref()?.run_try.as_deref()
     }
 
     /// The workflow that its instance began as: another than the run's own if a former run
@@ -195,10 +209,45 @@ pub struct Origin {
     /// first, or that of the signal that started it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signal_requests: Vec<String>,
-    /// The time before which its code does not begin, if its start was [delayed](Started::delayed_until). A run that
-    /// continues another has no such time.
+    /// The time before which its code does not begin, if its start was [delayed](Started::delayed_until), or it tries one that
+    /// failed [again](Self::run_try). Another that continues a run has no such time.
     #[serde(rename = "start_at_us", default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<Timestamp>,
+    /// Which try it is, if it is [tried again](Started::retried) when it fails. A run that the code continues in begins
+    /// with its first one.
+    #[serde(rename = "try", default, skip_serializing_if = "Option::is_none")]
+    pub run_try: Option<Box<RunTry>>,
+}
+
+/// Which try a run is of those that its start allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunTry {
+    /// Its number, from 1.
+    pub number: u32,
+    /// How often it is tried, and with which pauses.
+    pub retry: Retry,
+    /// When the first try began; `None` if this is the first.
+    #[serde(rename = "since_us", default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+impl RunTry {
+    pub(crate) fn first(retry: Retry) -> Self {
+        Self {
+            number: 1,
+            retry: retry.as_stored(),
+            since: None,
+        }
+    }
+
+    pub(crate) fn again(&self, since: Timestamp) -> Self {
+        Self {
+            number: self.number.saturating_add(1),
+            since: Some(since),
+            ..*self
+        }
+    }
 }
 
 impl Origin {

@@ -196,4 +196,8 @@ pub struct Checkpoint {
     /// How far the code has come in durable topics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<TakenThrough>,
+    /// How many of the `signals` of each name the run began with, the first of them; of a run that is
+    /// [tried again](crate::Started::retried) when it fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub begun_with: Vec<(Name, u32)>,
 }

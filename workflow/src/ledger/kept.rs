@@ -464,6 +464,7 @@ mod tests {
             is_whole,
             now: None,
             taken: Vec::new(),
+            begun_with: Vec::new(),
         }
     }
 

@@ -78,6 +78,9 @@ impl Instance {
         {
             table.carry_signals(&origin.signals);
             table.carry_taken(&origin.taken);
+            if origin.run_try.is_some() {
+                table.begin_with_signals(&origin.signals);
+            }
         }
         drop(table);
         self.bring_code();

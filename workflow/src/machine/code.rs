@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use millrun_core::panic_message;
 
 use crate::context::{After, Decision, Shared, Table, Wakers};
-use crate::event::{Name, RunFailure};
+use crate::event::Name;
 use crate::machine::Limits;
-use crate::program::Program;
+use crate::program::{CodeFailure, Program};
 use crate::registry::Implementation;
 use crate::{Payload, WorkflowContext};
 
@@ -19,7 +19,7 @@ pub(super) enum Polled {
     /// It waits for something the engine knows, and has decided this.
     Waiting(Vec<Decision>),
     /// It has ended.
-    Finished(Result<Payload, RunFailure>),
+    Finished(Result<Payload, CodeFailure>),
     /// It begins again, from this state.
     Checkpointed {
         state: Payload,
@@ -137,7 +137,7 @@ impl RunningCode {
         &mut self,
         shared: &Shared,
         self_wakes_max: u32,
-    ) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
+    ) -> Result<Option<Result<Payload, CodeFailure>>, Polled> {
         let program = &mut self.program;
         let mut cx = Context::from_waker(shared.waker());
         for _ in 0..=self_wakes_max {

@@ -403,6 +403,7 @@ impl Instance {
             is_whole: true,
             now: table.time.apart(),
             taken: table.taken(),
+            begun_with: Vec::new(),
         };
         drop(table);
         let event = Event::Checkpointed(Box::new(checkpoint));

@@ -23,6 +23,7 @@
 mod admit;
 mod checkpoint;
 mod code;
+mod continuing;
 mod entity;
 mod limits;
 mod parking;
@@ -37,10 +38,9 @@ use std::sync::Arc;
 use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Awaited, Decision, Shared, Wakers};
-use crate::event::{ActivityFailure, Event, Name, Origin, ParentClose, ParkReason, Started};
-use crate::ledger::{ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX};
+use crate::event::{ActivityFailure, Event, Name, ParentClose, ParkReason, Started};
+use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
-use crate::retry::mix;
 use crate::{OperationId, TimeoutKind};
 
 pub use limits::Limits;
@@ -230,13 +230,18 @@ impl Instance {
         let failure = match code.poll(&self.shared, wakers, is_first, &self.limits) {
             Polled::Waiting(decisions) => return Ok(decisions),
             Polled::Finished(Err(failure)) if self.is_entity() => ParkReason::Stuck {
-                message: failure.message,
+                message: failure.failure.message,
             },
             Polled::Finished(end) => {
+                let is_retryable = matches!(&end, Err(failure) if failure.is_retryable);
+                let end = end.map_err(|failure| failure.failure);
                 let event = match self.limits.bounded_end(end) {
                     Ok(result) => Event::Completed { result },
                     Err(error) if error.is_cancelled && self.ledger.is_cancel_requested() => {
                         Event::Cancelled { error }
+                    }
+                    Err(error) if is_retryable && self.next_try(moment.now).is_some() => {
+                        self.failed_to_try_again(error, moment.now)
                     }
                     Err(error) => Event::Failed { error },
                 };
@@ -251,7 +256,12 @@ impl Instance {
                 location,
             } => {
                 let run = self.next_run(moment.now);
-                let event = Event::ContinuedAsNew { run, workflow, input };
+                let event = Event::ContinuedAsNew {
+                    run,
+                    workflow,
+                    input,
+                    failed: None,
+                };
                 return Ok(self.conclude(event, Some(location)));
             }
             Polled::Stuck(message) => ParkReason::Stuck { message },
@@ -269,13 +279,6 @@ impl Instance {
         let mut table = self.shared.lock();
         table.decide(end, location);
         table.take_decisions()
-    }
-
-    /// The run in which this one goes on. It follows from this one, so that the same inputs give
-    /// the same turns.
-    fn next_run(&self, now: Timestamp) -> RunId {
-        let unique = u64::try_from(self.run.bits() & u128::from(u64::MAX)).expect("masked to 64 bits");
-        RunId::new(self.run.partition(), now, mix(unique))
     }
 
     /// The code cannot go on: it goes away, with what it decided since the last event.
@@ -396,35 +399,14 @@ impl Instance {
         self.ledger.apply(&event, now);
         turn.commands
             .extend(self.ledger.outcome().cloned().map(Command::Close));
-        if let Event::ContinuedAsNew { run, workflow, input } = &event {
-            let former = self.ledger.started().expect("only a run that began can end");
-            let began_as = former.began_as();
-            let (signals, taken) = {
-                let mut table = self.shared.lock();
-                (table.take_signals(), table.taken())
-            };
-            let origin = Origin {
-                parent: former.parent(),
-                continued: Some(self.run),
-                cause: former.origin.as_ref().and_then(|origin| origin.cause),
-                triggered_by: None,
-                trace: former.trace().copied(),
-                began_as: (began_as != workflow).then(|| began_as.clone()),
-                signals,
-                taken,
-                answers: self
-                    .ledger
-                    .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
-                senders: self.ledger.senders(SENDERS_CARRIED_LEN_MAX),
-                signal_requests: self.ledger.signal_requests(),
-                start_at: None,
-            };
-            let ahead = self.shared.lock().time.ahead();
-            let started = Started {
-                origin: Some(Arc::new(origin)),
-                not_before: Some(ahead.unwrap_or(Timestamp::EPOCH)),
-                ..Started::new(workflow.clone(), former.id.clone(), input.clone())
-            };
+        if let Event::ContinuedAsNew {
+            run,
+            workflow,
+            input,
+            failed,
+        } = &event
+        {
+            let started = self.next_beginning(workflow, input, failed.is_some(), now);
             turn.commands.push(Command::ContinueAsNew {
                 run: *run,
                 started: Box::new(started),

@@ -499,14 +499,16 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
             Event::ContinuedAsNew {
                 workflow: a,
                 input: x,
+                failed: c,
                 ..
             },
             Event::ContinuedAsNew {
                 workflow: b,
                 input: y,
+                failed: d,
                 ..
             },
-        ) if a == b => Sameness::of_values(x == y),
+        ) if a == b && c.is_some() == d.is_some() => Sameness::of_values(x == y && c == d),
         (Event::OperationCancelled { operation: a }, Event::OperationCancelled { operation: b })
             if a == b =>
         {
@@ -584,6 +586,12 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
             scheduled.id.as_str(),
             scheduled.operation
         ),
+        Event::ContinuedAsNew {
+            failed: Some(error), ..
+        } => {
+            let message: String = error.message.chars().take(FAILURE_CHARS_MAX).collect();
+            format!("a failure that is tried again: {message}")
+        }
         Event::ContinuedAsNew { workflow, .. } => format!("continue as new {workflow}"),
         Event::TimerStarted { operation, .. } => format!("timer (operation {operation})"),
         Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),

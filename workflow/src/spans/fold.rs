@@ -263,10 +263,10 @@ impl SpanFold {
         let message = match event {
             Event::Failed { error } | Event::Cancelled { error } => Some(error.message.clone()),
             Event::Terminated { reason } => Some(format!("terminated: {reason}")),
-            Event::ContinuedAsNew { run, .. } => {
+            Event::ContinuedAsNew { run, failed, .. } => {
                 let next = SpanValue::Text(run.to_string());
                 self.spans.attribute_run("millrun.continued_as", next);
-                None
+                failed.as_ref().map(|error| error.message.clone())
             }
             _ => None,
         };

@@ -26,7 +26,8 @@ use crate::ledger::OutcomeKind;
 
 pub(crate) use bearing::{Bearing, bearing};
 use family::{
-    CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id,
+    CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, ErrorWire,
+    OriginWire, run_id,
 };
 pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
@@ -185,12 +186,18 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 end: ChildEndWire::of(end),
             },
         ),
-        Event::ContinuedAsNew { run, workflow, input } => write(
+        Event::ContinuedAsNew {
+            run,
+            workflow,
+            input,
+            failed,
+        } => write(
             out,
             &ContinuedBody {
                 run: run.bits(),
                 workflow: Cow::Borrowed(workflow),
                 input: raw(input),
+                failed: failed.as_deref().map(ErrorWire::of),
             },
         ),
         Event::ActivityScheduled(scheduled) => write(out, &ScheduledBody::of(scheduled)),
@@ -545,11 +552,17 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             }
         }
         CONTINUED_AS_NEW => {
-            let ContinuedBody { run, workflow, input } = read(body)?;
+            let ContinuedBody {
+                run,
+                workflow,
+                input,
+                failed,
+            } = read(body)?;
             Event::ContinuedAsNew {
                 run: run_id(run)?,
                 workflow: Cow::Owned(workflow.into_owned()),
                 input: payload(body, input),
+                failed: failed.map(|failed| Box::new(failed.into_event(body))),
             }
         }
         PUBLISH_SCHEDULED => {

@@ -968,6 +968,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-delayed.txt"),
         },
         Recording {
+            name: "v1-tried-again",
+            code: crate::run_retries::code,
+            make: crate::run_retries::recorded,
+            file: include_str!("../histories/v1-tried-again.txt"),
+        },
+        Recording {
             name: "v1-mended",
             code: mended_implementation,
             make: parked_thrice,

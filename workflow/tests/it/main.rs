@@ -19,6 +19,7 @@ mod receiving;
 mod recording;
 mod renamed_topics;
 mod retrying;
+mod run_retries;
 mod signalling;
 mod signals;
 mod spans;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
-    NAME_BYTES_MAX, Name, Payload, PayloadError, RunFailure, Signal, TypedError, Update, Workflow,
+    NAME_BYTES_MAX, Name, Payload, PayloadError, Retry, RunFailure, Signal, TypedError, Update, Workflow,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -262,6 +262,57 @@ impl<'a, H> Start<'a, H> {
     fn delayed(mut self, delay: StartDelay) -> Self {
         if let Ok(asked) = &mut self.asked {
             asked.details.get_or_insert_default().delay = Some(delay);
+        }
+        self
+    }
+
+    /// Has the run that begins tried again by this policy when it fails: from its input, under its id, in another run of the
+    /// instance, behind the policy's pause. The failed run, and the run in which it is tried next, are in one commit, so a crash
+    /// neither loses nor doubles a try; time at which no process runs counts for the pause. Handles, a parent, and other callers
+    /// wait for the last try: that of the first value, or the one that fails behind the last. A start that attaches to a run
+    /// changes nothing of how that is tried.
+    ///
+    /// A failure is an error of the workflow. A run that is cancelled or terminated, or fails when it was asked to cancel, is not
+    /// tried again, nor is one with an error that is not [retryable](crate::TypedError::is_retryable), as
+    /// [`WorkflowError::fatal`](crate::WorkflowError::fatal) makes them, or with an input or result that is not of the workflow's
+    /// type. Code that panics does not fail its run: it is parked, and brought back.
+    ///
+    /// A try begins as the first did: with the signals that the first began with, and behind the same places in durable topics.
+    /// Signals that have come since and that no try has taken are there as well. What activities have done is not undone, and
+    /// their idempotency keys are those of another run: compensate with a [`Saga`](crate::workflow::Saga) what must not stand. A run
+    /// that goes on [as new](crate::WorkflowContext::continue_as_new) begins with what it goes on with, and has all its tries
+    /// again. While it waits for the next try, an instance is as one whose start is [delayed](Self::delayed_by): a request to
+    /// cancel ends it, and [`resume`](RunHandle::resume) has the try begin before its time.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// use millrun::{Retry, Runtime, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const IMPORT: Workflow<String, u32> = Workflow::named("import");
+    ///
+    /// static FILES_THERE: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// async fn import(cx: WorkflowContext, _file: String) -> Result<u32, WorkflowError> {
+    ///     match cx.record(|| FILES_THERE.fetch_add(1, Ordering::Relaxed)).await? {
+    ///         0 => Err(WorkflowError::failed("the file is not there yet")),
+    ///         files => Ok(files),
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(IMPORT, import).start().await?;
+    /// let retry = Retry::exponential().attempts(5).first_pause(Duration::from_millis(10));
+    /// let run = runtime.start(IMPORT, "i", "prices.csv".into()).retried(retry).await?;
+    /// assert_eq!(run.result().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retried(mut self, retry: Retry) -> Self {
+        if let Ok(asked) = &mut self.asked {
+            asked.details.get_or_insert_default().retry = Some(retry);
         }
         self
     }

@@ -62,6 +62,7 @@ impl Inner {
                     &run,
                     WaitsFor::StartTime {
                         at: run.resumes_at.unwrap_or(run.last_at),
+                        run_try: run.run_try,
                     },
                 )],
                 InstanceStatus::Running => self.waits_of(&run).await,

@@ -13,7 +13,7 @@ mod print;
 use std::panic::Location;
 
 use millrun_core::{InstanceId, RunId, Timestamp};
-use millrun_workflow::{ActivityFailure, OperationId, ParkReason, Payload, RecordFilter};
+use millrun_workflow::{ActivityFailure, OperationId, ParkReason, Payload, RecordFilter, RunTry};
 
 use crate::looking::describe::InstanceStatus;
 
@@ -118,10 +118,13 @@ pub enum WaitsFor {
         /// The name of the signal.
         name: String,
     },
-    /// The time at which it begins: its start is [delayed](crate::builders::Start::delayed_by).
+    /// The time at which it begins: its start is [delayed](crate::builders::Start::delayed_by), or it is
+    /// [tried again](crate::builders::Start::retried).
     StartTime {
         /// That time.
         at: Timestamp,
+        /// Which try it is, if it is tried again when it fails.
+        run_try: Option<RunTry>,
     },
     /// That code outside of the run keeps or breaks a promise.
     Promise,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use millrun_core::Timestamp;
-use millrun_workflow::ActivityFailure;
+use millrun_workflow::{ActivityFailure, RunTry};
 
 use super::{ActivityWait, AttemptStanding, Wait, WaitsFor, Why};
 use crate::looking::describe::InstanceStatus;
@@ -94,7 +94,19 @@ impl Sentence<'_> {
                     write!(f, "; it is tried again in {}", self.until(at))
                 })
             }
-            WaitsFor::StartTime { at } => write!(f, "begins in {}: its start is delayed", self.until(*at)),
+            WaitsFor::StartTime {
+                at,
+                run_try: Some(RunTry { number, retry, .. }),
+            } if *number > 1 => {
+                let (until, max) = (self.until(*at), retry.attempts_max());
+                write!(
+                    f,
+                    "begins in {until}, as try {number} of {max}: the last one has failed"
+                )
+            }
+            WaitsFor::StartTime { at, .. } => {
+                write!(f, "begins in {}: its start is delayed", self.until(*at))
+            }
             WaitsFor::Registration => {
                 f.write_str("has no code: its workflow is not registered in this program")
             }

@@ -123,7 +123,7 @@ pub(super) struct RetryOnWire<'a> {
 }
 
 impl RetryWire {
-    fn of(retry: &Retry) -> Self {
+    pub(super) fn of(retry: &Retry) -> Self {
         Self {
             attempts_max: retry.attempts_max,
             first_pause_us: micros(retry.first_pause),
@@ -133,7 +133,7 @@ impl RetryWire {
         }
     }
 
-    fn into_event(self) -> Retry {
+    pub(super) fn into_event(self) -> Retry {
         let mut retry = Retry::exponential()
             .attempts(self.attempts_max)
             .first_pause(Duration::from_micros(self.first_pause_us))

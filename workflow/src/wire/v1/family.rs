@@ -8,10 +8,13 @@ use millrun_core::{Cause, InstanceId, RunId, SpanId, Timestamp, TraceContext, Tr
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes as Raw};
 
+use super::body::RetryWire;
 use super::parts::{RecordedWire, payload, raw};
 use super::receiving::TakenWire;
 use super::signalling::{senders_of_bytes, senders_to_bytes};
-use crate::event::{ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure};
+use crate::event::{
+    ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure, RunTry,
+};
 use crate::{OperationId, Payload};
 
 /// The run with these bits.
@@ -45,6 +48,36 @@ pub(super) struct OriginWire<'a> {
     taken: Vec<TakenWire<'a>>,
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     start_at: Option<u64>,
+    #[serde(rename = "y", default, skip_serializing_if = "Option::is_none")]
+    run_try: Option<RunTryWire>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RunTryWire {
+    #[serde(rename = "n")]
+    number: u32,
+    #[serde(rename = "r")]
+    retry: RetryWire,
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
+}
+
+impl RunTryWire {
+    fn of(run_try: &RunTry) -> Self {
+        Self {
+            number: run_try.number,
+            retry: RetryWire::of(&run_try.retry),
+            since: run_try.since.map(Timestamp::as_micros),
+        }
+    }
+
+    fn into_event(self) -> Box<RunTry> {
+        Box::new(RunTry {
+            number: self.number,
+            retry: self.retry.into_event(),
+            since: self.since.map(Timestamp::from_micros),
+        })
+    }
 }
 
 pub(super) fn no_bytes(bytes: &ByteBuf) -> bool {
@@ -169,6 +202,7 @@ impl<'a> OriginWire<'a> {
                 .map(|request| Cow::Borrowed(&**request))
                 .collect(),
             start_at: origin.start_at.map(Timestamp::as_micros),
+            run_try: origin.run_try.as_deref().map(RunTryWire::of),
         }
     }
 
@@ -199,6 +233,7 @@ impl<'a> OriginWire<'a> {
             senders: senders_of_bytes(&self.senders)?,
             signal_requests: self.signal_requests.into_iter().map(Cow::into_owned).collect(),
             start_at: self.start_at.map(Timestamp::from_micros),
+            run_try: self.run_try.map(RunTryWire::into_event),
         }))
     }
 }
@@ -285,7 +320,7 @@ pub(super) struct ErrorWire<'a> {
 }
 
 impl<'a> ErrorWire<'a> {
-    fn of(failure: &'a RunFailure) -> Self {
+    pub(super) fn of(failure: &'a RunFailure) -> Self {
         Self {
             error: raw(&failure.error),
             message: Cow::Borrowed(&failure.message),
@@ -293,7 +328,7 @@ impl<'a> ErrorWire<'a> {
         }
     }
 
-    fn into_event(self, body: &Bytes) -> RunFailure {
+    pub(super) fn into_event(self, body: &Bytes) -> RunFailure {
         RunFailure {
             error: payload(body, self.error),
             message: self.message.into_owned(),
@@ -336,4 +371,6 @@ pub(super) struct ContinuedBody<'a> {
     pub(super) workflow: Cow<'a, str>,
     #[serde(rename = "i", borrow)]
     pub(super) input: &'a Raw,
+    #[serde(rename = "f", borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) failed: Option<ErrorWire<'a>>,
 }

@@ -94,6 +94,8 @@ pub(super) struct CheckpointBody<'a> {
     now: Option<u64>,
     #[serde(rename = "d", borrow, default, skip_serializing_if = "Vec::is_empty")]
     taken: Vec<TakenWire<'a>>,
+    #[serde(rename = "b", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    begun_with: Vec<(Cow<'a, str>, u32)>,
 }
 
 impl<'a> CheckpointBody<'a> {
@@ -109,6 +111,9 @@ impl<'a> CheckpointBody<'a> {
             is_whole: checkpoint.is_whole,
             now: checkpoint.now.map(Timestamp::as_micros),
             taken: checkpoint.taken.iter().map(TakenWire::of).collect(),
+            begun_with: (checkpoint.begun_with.iter())
+                .map(|(name, len)| (Cow::Borrowed(&**name), *len))
+                .collect(),
         }
     }
 
@@ -124,6 +129,9 @@ impl<'a> CheckpointBody<'a> {
             is_whole: self.is_whole,
             now: self.now.map(Timestamp::from_micros),
             taken: self.taken.into_iter().map(TakenWire::into_event).collect(),
+            begun_with: (self.begun_with.into_iter())
+                .map(|(name, len)| (Cow::Owned(name.into_owned()), len))
+                .collect(),
         })
     }
 }

@@ -7,7 +7,7 @@ use millrun_core::{Cause, RunId, Sequence};
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
     KeyFilter, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RawRecord, ReceiveScheduled,
-    RecordFilter, RecordTexts, SignalFailure, SignalScheduled, TakenThrough,
+    RecordFilter, RecordTexts, RunTry, SignalFailure, SignalScheduled, TakenThrough,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -174,6 +174,7 @@ fn samples() -> Vec<Event> {
                 ],
                 signal_requests: vec!["r-1".into(), "r-2".into()],
                 start_at: None,
+                run_try: None,
                 taken: taken.clone(),
             })),
             ..started.clone()
@@ -183,6 +184,7 @@ fn samples() -> Vec<Event> {
             run,
             workflow: "checkout".into(),
             input: value.clone(),
+            failed: None,
         },
         Event::PublishScheduled(Arc::new(PublishScheduled {
             operation,
@@ -295,6 +297,7 @@ fn samples() -> Vec<Event> {
             is_whole: true,
             now: None,
             taken,
+            begun_with: Vec::new(),
         })),
         Event::Checkpointed(Box::new(Checkpoint {
             state: value.clone(),
@@ -304,6 +307,7 @@ fn samples() -> Vec<Event> {
             is_whole: false,
             now: Some(Timestamp::MAX),
             taken: Vec::new(),
+            begun_with: Vec::new(),
         })),
         Event::Started(started.clone()),
         Event::Started(Started {
@@ -311,6 +315,36 @@ fn samples() -> Vec<Event> {
             ..started.clone()
         }),
         Event::Started(started.clone().delayed_until(Timestamp::MAX)),
+        Event::Started(started.clone().retried(Retry::never())),
+        Event::Started(Started {
+            origin: Some(Arc::new(Origin {
+                run_try: Some(Box::new(
+                    RunTry::first(Retry::exponential()).again(Timestamp::MAX),
+                )),
+                ..Origin::default()
+            })),
+            ..started.clone()
+        }),
+        Event::ContinuedAsNew {
+            run,
+            workflow: "checkout".into(),
+            input: value.clone(),
+            failed: Some(Box::new(RunFailure {
+                error: value.clone(),
+                message: "no".into(),
+                is_cancelled: false,
+            })),
+        },
+        Event::Checkpointed(Box::new(Checkpoint {
+            state: value.clone(),
+            signals: vec![("go".into(), value.clone())],
+            operations_len: 0,
+            random_len: 0,
+            is_whole: true,
+            now: None,
+            taken: Vec::new(),
+            begun_with: vec![("go".into(), u32::MAX)],
+        })),
         Event::Started(Started {
             version: u32::MAX,
             ..started.clone()
