@@ -399,8 +399,10 @@ impl StartDetails {
             triggered_by,
             trace,
             delay,
+            retry,
         } = self;
-        cause.is_some() || triggered_by.is_some() || trace.is_some() || delay.is_some()
+        let stems = cause.is_some() || triggered_by.is_some() || trace.is_some();
+        stems || delay.is_some() || retry.is_some()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Timestamp, TraceContext};
-use millrun_workflow::{InputRefused, OperationId, Outcome, ParkReason, Payload, Unanswered};
+use millrun_workflow::{InputRefused, OperationId, Outcome, ParkReason, Payload, Retry, Unanswered};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -113,6 +113,8 @@ struct AskedStart {
     trace: Option<String>,
     #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
     delay: Option<DelayBody>,
+    #[serde(rename = "y", default, skip_serializing_if = "Option::is_none")]
+    retry: Option<Retry>,
 }
 
 /// In microseconds.
@@ -586,6 +588,7 @@ impl AskedStart {
             triggered_by: details.and_then(|details| details.triggered_by.as_deref().map(str::to_owned)),
             trace: details.and_then(|details| details.trace.as_ref().map(ToString::to_string)),
             delay,
+            retry: details.and_then(|details| details.retry),
         }
     }
 
@@ -599,6 +602,7 @@ impl AskedStart {
                 DelayBody::By(pause) => StartDelay::By(Duration::from_micros(pause)),
                 DelayBody::Until(at) => StartDelay::Until(Timestamp::from_micros(at)),
             }),
+            retry: self.retry,
         };
         Ok(StartRequest {
             id: InstanceId::new(&self.id)?,

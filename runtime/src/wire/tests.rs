@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp, TraceContext};
-use millrun_workflow::{ChildFailure, OperationId, Parent, ParentClose, Payload, RunFailure, SignalFailure};
+use millrun_workflow::{
+    ChildFailure, OperationId, Parent, ParentClose, Payload, Retry, RunFailure, SignalFailure,
+};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -384,6 +386,7 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
         triggered_by: Some("trigger/1".into()),
         trace: Some(TraceContext::beginning_with(run)),
         delay: Some(StartDelay::Until(Timestamp::from_micros(9))),
+        retry: Some(Retry::exponential()),
     };
     let start = |details: Option<Box<StartDetails>>| StartRequest {
         id: id.clone(),
