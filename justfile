@@ -140,6 +140,11 @@ bench-http *ARGS:
 bench-entities *ARGS:
     cargo run --release -p millrun-benches --bin bench-entities -- {{ARGS}}
 
+# Nodes on PostgreSQL, with a server of its own where PostgreSQL is installed: runs beside bare statements, an idle node, a
+# server and a node that are killed.
+bench-scale-out *ARGS:
+    cargo run --release -p millrun-benches --features scale-out --bin bench-scale-out -- {{ARGS}}
+
 # Durable topics: publishes beside the journal's own appends, and beside NATS JetStream where nats-server is installed; a
 # reader's wait, catching up, acknowledgements, workflows by records, a subscription that is stuck.
 bench-topics *ARGS:

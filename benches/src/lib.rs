@@ -41,6 +41,8 @@ pub mod journal;
 pub mod profile;
 #[cfg(feature = "suites")]
 pub mod scale;
+#[cfg(feature = "scale-out")]
+pub mod scale_out;
 #[cfg(feature = "suites")]
 pub mod topics;
 #[cfg(feature = "suites")]
@@ -56,7 +58,7 @@ pub use measured::{Failure, Measured};
 pub use output::Output;
 pub use plots::{Axis, BarChart, Chart, LineChart};
 pub use process::{
-    end_with_parent, free_bytes, raise_file_limit, resident_bytes, resident_bytes_of, written_bytes,
+    cpu_time, end_with_parent, free_bytes, raise_file_limit, resident_bytes, resident_bytes_of, written_bytes,
 };
 pub use program::{CommonArguments, Program, ThreadArguments, exit, workers};
 pub use progress::Progress;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Resident memory, in bytes; `None` where `/proc` does not tell.
 #[must_use]
@@ -18,6 +19,21 @@ pub fn resident_bytes_of(process: u32) -> Option<u64> {
 fn resident_bytes_in(status: &str) -> Option<u64> {
     let kib: u64 = field(status, "VmRSS:")?.trim_end_matches(" kB").parse().ok()?;
     Some(kib * 1_024)
+}
+
+/// The time that this process has had on all cores; `None` where the system does not tell.
+#[cfg(unix)]
+#[must_use]
+pub fn cpu_time() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.try_into().ok()
+}
+
+/// The time that this process has had on all cores; `None` where the system does not tell.
+#[cfg(not(unix))]
+#[must_use]
+pub fn cpu_time() -> Option<Duration> {
+    None
 }
 
 /// Bytes that this process has had its disks write since it began; `None` where `/proc` does not

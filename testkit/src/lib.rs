@@ -6,6 +6,7 @@
 //! | `world` | [`World`]: a program's own registry in such a world, with mocked activities, and a crash wherever one may come |
 //! | `broker` | [`FlowRecorder`]: what flows through a broker, and when it has settled |
 //! | `replay` | [`replay`](replay()): exported histories as tests of the code of today |
+//! | `postgres` | [`PostgresServer`]: a server of PostgreSQL that ends with the test, where one is installed |
 //! | `mutation` | [`fuzz`]: mutations of known bytes, for decoders that must survive anything |
 //!
 //! # A world of its own
@@ -95,6 +96,8 @@ what is known of it:
 mod flows;
 #[cfg(feature = "mutation")]
 mod mutation;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "replay")]
 mod replay;
 #[cfg(feature = "sim")]
@@ -107,6 +110,8 @@ pub use flows::{Chain, Delivery, Fate, Flow, FlowConfig, FlowRecorder, Kept, Lin
 
 #[cfg(feature = "mutation")]
 pub use mutation::{FuzzTarget, corpus, fuzz};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresServer;
 #[cfg(feature = "replay")]
 pub use replay::{
     HISTORY_FILE_BYTES_MAX, HISTORY_FILES_LEN_MAX, ReplayRefused, ReplayReport, ReplayedFile, replay,

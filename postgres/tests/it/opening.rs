@@ -337,6 +337,7 @@ fn a_host_that_does_not_answer_hides_no_other() {
     // To make the tables may take longer than the bound.
     drop(AtUrl(server.url(&schema)).open());
     let mut config = PostgresConfig::default();
+    // Shorter than it takes to give up the two before it.
     config.answer_wait_max = Duration::from_secs(1);
     drop(PostgresJournal::open(&url, config).unwrap());
 }

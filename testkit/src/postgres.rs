@@ -1,0 +1,281 @@
+//! Servers of PostgreSQL for tests and benchmarks: each in a folder of its own, and ended with the process that has started it.
+//!
+//! ```text
+//!   PostgresServer ──► a shell ──► postgres      the shell's input ends with this process, however that ends:
+//!                                                then it stops the server
+//! ```
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use tempfile::TempDir;
+
+/// Names the folder of `initdb` and `postgres`, where they are not found otherwise.
+const BIN_VARIABLE: &str = "MILLRUN_POSTGRES_BIN";
+/// Where Debian puts what it installs.
+const INSTALLED: &str = "/usr/lib/postgresql";
+/// Whom the server accepts: everybody, from this machine.
+const HBA: &str = "local all all trust\nhost all all 127.0.0.1/32 trust\n";
+
+/// The first argument is a folder to be removed at the end, if there is one.
+const KEEPER: &str = r#"left=$1; shift; "$@" & server=$!; read -r _; kill -INT "$server"; wait "$server"
+[ -z "$left" ] || rm -rf "$left""#;
+
+/// A server, with checksums on and `fsync` as by default. Dropping it stops it, and removes its data.
+///
+/// Its programs are found in `PATH`, in `/usr/lib/postgresql` (the newest), or in the folder that the environment variable
+/// `MILLRUN_POSTGRES_BIN` names. The data lie in the system's folder for temporary files. Started by `root` the server runs as the
+/// user `postgres`, for which `setpriv` is needed: PostgreSQL accepts no `root`.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use millrun_testkit::PostgresServer;
+///
+/// let mut server = PostgresServer::make()?;
+/// server.start()?;
+/// println!("a program opens {}", server.url("orders"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PostgresServer {
+    folder: TempDir,
+    bin: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    /// It is never dropped, and its folder goes with its keeper.
+    is_of_process: bool,
+    /// A shell that stops the server when its input ends, as it does with this process.
+    keeper: Option<Child>,
+}
+
+/// The folder of `initdb` and `postgres`.
+fn bin() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os(BIN_VARIABLE) {
+        return Some(folder.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let installed = fs::read_dir(INSTALLED).into_iter().flatten().flatten();
+    let mut installed: Vec<_> = installed.map(|version| version.path().join("bin")).collect();
+    installed.sort();
+    folders.extend(installed.into_iter().rev());
+    folders.into_iter().find(|folder| folder.join("initdb").is_file())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
+}
+
+/// A command as a user whom PostgreSQL accepts.
+fn as_user(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
+        .arg(program);
+    command
+}
+
+/// Runs a command to its end.
+fn run(command: &mut Command) -> io::Result<()> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let (said, complained) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    Err(io::Error::other(format!(
+        "{command:?} failed: {said}{complained}"
+    )))
+}
+
+impl PostgresServer {
+    /// Whether PostgreSQL is installed.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        bin().is_some()
+    }
+
+    /// Makes the data of a server, which is not started yet.
+    ///
+    /// # Errors
+    /// [`NotFound`](io::ErrorKind::NotFound) if PostgreSQL is not installed; what `initdb` complains of; errors of the disk.
+    pub fn make() -> io::Result<Self> {
+        let Some(bin) = bin() else {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!(
+                    "there is no PostgreSQL (initdb) in PATH or {INSTALLED}; install it, or name its folder in {BIN_VARIABLE}"
+                ),
+            ));
+        };
+        let folder = TempDir::with_prefix("millrun-postgres-")?;
+        if is_root() {
+            run(Command::new("chown").arg("postgres").arg(folder.path()))?;
+        }
+        let data = folder.path().join("data");
+        let mut initdb = as_user(&bin.join("initdb"));
+        initdb.args([
+            "--username=postgres",
+            "--auth=trust",
+            "--data-checksums",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+        ]);
+        run(initdb.arg("--pgdata").arg(&data).current_dir("/"))?;
+        fs::write(data.join("pg_hba.conf"), HBA)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Ok(Self {
+            folder,
+            bin,
+            port,
+            settings: Vec::new(),
+            is_of_process: false,
+            keeper: None,
+        })
+    }
+
+    /// Lets the server and its data last as long as this process, where it is never dropped: for one in a `static`.
+    #[must_use]
+    pub fn for_this_process(mut self) -> Self {
+        self.is_of_process = true;
+        self
+    }
+
+    /// Settings of the next start, as `name=value`.
+    pub fn set(&mut self, settings: &[&str]) {
+        self.settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+    }
+
+    /// Starts the server, and returns when it takes connections.
+    ///
+    /// # Errors
+    /// What the server has logged, if it ends before.
+    pub fn start(&mut self) -> io::Result<()> {
+        let mut command = as_user(Path::new("sh"));
+        let left = match self.is_of_process {
+            true => self.folder.path(),
+            false => Path::new(""),
+        };
+        command
+            .args(["-c", KEEPER, "keeper"])
+            .arg(left)
+            .arg(self.bin.join("postgres"))
+            .arg("-D")
+            .arg(self.data());
+        let fixed = [
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={}", self.port),
+            format!("unix_socket_directories={}", self.folder.path().display()),
+            "shared_buffers=32MB".to_owned(),
+            "max_connections=60".to_owned(),
+        ];
+        for setting in fixed.iter().chain(&self.settings) {
+            command.arg("-c").arg(setting);
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut keeper = command.current_dir("/").spawn()?;
+        let log = keeper.stderr.take();
+        self.keeper = Some(keeper);
+        let (ready, is_ready) = mpsc::channel();
+        thread::spawn(move || {
+            let mut told = String::new();
+            let lines = log.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+            for line in lines.map_while(Result::ok) {
+                told.push_str(&line);
+                told.push('\n');
+                if line.contains("ready to accept") {
+                    ready.send(Ok(())).ok();
+                    told.clear();
+                }
+            }
+            ready.send(Err(told)).ok();
+        });
+        let started = is_ready.recv().map_err(io::Error::other)?;
+        started.map_err(|log| io::Error::other(format!("the server does not start: {log}")))
+    }
+
+    /// Kills the server as a power cut would, but for what the system still writes.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self) -> io::Result<()> {
+        let mut stop = as_user(&self.bin.join("pg_ctl"));
+        stop.args(["stop", "--mode=immediate", "--pgdata"])
+            .arg(self.data());
+        run(stop.current_dir("/"))?;
+        self.stop()
+    }
+
+    /// Stops the server in good order; it may be started again.
+    ///
+    /// # Errors
+    /// Those of waiting for its end.
+    pub fn stop(&mut self) -> io::Result<()> {
+        if let Some(mut keeper) = self.keeper.take() {
+            drop(keeper.stdin.take());
+            keeper.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file into the folder of the data, as a user whom the server accepts.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.data().join(name);
+        fs::write(&path, text)?;
+        if is_root() {
+            run(Command::new("chown").arg("postgres").arg(&path))?;
+        }
+        run(Command::new("chmod").arg("600").arg(&path))
+    }
+
+    /// The port on which it listens, at 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The folder in which its socket is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The folder of its data, in the folder of its socket.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The URL of a schema, over the socket of the server, as its administrator.
+    #[must_use]
+    pub fn url(&self, schema: &str) -> String {
+        let (folder, port) = (self.folder.path().display(), self.port);
+        format!("postgres://postgres@/postgres?host={folder}&port={port}&schema={schema}")
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // Its end was waited for, or it is none of this process's.
+        self.stop().ok();
+    }
+}
