@@ -115,7 +115,7 @@ impl MailPart {
         };
         let message = match message {
             NodeMessage::Runs(message) => message,
-            NodeMessage::Request(request) => return Ok(self.give_request(owned, &mail, request)),
+            NodeMessage::Request(request) => return Ok(self.give_request(owned, &mail, *request)),
             NodeMessage::Answer(answer) => {
                 self.desk.answer(answer);
                 return Ok(MailFate::Told);

@@ -77,7 +77,7 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<PartitionMessage, MessageError> {
 pub(crate) enum NodeMessage {
     /// Of a run, or about the runs of some partitions.
     Runs(PartitionMessage),
-    Request(MailedRequest),
+    Request(Box<MailedRequest>),
     Answer(MailedAnswer),
 }
 
@@ -88,7 +88,9 @@ pub(crate) enum NodeMessage {
 pub(crate) fn decode_mail(bytes: &Bytes) -> Result<NodeMessage, MessageError> {
     check_len(bytes.len())?;
     match bytes.as_ref() {
-        [v1::VERSION, calls::REQUEST, ..] => v1::read(&bytes.slice(2..)).map(NodeMessage::Request),
+        [v1::VERSION, calls::REQUEST, ..] => {
+            v1::read(&bytes.slice(2..)).map(|request| NodeMessage::Request(Box::new(request)))
+        }
         [v1::VERSION, calls::ANSWER, ..] => v1::read(&bytes.slice(2..)).map(NodeMessage::Answer),
         _ => decode(bytes).map(NodeMessage::Runs),
     }
