@@ -18,8 +18,8 @@ use super::server::{connected, failed, schema};
 use crate::runs::Sample;
 use crate::{BenchError, workers};
 
-/// Bytes of the frames of a turn of a run of one step: what the journal writes, on average. [`turn_bytes`] looks whether it is so.
-const TURN_BYTES: usize = 190;
+/// Bytes of the frames of a turn of a run of one step: what the journal writes, on average. [`look_at_turns`] looks whether it is so.
+const TURN_BYTES: usize = 148;
 
 /// The tables and indexes of the journal that a run of one step has rows in, and the row of the fence.
 const TABLES: &str = "

@@ -101,6 +101,7 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
 fn rated(group: &str, mode: &str, per_s: f64) -> Row {
     Row {
         median_per_s: Some(per_s),
+        range_per_s: Some((per_s, per_s)),
         ..Row::empty(group, mode, 1)
     }
 }
