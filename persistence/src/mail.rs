@@ -5,8 +5,8 @@
 //!   node b: what the mail led to, with a step that names it ──► one flush: those turns, and the mail is gone
 //! ```
 //!
-//! Invariants: mail is there once the flush is durable that posts it, and as long as no flush is that handles it. So whoever
-//! dies, mail is handled by one flush, together with what it led to, or waits for whoever owns its partition next. Mail of one
+//! Invariants: mail is in the store from the flush that posts it to the flush that handles it. So whichever node dies, one flush
+//! handles the mail together with what it led to, or the mail waits for the next owner of its partition. Mail of one
 //! node is read in the order in which it was posted.
 //!
 //! Left out: what mail says. The journal never opens it.
@@ -22,7 +22,7 @@ use crate::error::ReadError;
 /// Whom mail is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MailAddress {
-    /// Whoever owns this partition when it is read.
+    /// The node that owns this partition when the mail is read.
     Partition(Partition),
     /// The node with this [number](crate::NodeKey::number). If that has left, or was declared dead, there is no such mail.
     Node(u64),
@@ -127,7 +127,7 @@ pub trait NodeMail: Send + Sync {
         bytes_max: usize,
     ) -> Result<Vec<UnreadMail>, ReadError>;
 
-    /// The latest durable epochs of these partitions, whoever owns them. May wait for the store.
+    /// The latest durable epochs of these partitions, also of those that other nodes own. May wait for the store.
     ///
     /// # Errors
     /// When the store could not be read.

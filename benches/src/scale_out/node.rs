@@ -37,7 +37,7 @@ fn id(number: u64) -> String {
     format!("run-{number}")
 }
 
-/// A node that starts so many runs, which wait, says that it has, and goes on until it is killed.
+/// Runs a node until it is killed. The node starts `runs` runs that wait for a signal, and prints a line when they are started.
 ///
 /// # Errors
 /// When it cannot.

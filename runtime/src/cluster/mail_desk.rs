@@ -24,7 +24,7 @@ use crate::ownership::claims::OwnedTable;
 use crate::wire;
 use crate::wire::calls::{self, AnswerToNode, MailedAnswer};
 
-/// How much mail is in hand at most: so many pieces, of so many bytes and one more.
+/// How much mail is in hand at most: pieces, and bytes, which the last piece may exceed.
 const IN_HAND_LEN_MAX: usize = 4_096;
 const IN_HAND_BYTES_MAX: usize = 64 << 20;
 
@@ -129,7 +129,7 @@ impl MailDesk {
         self.owned.has(partition)
     }
 
-    /// Posts a message to whoever owns a partition.
+    /// Posts a message to the owner of a partition.
     pub(crate) fn post(&self, to: Partition, message: &PartitionMessage) {
         self.post_to(MailAddress::Partition(to), message);
     }
@@ -153,8 +153,8 @@ impl MailDesk {
         }
     }
 
-    /// Asks the node that owns a partition, which is believed to be this one. The request comes back if it is none for another
-    /// node, or there are too many.
+    /// Asks the node that owns a partition, by what is known here `owner`. The request comes back if it cannot be asked of another
+    /// node, or if too many callers wait for answers.
     #[expect(clippy::result_large_err, reason = "the request itself comes back")]
     pub(crate) fn ask(
         &self,

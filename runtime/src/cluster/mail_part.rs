@@ -29,7 +29,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause until mail is read again for which there was no room.
 const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
-/// How much mail is read at a time: so many pieces, of so many bytes and one more.
+/// How much mail is read at a time: pieces, and bytes, which the last piece may exceed.
 const PAGE_LEN: usize = 1_024;
 const PAGE_BYTES: usize = 16 << 20;
 
