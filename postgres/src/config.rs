@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use millrun_persistence::{JournalConfig, StoreError};
 
+use crate::shared::POSTED_BYTES_MAX;
+
 /// Bounds of a [`PostgresJournal`](crate::PostgresJournal), checked when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -68,6 +70,8 @@ impl PostgresConfig {
 
     /// A flush is one message, and the server takes none that is larger.
     const FLUSH_BYTES_MAX: usize = 1 << 30;
+    /// The longest piece of mail.
+    const MAIL_BYTES_MAX: usize = 64 << 20;
     /// What an entry of a flush has at most beside its bytes: numbers, and the id of an instance.
     const ENTRY_BYTES: usize = 256;
 
@@ -96,12 +100,14 @@ impl PostgresConfig {
             journal.turn_bytes_max,
             journal.snapshot_bytes_max,
             journal.batch_len_max.saturating_mul(Self::ENTRY_BYTES),
+            POSTED_BYTES_MAX,
+            Self::MAIL_BYTES_MAX,
         ];
         if parts.into_iter().fold(0, usize::saturating_add) >= Self::FLUSH_BYTES_MAX {
             return invalid(
                 "batch_bytes_max",
-                "with turn_bytes_max, snapshot_bytes_max and 256 bytes for each of batch_len_max it must be less than \
-                 1 GiB, the largest message that PostgreSQL takes",
+                "with turn_bytes_max, snapshot_bytes_max, 256 bytes for each of batch_len_max and 80 MiB of mail it must be \
+                 less than 1 GiB, the largest message that PostgreSQL takes",
             );
         }
         if self.beat_every < Duration::from_millis(10) {

@@ -74,6 +74,26 @@ pub(crate) struct NodeState {
     has_left_beats: bool,
     /// What the next flush does with mail.
     mail: MailRows,
+    /// Mail that goes with no turn, in order: flushes post it by and by.
+    posts: VecDeque<OutgoingMail>,
+}
+
+/// How many bytes of mail that goes with no turn a flush posts, which the last piece may exceed.
+pub(crate) const POSTED_BYTES_MAX: usize = 16 << 20;
+
+impl NodeState {
+    /// What a flush does with mail.
+    fn take_mail(&mut self) -> MailRows {
+        let mut mail = std::mem::take(&mut self.mail);
+        let mut bytes = 0;
+        while bytes < POSTED_BYTES_MAX
+            && let Some(post) = self.posts.pop_front()
+        {
+            bytes += post.body.len();
+            mail.posted.push(post);
+        }
+        mail
+    }
 }
 
 /// A claim that waits for the store.
@@ -228,10 +248,11 @@ impl PostgresShared {
                     (
                         std::mem::take(&mut node.released),
                         std::mem::take(&mut node.adopted),
-                        std::mem::take(&mut node.mail),
+                        node.take_mail(),
                     )
                 });
                 let (offset, topics) = (state.enqueued, state.topics.seal());
+                state.leave_posts();
                 state.taken = offset;
                 let bells = match std::mem::take(&mut state.was_full) {
                     true => state.watchers.clone(),
@@ -602,17 +623,37 @@ impl SharedState {
                 self.discard_mail(&[handled.number]);
             }
             if let Some(post) = &step.post {
-                self.post(post.clone());
+                self.post_with_turns(post.clone());
             }
         }
     }
 
-    /// Posts mail with the next flush.
-    pub(crate) fn post(&mut self, mail: OutgoingMail) {
+    /// Posts mail with the next flush, and with what it goes with.
+    fn post_with_turns(&mut self, mail: OutgoingMail) {
         let Some(node) = &mut self.node else { return };
         self.queued_len += 1;
         self.queued_bytes += mail.body.len();
         node.mail.posted.push(mail);
+        self.touch();
+    }
+
+    /// Posts mail with one of the next flushes, behind what was posted so before.
+    pub(crate) fn post(&mut self, mail: OutgoingMail) {
+        let Some(node) = &mut self.node else { return };
+        self.queued_len += 1;
+        self.queued_bytes += mail.body.len();
+        node.posts.push_back(mail);
+        self.touch();
+    }
+
+    /// Counts the mail that a flush which was taken has left, for the one behind it.
+    fn leave_posts(&mut self) {
+        let Some(node) = &self.node else { return };
+        if node.posts.is_empty() {
+            return;
+        }
+        self.queued_len += node.posts.len();
+        self.queued_bytes += node.posts.iter().map(|mail| mail.body.len()).sum::<usize>();
         self.touch();
     }
 

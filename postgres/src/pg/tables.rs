@@ -394,14 +394,16 @@ WHERE p.holder <> 0 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = p.
 pub(super) const FORGET_MAIL: &str = "
 DELETE FROM {s}.mail m WHERE m.part = -1 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = m.holder)";
 
-/// Mail for the node of this holder, and for those of these partitions that it has.
+/// Mail for the node of this holder, and for those of these partitions that it has. What waits for other nodes is looked through
+/// too: lists that are no subqueries would be gone through for each piece of it.
 pub(super) const UNREAD_MAIL: &str = "
 SELECT w.number, w.part, w.body FROM (
     SELECT m.number, m.part, m.body,
         sum(octet_length(m.body)) OVER (ORDER BY m.number) - octet_length(m.body) AS before
     FROM {s}.mail m
-    WHERE NOT m.aside AND m.number <> ALL ($3::bigint[]) AND (m.part = -1 AND m.holder = $1
-        OR m.part = ANY ($2::smallint[]) AND EXISTS (SELECT FROM {s}.part p WHERE p.part = m.part AND p.holder = $1))
+    WHERE NOT m.aside AND m.number NOT IN (SELECT unnest($3::bigint[])) AND (m.part = -1 AND m.holder = $1
+        OR m.part IN (SELECT unnest($2::smallint[]))
+            AND EXISTS (SELECT FROM {s}.part p WHERE p.part = m.part AND p.holder = $1))
     ORDER BY m.number LIMIT $4) w
 WHERE w.before < $5 OR w.before = 0 ORDER BY w.number";
 
