@@ -13,26 +13,36 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use millrun_core::{Bell, Epoch, Host, Offset, Partition};
+use millrun_core::{Bell, Epoch, Host, Offset, Partition, Timestamp};
 use millrun_persistence::{Journal, MailAddress, NodeKey, NodeMail, OutgoingMail};
 use tokio::sync::oneshot;
 
-use crate::mail::{PartitionMessage, PendingReply, Request};
+use crate::mail::{PartitionMessage, PendingReply, Request, ShardDoors, UpdateRequest};
 use crate::ownership::claims::OwnedTable;
 use crate::wire;
 use crate::wire::calls::{self, AnswerToNode, MailedAnswer};
 
-/// How much mail is in hand at most: pieces, and bytes, which the last piece may exceed.
+/// How much mail is in hand at most: pieces, and bytes, which the last piece may exceed. Each shard has its share of both, so that
+/// one that is behind holds up no other.
 const IN_HAND_LEN_MAX: usize = 4_096;
 const IN_HAND_BYTES_MAX: usize = 64 << 20;
 
-/// How many callers of this process may wait for answers of other nodes.
+/// How many callers of this process may wait for answers of other nodes, and how many bytes they may have asked with.
 const ASKED_LEN_MAX: usize = 65_536;
+const ASKED_BYTES_MAX: usize = 256 << 20;
 
 /// How often a shard is given a request that it drops, as one does that fails.
 const TRIES_MAX: u32 = 3;
+
+/// In what time a question is asked again so often and no more. Shards that fail one after the other, for other reasons, are a
+/// day's work to a caller that waits for a result.
+const TRIES_PERIOD: Duration = Duration::from_secs(60);
+
+/// Why a request comes to nothing that was dropped again and again.
+pub(crate) const FAILED_SEVERAL_TIMES: &str = "a shard has failed with it several times";
 
 /// The mail of this node.
 pub(crate) struct MailDesk {
@@ -53,6 +63,8 @@ pub(crate) struct MailDesk {
 struct AskedElsewhere {
     last: u64,
     pending: BTreeMap<u64, PendingAsk>,
+    /// The bytes of all that is pending.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -63,6 +75,25 @@ struct PendingAsk {
     question: Option<Bytes>,
     /// The node that was believed to own the partition when it was asked.
     owner: Option<NodeKey>,
+    /// What was asked together with a start. Once that has led to a run, it is a question to this.
+    update: Option<UpdateRequest>,
+    /// How often it was to be asked again, and since when.
+    tries: u32,
+    tried_since: Timestamp,
+    bytes: usize,
+}
+
+impl AskedElsewhere {
+    fn remove(&mut self, number: u64) -> Option<PendingAsk> {
+        let pending = self.pending.remove(&number)?;
+        self.bytes -= pending.bytes;
+        Some(pending)
+    }
+
+    fn insert(&mut self, number: u64, pending: PendingAsk) {
+        self.bytes += pending.bytes;
+        self.pending.insert(number, pending);
+    }
 }
 
 impl fmt::Debug for MailDesk {
@@ -71,11 +102,29 @@ impl fmt::Debug for MailDesk {
     }
 }
 
+/// How much more mail a shard may have in hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShardRoom {
+    pub(crate) len: usize,
+    bytes: usize,
+}
+
+impl ShardRoom {
+    /// Whether there is room for a piece, which may exceed the bytes.
+    pub(crate) fn is_left(&self) -> bool {
+        self.len > 0 && self.bytes > 0
+    }
+
+    pub(crate) fn take(&mut self, bytes: usize) {
+        self.len = self.len.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
 /// Mail that was read and is not known to have gone.
 #[derive(Debug, Default)]
 struct HeldMail {
     mail: BTreeMap<u64, MailInHand>,
-    bytes: usize,
     /// How often mail was given back that a shard had in hand.
     given_back: BTreeMap<u64, u32>,
 }
@@ -154,7 +203,7 @@ impl MailDesk {
     }
 
     /// Asks the node that owns a partition, by what is known here `owner`. The request comes back if it cannot be asked of another
-    /// node, or if too many callers wait for answers.
+    /// node.
     #[expect(clippy::result_large_err, reason = "the request itself comes back")]
     pub(crate) fn ask(
         &self,
@@ -162,28 +211,54 @@ impl MailDesk {
         partition: Partition,
         owner: Option<NodeKey>,
     ) -> Result<(), Request> {
-        let mut asked = self.asked();
-        let number = asked.last + 1;
-        if request.is_of_node() || asked.pending.len() >= ASKED_LEN_MAX {
+        if request.is_of_node() {
             return Err(request);
         }
-        let Some(body) = calls::encode_request(self.node, number, &request).map(Bytes::from) else {
-            return Err(request);
+        let number = self.next_question(2);
+        let body = match calls::encode_request(self.node, number, &request) {
+            Ok(Some(body)) => Bytes::from(body),
+            Ok(None) => return Err(request),
+            Err(error) => {
+                request.fail(&error.to_string());
+                return Ok(());
+            }
         };
+        let mut asked = self.asked();
+        if asked.pending.len() >= ASKED_LEN_MAX || asked.bytes + body.len() > ASKED_BYTES_MAX {
+            drop(asked);
+            request.fail(
+                "as many callers of this node wait for other nodes as may, or as many bytes; ask again when some have their answers",
+            );
+            return Ok(());
+        }
         let question = request.may_be_repeated().then(|| body.clone());
-        for (number, reply) in (number..).zip(request.into_replies()?) {
-            asked.last = number;
+        let update = request.update_of_start();
+        let now = self.host.now();
+        for (index, reply) in request.into_replies()?.into_iter().enumerate() {
+            let is_first = index == 0;
             let pending = PendingAsk {
                 reply,
                 partition,
                 question: question.clone(),
                 owner: owner.clone(),
+                update: (!is_first).then(|| update.clone()).flatten(),
+                tries: 0,
+                tried_since: now,
+                bytes: if is_first { body.len() } else { 0 },
             };
-            asked.pending.insert(number, pending);
+            asked.insert(number + index as u64, pending);
         }
         drop(asked);
         self.post_bytes(MailAddress::Partition(partition), body);
         Ok(())
+    }
+
+    /// The first of so many numbers of questions that nobody has.
+    fn next_question(&self, len: u64) -> u64 {
+        let mut asked = self.asked();
+        let number = asked.last + 1;
+        asked.last += len;
+        number
     }
 
     fn asked(&self) -> MutexGuard<'_, AskedElsewhere> {
@@ -192,25 +267,22 @@ impl MailDesk {
 
     /// Another node has answered.
     pub(crate) fn answer(&self, MailedAnswer { question, answer }: MailedAnswer) {
-        let mut asked = self.asked();
         if matches!(answer, AnswerToNode::AskAgain) {
-            let again = asked.pending.get(&question);
-            let again = again.and_then(|pending| Some((pending.partition, pending.question.clone()?)));
-            drop(asked);
-            if let Some((partition, body)) = again {
-                self.post_bytes(MailAddress::Partition(partition), body);
-            }
-            return;
+            return self.on_ask_again(question);
         }
+        let mut asked = self.asked();
         // It may have given up, or asked twice.
-        let Some(mut pending) = asked.pending.remove(&question) else {
+        let Some(mut pending) = asked.remove(question) else {
             return;
         };
+        if let AnswerToNode::Start(Ok((run, ..))) = &answer {
+            self.on_started(&mut asked, question + 1, *run);
+        }
         let answered = match (pending.reply, answer) {
             (PendingReply::Watch(reply), AnswerToNode::Watched(Ok(()))) => {
                 let (told, changed) = oneshot::channel();
                 pending.reply = PendingReply::Watching(told);
-                asked.pending.insert(question, pending);
+                asked.insert(question, pending);
                 drop(asked);
                 reply.send(Ok(changed));
                 Ok(())
@@ -222,6 +294,54 @@ impl MailDesk {
         };
         if let Err(error) = answered {
             tracing::warn!(%error, "the answer of another node cannot be read");
+        }
+    }
+
+    /// A start has led to a run, and its mail has gone: what was asked together with it is asked for again from here, if it is lost.
+    fn on_started(&self, asked: &mut AskedElsewhere, number: u64, run: u128) {
+        let Some(pending) = asked.pending.get_mut(&number) else {
+            return;
+        };
+        let Some(update) = pending.update.take() else {
+            return;
+        };
+        pending.question = calls::encode_update(self.node, number, run, &update)
+            .ok()
+            .map(Bytes::from);
+        if pending.tries > 0
+            && let Some(body) = &pending.question
+        {
+            // It was lost before this was known.
+            self.post_bytes(MailAddress::Partition(pending.partition), body.clone());
+        }
+    }
+
+    /// Nobody has a question in hand any more.
+    fn on_ask_again(&self, question: u64) {
+        let now = self.host.now();
+        let mut asked = self.asked();
+        let Some(pending) = asked.pending.get_mut(&question) else {
+            return;
+        };
+        if now.saturating_since(pending.tried_since) > TRIES_PERIOD {
+            (pending.tries, pending.tried_since) = (0, now);
+        }
+        pending.tries += 1;
+        if matches!(pending.reply, PendingReply::Watching(_)) {
+            // Who watches looks again by itself.
+            let over = asked.remove(question);
+            drop(asked);
+            drop(over);
+        } else if pending.tries > TRIES_MAX {
+            let over = asked.remove(question);
+            drop(asked);
+            if let Some(pending) = over {
+                pending.reply.fail(FAILED_SEVERAL_TIMES.to_owned());
+            }
+        } else if let Some(body) = pending.question.clone() {
+            let partition = pending.partition;
+            drop(asked);
+            self.post_bytes(MailAddress::Partition(partition), body);
         }
     }
 
@@ -240,7 +360,7 @@ impl MailDesk {
             if owner.is_none() || owner == pending.owner {
                 return false;
             }
-            pending.owner = owner;
+            (pending.owner, pending.tries) = (owner, 0);
             // One who watches looks again by itself.
             let is_asked = !matches!(pending.reply, PendingReply::Watching(_));
             if is_asked {
@@ -253,6 +373,7 @@ impl MailDesk {
             .extract_if(.., is_over)
             .map(|(_, pending)| pending)
             .collect();
+        asked.bytes -= over.iter().map(|pending| pending.bytes).sum::<usize>();
         drop(asked);
         // They wake callers.
         drop(over);
@@ -306,9 +427,15 @@ impl MailDesk {
             .collect()
     }
 
-    /// Lets go of what has gone, and of what has another owner by now. Gives the numbers of what is in hand, and how many pieces
-    /// and bytes more may be.
-    pub(crate) fn settle(&self) -> (Vec<u64>, usize, usize) {
+    /// Lets go of what has gone, and of what has another owner by now. Gives the numbers of what is in hand, and how much more may
+    /// be of each shard.
+    pub(crate) fn settle(&self, doors: &ShardDoors) -> (Vec<u64>, Vec<ShardRoom>) {
+        let shards_len = doors.all().len();
+        let room = ShardRoom {
+            len: (IN_HAND_LEN_MAX / shards_len).max(1),
+            bytes: (IN_HAND_BYTES_MAX / shards_len).max(1),
+        };
+        let mut rooms = vec![room; shards_len];
         let watermark = self.journal.high_watermark();
         let mut in_hand = self.lock();
         in_hand.mail.retain(|_, mail| {
@@ -319,12 +446,17 @@ impl MailDesk {
             // Others have it by now.
             in_hand.given_back.clear();
         }
-        in_hand.bytes = in_hand.mail.values().map(|mail| mail.bytes).sum();
-        (
-            in_hand.mail.keys().copied().collect(),
-            IN_HAND_LEN_MAX.saturating_sub(in_hand.mail.len()),
-            IN_HAND_BYTES_MAX.saturating_sub(in_hand.bytes),
-        )
+        for mail in in_hand.mail.values() {
+            if let Some((partition, _)) = mail.owned {
+                rooms[doors.index_of(partition)].take(mail.bytes);
+            }
+        }
+        (in_hand.mail.keys().copied().collect(), rooms)
+    }
+
+    /// This is read again at the next reading.
+    pub(crate) fn let_go(&self, number: u64) {
+        self.lock().mail.remove(&number);
     }
 
     /// This was read, and is given to a shard.

@@ -9,7 +9,9 @@
 //! then on posts its own calls later, and they come behind.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millrun_core::{Epoch, Next, Part, Partition, Timestamp};
@@ -17,11 +19,11 @@ use millrun_persistence::{
     Batch, HandledMail, MailAddress, MailStep, NodeMail, OutgoingMail, ReadError, UnreadMail,
 };
 
-use super::mail_desk::MailDesk;
-use crate::mail::{AskedBy, MailInHands, Mailed, PartitionMessage, ShardDoors};
+use super::mail_desk::{FAILED_SEVERAL_TIMES, MailDesk};
+use crate::mail::{MailPlace, MailToAnswer, Mailed, PartitionMessage, RepliesToNode, ShardDoors};
 use crate::shared::ShardShared;
-use crate::wire::calls::{self, AnswerToNode, MailedRequest};
-use crate::wire::{self, NodeMessage};
+use crate::wire::calls::{self, AnswerToNode, MailedAnswer, MailedRequest};
+use crate::wire::{MailWaiter, MessageError, NodeMessage, decode_mail, waiter_of};
 
 /// How often unread mail is looked for that nobody has told of.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -29,49 +31,96 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause until mail is read again for which there was no room.
 const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
-/// How much mail is read at a time: pieces, and bytes, which the last piece may exceed.
+/// How often it is looked whether questions are to be asked of other nodes than those that have them.
+const ASK_AGAIN_EVERY: Duration = Duration::from_millis(250);
+
+/// How much mail is read at a time: pieces, and bytes, which the last piece may exceed. Half as much, and so on, behind a reading
+/// that has failed: an answer that the server cannot give in time would not come the next time either.
 const PAGE_LEN: usize = 1_024;
 const PAGE_BYTES: usize = 16 << 20;
+const HALVINGS_MAX: u32 = 10;
 
 pub(crate) struct MailPart {
     shared: Arc<ShardShared>,
     desk: Arc<MailDesk>,
     doors: ShardDoors,
+    /// How many questions lie in the mailbox of each shard.
+    questions: Vec<Arc<AtomicUsize>>,
+    halvings: u32,
+    asks_again_at: Timestamp,
+}
+
+/// What a reading has come to.
+struct MailRead {
+    /// There may be more, for which there was no room, or which no page had room for.
+    has_more: bool,
+    /// Answers of other nodes may be among that.
+    has_more_answers: bool,
 }
 
 impl MailPart {
     pub(crate) fn new(shared: Arc<ShardShared>, desk: Arc<MailDesk>, doors: ShardDoors) -> Self {
-        Self { shared, desk, doors }
+        let questions = doors.all().iter().map(|_| Arc::default()).collect();
+        Self {
+            shared,
+            desk,
+            doors,
+            questions,
+            halvings: 0,
+            asks_again_at: Timestamp::from_micros(0),
+        }
     }
 
-    /// Gives out a page of mail; whether there may be more.
-    fn read(&self, store: &dyn NodeMail) -> Result<bool, ReadError> {
+    /// Gives out a page of mail. What is for a shard without room stays in the store, and is behind nothing else but what is
+    /// said of all runs.
+    fn read(&self, store: &dyn NodeMail) -> Result<MailRead, ReadError> {
         // Looked up before the page is read: mail of a partition that was lost since, and handled elsewhere, is passed over.
         let owned: BTreeMap<Partition, Epoch> = self.desk.owned().into_iter().collect();
-        let (in_hand, len_left, bytes_left) = self.desk.settle();
-        let (len_max, bytes_max) = (len_left.min(PAGE_LEN), bytes_left.min(PAGE_BYTES));
-        if len_max == 0 || bytes_max == 0 {
-            return Ok(true);
+        let (in_hand, mut rooms) = self.desk.settle(&self.doors);
+        for (room, questions) in rooms.iter_mut().zip(&self.questions) {
+            room.len = room.len.saturating_sub(questions.load(Ordering::Relaxed));
         }
-        let partitions: Vec<_> = owned.keys().copied().collect();
+        let has_room = |of: &Partition| rooms[self.doors.index_of(*of)].is_left();
+        let partitions: Vec<_> = owned.keys().copied().filter(has_room).collect();
+        let (len_max, bytes_max) = (PAGE_LEN >> self.halvings, PAGE_BYTES >> self.halvings);
         let page = store.unread(&partitions, &in_hand, len_max, bytes_max)?;
         let bytes: usize = page.iter().map(|mail| mail.body.len()).sum();
         let is_full = page.len() == len_max || bytes >= bytes_max;
+        // Whether something that was read before is passed over: a message to all runs must not overtake a message to one of
+        // them, nor the other way round.
+        let mut leaves_some = partitions.len() < owned.len();
+        let mut is_behind_all = false;
         let (mut told, mut unreadable) = (Vec::new(), Vec::new());
-        let mut given = Ok(is_full);
+        let mut given = Ok(());
         for mail in page {
-            let number = mail.number;
-            match self.give(store, &owned, mail) {
-                Ok(MailFate::InHand) => {}
-                Ok(MailFate::Told) => told.push(number),
-                Ok(MailFate::Unreadable) => unreadable.push(number),
-                // What is behind it would overtake it.
-                Ok(MailFate::NoRoom) => {
-                    given = Ok(true);
-                    break;
+            let (number, len) = (mail.number, mail.body.len());
+            let room = mail.partition.map(|of| self.doors.index_of(of));
+            let message = decode_mail(&mail.body);
+            let is_of_runs = matches!(message, Ok(NodeMessage::Runs(_)));
+            let is_to_all = matches!(message, Ok(NodeMessage::Runs(PartitionMessage::Orphans { .. })));
+            if room.is_some_and(|shard| !rooms[shard].is_left()) || is_of_runs && is_behind_all {
+                leaves_some = true;
+                continue;
+            }
+            if is_to_all && leaves_some {
+                is_behind_all = true;
+                continue;
+            }
+            match self.give(store, &owned, mail, message) {
+                Ok(MailFate::InHand) => {
+                    if let Some(shard) = room {
+                        rooms[shard].take(len);
+                    }
                 }
+                Ok(MailFate::Gone) => {
+                    if let Some(shard) = room {
+                        rooms[shard].take(0);
+                    }
+                    told.push(number);
+                }
+                Ok(MailFate::Unreadable) => unreadable.push(number),
                 Ok(MailFate::Closed) => {
-                    given = Ok(false);
+                    leaves_some = false;
                     break;
                 }
                 Err(error) => {
@@ -86,7 +135,10 @@ impl MailPart {
         if !unreadable.is_empty() {
             self.desk.put_aside(&unreadable);
         }
-        given
+        given.map(|()| MailRead {
+            has_more: is_full || leaves_some,
+            has_more_answers: is_full,
+        })
     }
 
     fn give(
@@ -94,31 +146,24 @@ impl MailPart {
         store: &dyn NodeMail,
         owned: &BTreeMap<Partition, Epoch>,
         mail: UnreadMail,
+        message: Result<NodeMessage, MessageError>,
     ) -> Result<MailFate, ReadError> {
-        if let Some(partition) = mail.partition {
-            let mailbox = &self.doors.of(partition).mailbox;
-            if mailbox.is_closed() {
-                // This node is about to leave: the next owner reads it.
-                return Ok(MailFate::Closed);
-            }
-            if mailbox.len() >= mailbox.capacity() {
-                return Ok(MailFate::NoRoom);
-            }
+        if let Some(partition) = mail.partition
+            && self.doors.of(partition).mailbox.is_closed()
+        {
+            // This node is about to leave: the next owner reads it.
+            return Ok(MailFate::Closed);
         }
-        let message = match wire::decode_mail(&mail.body) {
+        let message = match message {
             Ok(message) => message,
-            Err(error) => {
-                let number = mail.number;
-                tracing::warn!(number, %error, "mail from another node cannot be read, and is set aside");
-                return Ok(MailFate::Unreadable);
-            }
+            Err(error) => return Ok(self.give_unreadable(owned, &mail, &error)),
         };
         let message = match message {
             NodeMessage::Runs(message) => message,
             NodeMessage::Request(request) => return Ok(self.give_request(owned, &mail, *request)),
             NodeMessage::Answer(answer) => {
                 self.desk.answer(answer);
-                return Ok(MailFate::Told);
+                return Ok(MailFate::Gone);
             }
         };
         match message {
@@ -127,7 +172,7 @@ impl MailPart {
                     let partitions = Arc::clone(&partitions);
                     door.push_reserved(PartitionMessage::Begun { partitions });
                 }
-                Ok(MailFate::Told)
+                Ok(MailFate::Gone)
             }
             PartitionMessage::Orphans {
                 parents,
@@ -139,7 +184,7 @@ impl MailPart {
                 let still = parents
                     .iter()
                     .filter(|(partition, epoch)| now.get(partition) == Some(epoch));
-                let parents = Arc::new(still.map(|(partition, _)| *partition).collect());
+                let parents: Arc<[_]> = still.copied().collect();
                 for door in self.doors.all() {
                     door.push_reserved(Mailed::Orphans {
                         parents: Arc::clone(&parents),
@@ -147,7 +192,7 @@ impl MailPart {
                         awaited: Arc::clone(&awaited),
                     });
                 }
-                Ok(MailFate::Told)
+                Ok(MailFate::Gone)
             }
             message => {
                 let epoch = mail.partition.and_then(|of| Some((of, *owned.get(&of)?)));
@@ -166,9 +211,35 @@ impl MailPart {
             }
         }
     }
-}
 
-impl MailPart {
+    /// Mail that cannot be read is set aside; who is known to wait for it is told so, and it goes with that.
+    fn give_unreadable(
+        &self,
+        owned: &BTreeMap<Partition, Epoch>,
+        mail: &UnreadMail,
+        error: &MessageError,
+    ) -> MailFate {
+        let number = mail.number;
+        let owned = mail.partition.and_then(|of| Some((of, *owned.get(&of)?)));
+        match (waiter_of(&mail.body), owned) {
+            (Some(MailWaiter::Asker { node, question }), Some(owned)) => {
+                tracing::warn!(number, %error, "a request of another node cannot be read, and is refused");
+                let why = format!("it cannot read the request: {error}");
+                self.fail((number, owned), (node, question..question + 1), &why)
+            }
+            (Some(MailWaiter::Asked { question }), _) => {
+                tracing::warn!(number, %error, "an answer of another node cannot be read");
+                let answer = AnswerToNode::Failed(format!("its answer cannot be read: {error}"));
+                self.desk.answer(MailedAnswer { question, answer });
+                MailFate::Unreadable
+            }
+            _ => {
+                tracing::warn!(number, %error, "mail from another node cannot be read, and is set aside");
+                MailFate::Unreadable
+            }
+        }
+    }
+
     /// Gives a request of a caller of another node to the shard of its partition.
     fn give_request(
         &self,
@@ -180,54 +251,68 @@ impl MailPart {
         let Some(owned) = epoch else {
             return MailFate::Unreadable;
         };
-        let (number, asker) = (mail.number, (request.node, request.question));
+        let (number, node) = (mail.number, request.node);
+        let questions = request.question..request.question + request.answers() as u64;
         let is_question = request.is_question();
         if !is_question && !self.desk.may_be_tried(number) {
-            return self.fail(
-                (number, owned),
-                asker,
-                "a shard has failed with it several times".to_owned(),
-            );
+            return self.fail((number, owned), (node, questions), FAILED_SEVERAL_TIMES);
         }
-        let answers = request.answers();
-        let in_hands = (!is_question).then(|| MailInHands::new(number, owned, answers));
-        if in_hands.is_some() {
+        let goes_with =
+            (!is_question).then(|| MailToAnswer::new(number, owned, request.answers(), request.enough()));
+        if goes_with.is_some() {
             self.desk.take(number, owned, mail.body.len());
         }
-        let asked_by = |question| AskedBy::new(Arc::clone(&self.desk), (asker.0, question), in_hands.clone());
-        match request.into_request(asked_by) {
+        let replies = RepliesToNode {
+            desk: Arc::clone(&self.desk),
+            node,
+            mail: goes_with,
+        };
+        match request.into_request(&replies) {
             Ok(request) => {
-                let door = self.doors.of(owned.0);
-                door.push_reserved(Mailed::Request { owned, request });
+                let shard = self.doors.index_of(owned.0);
+                let place = is_question.then(|| MailPlace::new(&self.questions[shard]));
+                self.doors.all()[shard].push_reserved(Mailed::Request {
+                    owned,
+                    request,
+                    place,
+                });
                 if is_question {
-                    MailFate::Told
+                    MailFate::Gone
                 } else {
                     MailFate::InHand
                 }
             }
-            Err(error) => self.fail((number, owned), asker, error.to_string()),
+            Err(error) => self.fail((number, owned), (node, questions), &error.to_string()),
         }
     }
 
-    /// Tells a caller of another node why its request cannot be handled; the mail goes with that.
-    fn fail(&self, (number, owned): (u64, (Partition, Epoch)), asker: (u64, u64), why: String) -> MailFate {
+    /// Tells a caller of another node why its request cannot be handled, once for each of its questions; the mail goes with that.
+    fn fail(
+        &self,
+        (number, owned): (u64, (Partition, Epoch)),
+        (node, questions): (u64, Range<u64>),
+        why: &str,
+    ) -> MailFate {
         let mut batch = Batch::new();
-        batch.mail(MailStep {
-            with: None,
-            handled: Some(HandledMail {
-                number,
-                owned: Some(owned),
-            }),
-            post: Some(OutgoingMail {
-                to: MailAddress::Node(asker.0),
-                body: calls::encode_answer(asker.1, AnswerToNode::Failed(why)).into(),
-            }),
+        let mut handled = Some(HandledMail {
+            number,
+            owned: Some(owned),
         });
+        for question in questions {
+            batch.mail(MailStep {
+                with: None,
+                handled: handled.take(),
+                post: Some(OutgoingMail {
+                    to: MailAddress::Node(node),
+                    body: calls::encode_answer(question, AnswerToNode::Failed(why.to_owned())).into(),
+                }),
+            });
+        }
         self.desk.take(number, owned, 0);
         match self.shared.journal.enqueue(&batch) {
             Ok(enqueued) => self.desk.handled([number].into_iter(), enqueued.offset),
-            // It is read again.
-            Err(_) => self.desk.give_back(number, owned),
+            // It is read again, with the next page.
+            Err(_) => self.desk.let_go(number),
         }
         MailFate::InHand
     }
@@ -235,13 +320,11 @@ impl MailPart {
 
 /// What becomes of mail that was read.
 enum MailFate {
-    /// A shard handles it.
+    /// A shard handles it, and it goes with what that leads to.
     InHand,
-    /// All shards have it.
-    Told,
+    /// It goes now: all shards have it, or it is asked again if it is lost.
+    Gone,
     Unreadable,
-    /// A shard has enough to do.
-    NoRoom,
     /// The shards take nothing any more.
     Closed,
 }
@@ -253,16 +336,26 @@ impl Part for MailPart {
             // The tree looks at the journal when a part has stopped.
             return Next::Stop;
         };
-        if let Some(cluster) = &self.shared.cluster {
-            self.desk.ask_again(|partition| cluster.owner_key(partition));
-        }
-        match self.read(store) {
-            Ok(true) => Next::At(now + ROOM_PAUSE),
-            Ok(false) => Next::At(now + LOOK_EVERY),
+        let read = match self.read(store) {
+            Ok(read) => read,
             Err(error) => {
                 tracing::debug!(%error, "the mail of other nodes could not be read");
-                Next::At(now + LOOK_EVERY)
+                self.halvings = HALVINGS_MAX.min(self.halvings + 1);
+                return Next::At(now + LOOK_EVERY);
             }
+        };
+        self.halvings = self.halvings.saturating_sub(1);
+        // What has its answer, which lies unread, is not asked again.
+        if let Some(cluster) = &self.shared.cluster
+            && !read.has_more_answers
+            && now >= self.asks_again_at
+        {
+            self.desk.ask_again(|partition| cluster.owner_key(partition));
+            self.asks_again_at = now + ASK_AGAIN_EVERY;
+        }
+        match read.has_more {
+            true => Next::At(now + ROOM_PAUSE),
+            false => Next::At(now + LOOK_EVERY),
         }
     }
 }

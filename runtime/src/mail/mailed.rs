@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millrun_core::{Epoch, InstanceId, Partition, RunId};
 use millrun_workflow::OperationId;
@@ -26,13 +27,32 @@ pub(crate) enum Mailed {
     Request {
         owned: (Partition, Epoch),
         request: Request,
+        /// Of one that goes from the store when it is read.
+        place: Option<MailPlace>,
     },
-    /// As [`PartitionMessage::Orphans`], of partitions that had the epochs named there when this was read.
+    /// As [`PartitionMessage::Orphans`], of partitions that had these epochs when this was read.
     Orphans {
-        parents: Arc<PartitionSet>,
+        parents: Arc<[(Partition, Epoch)]>,
         children: Arc<PartitionSet>,
         awaited: Arc<BTreeSet<(RunId, OperationId)>>,
     },
+}
+
+/// The place of a message in the mailbox of a shard, among those that are bounded.
+#[derive(Debug)]
+pub(crate) struct MailPlace(Arc<AtomicUsize>);
+
+impl MailPlace {
+    pub(crate) fn new(taken: &Arc<AtomicUsize>) -> Self {
+        taken.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(taken))
+    }
+}
+
+impl Drop for MailPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Mailed {

@@ -29,9 +29,9 @@ pub(crate) use command::{CommandRefused, CommandReply, CommandRequest, EntityReq
 pub(crate) use doors::{ShardDoor, ShardDoors};
 pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
 pub(crate) use local::{Load, LocalMessage, Story};
-pub(crate) use mailed::Mailed;
+pub(crate) use mailed::{MailPlace, Mailed};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
-pub(crate) use reply::{AskedBy, CallerReply, MailInHands, Reply};
+pub(crate) use reply::{AskedBy, CallerReply, MailToAnswer, Replies, RepliesToNode, Reply};
 pub(crate) use request::{
     AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, PendingReply, Question,
     Replacement, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith,

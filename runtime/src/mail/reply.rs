@@ -1,8 +1,8 @@
 //! Where the answer to a request goes: to a caller in this process, or by mail to one of another node.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{Epoch, Partition};
 use tokio::sync::oneshot;
@@ -44,6 +44,33 @@ impl<T, E> Reply<T, E> {
     }
 }
 
+/// The ways of the answers to a request that came by mail.
+pub(crate) trait Replies {
+    /// The way of the answer to the question of this number.
+    fn of<T, E>(&self, question: u64) -> Reply<T, E>;
+}
+
+/// To a caller of another node.
+pub(crate) struct RepliesToNode {
+    pub(crate) desk: Arc<MailDesk>,
+    /// The number of that node.
+    pub(crate) node: u64,
+    /// The mail, unless that has gone.
+    pub(crate) mail: Option<Arc<MailToAnswer>>,
+}
+
+impl Replies for RepliesToNode {
+    fn of<T, E>(&self, question: u64) -> Reply<T, E> {
+        Reply::Node(Box::new(AskedBy {
+            desk: Arc::clone(&self.desk),
+            node: self.node,
+            question,
+            mail: self.mail.clone(),
+            is_answered: AtomicBool::new(false),
+        }))
+    }
+}
+
 impl<T, E> From<CallerReply<T, E>> for Reply<T, E> {
     fn from(caller: CallerReply<T, E>) -> Self {
         Self::Caller(caller)
@@ -65,64 +92,83 @@ pub(crate) struct AskedBy {
     pub(crate) question: u64,
     /// The mail, which goes with the answer, and the partition that it was for; `None` if it went when it was read, because
     /// asking twice does no harm.
-    pub(crate) mail: Option<Arc<MailInHands>>,
+    pub(crate) mail: Option<Arc<MailToAnswer>>,
     is_answered: AtomicBool,
 }
 
-/// Mail that goes with its answer, or with the last of its answers.
+/// Mail that goes with its answers: with the last of them, or with that to a start, if what comes behind it may be asked twice.
 #[derive(Debug)]
-pub(crate) struct MailInHands {
+pub(crate) struct MailToAnswer {
     pub(crate) number: u64,
     /// The partition that it is for, and the epoch under which that was owned when it was read.
     pub(crate) owned: (Partition, Epoch),
-    /// How many answers are still to come.
-    answers: AtomicUsize,
+    /// The question with whose answer it goes, whatever other is still to come.
+    enough: Option<u64>,
+    state: Mutex<MailAnswers>,
 }
 
-impl MailInHands {
-    pub(crate) fn new(number: u64, owned: (Partition, Epoch), answers: usize) -> Arc<Self> {
+#[derive(Debug)]
+struct MailAnswers {
+    /// How many answers are still to come.
+    left: usize,
+    /// It goes with an answer that was queued.
+    has_gone: bool,
+    /// The questions that get no answer.
+    dropped: Vec<u64>,
+}
+
+impl MailToAnswer {
+    pub(crate) fn new(
+        number: u64,
+        owned: (Partition, Epoch),
+        answers: usize,
+        enough: Option<u64>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             number,
             owned,
-            answers: AtomicUsize::new(answers),
+            enough,
+            state: Mutex::new(MailAnswers {
+                left: answers,
+                has_gone: false,
+                dropped: Vec::new(),
+            }),
         })
     }
 
-    /// How many answers are still to come.
-    pub(crate) fn answers(&self) -> usize {
-        self.answers.load(Ordering::Relaxed)
+    /// The questions beside it that get no answer, of which the callers are told with the one that it goes with.
+    pub(crate) fn dropped(&self) -> Vec<u64> {
+        self.state().dropped.clone()
     }
 
-    /// One of its answers comes, or never will; whether that was the last.
-    fn end_answer(&self) -> bool {
-        self.answers.fetch_sub(1, Ordering::Relaxed) == 1
+    fn state(&self) -> MutexGuard<'_, MailAnswers> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl AskedBy {
-    pub(crate) fn new(
-        desk: Arc<MailDesk>,
-        (node, question): (u64, u64),
-        mail: Option<Arc<MailInHands>>,
-    ) -> Self {
-        Self {
-            desk,
-            node,
-            question,
-            mail,
-            is_answered: AtomicBool::new(false),
-        }
+    /// Whether the mail goes with this answer, which is one of so many in its sweep.
+    pub(crate) fn is_last(&self, in_sweep: usize) -> bool {
+        self.mail.as_ref().is_some_and(|mail| {
+            let state = mail.state();
+            !state.has_gone && (mail.enough == Some(self.question) || in_sweep >= state.left)
+        })
     }
 
     /// The answer was queued with its sweep. Gives the number of the mail that goes with it, if some does.
     pub(crate) fn note_answered(&self) -> Option<u64> {
         self.is_answered.store(true, Ordering::Relaxed);
         let mail = self.mail.as_ref()?;
-        mail.end_answer().then_some(mail.number)
+        let mut state = mail.state();
+        state.left = state.left.saturating_sub(1);
+        let goes = !state.has_gone && (mail.enough == Some(self.question) || state.left == 0);
+        state.has_gone |= goes;
+        goes.then_some(mail.number)
     }
 
     /// The caller watches the run: it is told when that goes on.
     pub(crate) fn watch(&self, changed: Changed) {
+        self.is_answered.store(true, Ordering::Relaxed);
         let (desk, asker) = (Arc::clone(&self.desk), (self.node, self.question));
         self.desk.spawn(async move {
             // A shard that fails tells nobody, and its watchers look again.
@@ -137,12 +183,24 @@ impl Drop for AskedBy {
         if *self.is_answered.get_mut() {
             return;
         }
-        let asker = (self.node, self.question);
-        match &self.mail {
-            None => self.desk.post_answer(asker, AnswerToNode::AskAgain),
-            Some(mail) if mail.end_answer() => self.desk.give_back(mail.number, mail.owned),
-            // The other answer says what has become of it.
-            Some(_) => self.desk.post_answer(asker, AnswerToNode::Dropped),
+        let is_read_again = self.mail.as_ref().is_some_and(|mail| {
+            let mut state = mail.state();
+            if state.has_gone {
+                return false;
+            }
+            state.left = state.left.saturating_sub(1);
+            if state.left == 0 {
+                drop(state);
+                self.desk.give_back(mail.number, mail.owned);
+            } else {
+                // The other answer says what has become of it.
+                state.dropped.push(self.question);
+            }
+            true
+        });
+        if !is_read_again {
+            let asker = (self.node, self.question);
+            self.desk.post_answer(asker, AnswerToNode::AskAgain);
         }
     }
 }

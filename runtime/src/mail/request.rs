@@ -126,7 +126,7 @@ impl PendingReply {
     }
 
     /// Tells the caller that the node which was asked cannot do it.
-    fn fail(self, message: String) {
+    pub(crate) fn fail(self, message: String) {
         let error = RunError::Elsewhere {
             message: message.clone(),
         };
@@ -323,6 +323,24 @@ impl Request {
             other @ (Self::List { .. } | Self::Find(_) | Self::Append(_)) => return Err(other),
         };
         Ok(vec![reply])
+    }
+
+    /// What is asked together with a start, if that is known by a name.
+    pub(crate) fn update_of_start(&self) -> Option<UpdateRequest> {
+        match self {
+            Self::StartWith(with) => match &with.with {
+                FirstRequest::Update { update, .. } => Some(update.clone()),
+                FirstRequest::Signal { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Tells the caller why another node cannot be asked.
+    pub(crate) fn fail(self, message: &str) {
+        for reply in self.into_replies().into_iter().flatten() {
+            reply.fail(message.to_owned());
+        }
     }
 
     /// Tells the caller that the partition has another owner: the node of this name, if it is known.

@@ -18,12 +18,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use millrun_core::{InstanceId, Partition};
+use millrun_core::{Epoch, InstanceId, Partition};
 use millrun_persistence::{Glance, ReadError};
 use millrun_workflow::{Moment, Parent};
 
 use super::Shard;
-use crate::mail::{Answered, AskFinished, Found, PartitionMessage, Request, ShardMessage};
+use crate::mail::{Answered, AskFinished, Found, Mailed, PartitionMessage, Request, ShardMessage};
 use crate::ownership::partition_set::PartitionSet;
 
 /// The ids that are asked about, and what waits for the answers.
@@ -122,16 +122,37 @@ impl Asking {
         requests
     }
 
-    /// Drops the children that wait to be begun and that nobody waits for any more.
-    pub(super) fn drop_orphans(&mut self, is_orphan: impl Fn(&InstanceId, &Parent) -> bool) {
+    /// Drops the children that wait to be begun and that nobody waits for any more. Gives the mail of those that another node has
+    /// asked for: its number, and what it was for.
+    pub(super) fn drop_orphans(
+        &mut self,
+        is_orphan: impl Fn(&InstanceId, &Parent) -> bool,
+    ) -> Vec<(u64, (Partition, Epoch))> {
+        let mut dropped = Vec::new();
         for (id, line) in &mut self.lines {
             let len = line.waiting.len();
-            line.waiting.retain(|message| match message {
-                ShardMessage::Partition(PartitionMessage::StartChild(child)) => !is_orphan(id, &child.parent),
-                _ => true,
+            line.waiting.retain(|message| {
+                let (child, mail) = match message {
+                    ShardMessage::Partition(PartitionMessage::StartChild(child)) => (child, None),
+                    ShardMessage::Mailed(mailed) => match &**mailed {
+                        Mailed::Message {
+                            number,
+                            owned,
+                            message: PartitionMessage::StartChild(child),
+                        } => (child, Some((*number, *owned))),
+                        _ => return true,
+                    },
+                    _ => return true,
+                };
+                let is_kept = !is_orphan(id, &child.parent);
+                if !is_kept {
+                    dropped.extend(mail);
+                }
+                is_kept
             });
             self.waiting_len -= len - line.waiting.len();
         }
+        dropped
     }
 }
 

@@ -343,9 +343,12 @@ impl Shard {
         };
         let journal = &self.shared.journal;
         // A quarantined parent may still wait for its children once it is brought back.
-        self.asking.drop_orphans(|id, parent| {
+        let dropped = self.asking.drop_orphans(|id, parent| {
             children.contains(id.partition()) && is_orphan(parent) && !journal.is_quarantined(parent.run)
         });
+        for (number, owned) in dropped {
+            self.sweeps.handle_mail(number, owned);
+        }
         let live = self.entries.iter().filter(|entry| !entry.has_ended());
         let mut orphans: Vec<_> = live
             .filter_map(|entry| Some((entry.run, *entry.parent()?)))

@@ -107,16 +107,20 @@ impl Shard {
                 owned: (partition, epoch),
                 message,
             } => {
-                // Under another epoch it is read again.
                 if self.epochs.get(partition) == Some(epoch) {
                     self.sweeps.handle_mail(number, (partition, epoch));
                     self.handle(ShardMessage::Partition(message), moment);
+                } else if let Some(mail) = &self.shared.mail {
+                    // It is read again, under the present epoch.
+                    mail.give_back(number, (partition, epoch));
                 }
             }
             Mailed::Request {
                 owned: (partition, epoch),
                 request,
+                place,
             } => {
+                drop(place);
                 // Under another epoch it is dropped, and with that read again, or asked again.
                 if self.epochs.get(partition) == Some(epoch) {
                     self.handle(ShardMessage::Request(request), moment);
@@ -126,7 +130,15 @@ impl Shard {
                 parents,
                 children,
                 awaited,
-            } => self.on_orphans(&parents, &children, &awaited, moment),
+            } => {
+                // One that has been claimed here since may have begun children of which this does not know.
+                let still = parents.iter().filter(|(partition, epoch)| {
+                    let now = self.epochs.get(*partition);
+                    now.is_none_or(|now| now == *epoch)
+                });
+                let parents = still.map(|(partition, _)| *partition).collect();
+                self.on_orphans(&parents, &children, &awaited, moment);
+            }
         }
     }
 

@@ -12,9 +12,9 @@ use serde_bytes::ByteBuf;
 
 use super::MessageError;
 use crate::mail::{
-    AskedBy, Changed, CommandRefused, CommandRequest, Described, EntityRequest, FirstRequest, Latest, OnDisk,
-    Question, Reply, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith,
-    StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest, Wake,
+    Changed, CommandRefused, CommandRequest, Described, EntityRequest, FirstRequest, Latest, OnDisk,
+    Question, Replies, Reply, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest,
+    StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest, Wake,
 };
 use crate::{OnConflict, QueryError, RunError, StartError};
 
@@ -324,18 +324,67 @@ pub(crate) enum CommandRefusedBody {
     Run(RunErrorBody),
 }
 
-/// The bytes of a request of this node, under this number; `None` for one that only a caller of the same process may ask.
-pub(crate) fn encode_request(node: u64, question: u64, request: &Request) -> Option<Vec<u8>> {
-    let what = AskedBody::of(request)?;
-    let request = MailedRequest { node, question, what };
-    super::v1::write(REQUEST, &request).ok()
+/// Who asks, of a request whose rest cannot be read.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asker {
+    #[serde(rename = "n")]
+    pub(super) node: u64,
+    #[serde(rename = "q")]
+    pub(super) question: u64,
 }
 
-/// The bytes of an answer.
+/// Which question is answered, by an answer whose rest cannot be read.
+#[derive(Debug, Deserialize)]
+pub(super) struct AnsweredQuestion {
+    #[serde(rename = "q")]
+    pub(super) question: u64,
+}
+
+/// The bytes of a request of this node, under this number; `None` for one that only a caller of the same process may ask.
+///
+/// # Errors
+/// [`MessageError::TooLong`].
+pub(crate) fn encode_request(
+    node: u64,
+    question: u64,
+    request: &Request,
+) -> Result<Option<Vec<u8>>, MessageError> {
+    let Some(what) = AskedBody::of(request) else {
+        return Ok(None);
+    };
+    let request = MailedRequest { node, question, what };
+    write(REQUEST, &request).map(Some)
+}
+
+/// The bytes of an update of a run that a start has led to.
+///
+/// # Errors
+/// [`MessageError::TooLong`].
+pub(crate) fn encode_update(
+    node: u64,
+    question: u64,
+    run: u128,
+    update: &UpdateRequest,
+) -> Result<Vec<u8>, MessageError> {
+    let (request, name) = (update.request.clone(), update.name.to_string());
+    let what = AskedBody::Update(TargetBody::Run(run), request, name, bytes_of(&update.input));
+    write(REQUEST, &MailedRequest { node, question, what })
+}
+
+/// The bytes of an answer; of one that is too long, that it is.
 pub(crate) fn encode_answer(question: u64, answer: AnswerToNode) -> Vec<u8> {
-    let answer = MailedAnswer { question, answer };
-    // Only a value that cannot be told apart from another fails, and there is none.
-    super::v1::write(ANSWER, &answer).unwrap_or_default()
+    let answered = MailedAnswer { question, answer };
+    write(ANSWER, &answered).unwrap_or_else(|error| {
+        let answer = AnswerToNode::Failed(format!("its answer cannot be mailed: {error}"));
+        // Nothing in this can fail.
+        write(ANSWER, &MailedAnswer { question, answer }).unwrap_or_default()
+    })
+}
+
+fn write(kind: u8, body: &impl Serialize) -> Result<Vec<u8>, MessageError> {
+    let bytes = super::v1::write(kind, body)?;
+    super::check_len(bytes.len())?;
+    Ok(bytes)
 }
 
 fn bytes_of(payload: &Payload) -> ByteBuf {
@@ -425,31 +474,37 @@ impl MailedRequest {
         }
     }
 
-    /// The request as a shard takes it; `asked_by` makes who waits for the answer to the question of a number.
+    /// The question with whose answer the mail goes, whatever other answer is still to come: a start is answered when it is
+    /// durable, and the update that came with it is asked for again by its name, of the run that there is then.
+    pub(crate) fn enough(&self) -> Option<u64> {
+        matches!(self.what, AskedBody::StartWith(_, FirstBody::Update(..))).then_some(self.question)
+    }
+
+    /// The request as a shard takes it, with the ways of its answers.
     ///
     /// # Errors
     /// When it names what there cannot be.
-    pub(crate) fn into_request(self, asked_by: impl Fn(u64) -> AskedBy) -> Result<Request, MessageError> {
-        let asked = Box::new(asked_by(self.question));
+    pub(crate) fn into_request(self, replies: &impl Replies) -> Result<Request, MessageError> {
+        let question = self.question;
         Ok(match self.what {
-            AskedBody::Start(start) => Request::Start(start.into_start(Reply::Node(asked))?),
+            AskedBody::Start(start) => Request::Start(start.into_start(replies.of(question))?),
             AskedBody::StartFollowing(start, run) => Request::StartFollowing(Box::new(StartFollowing {
                 run: run_of(run)?,
-                start: start.into_start(Reply::Node(asked))?,
+                start: start.into_start(replies.of(question))?,
             })),
             AskedBody::Tell(target, what) => Request::Tell {
                 target: target.into_target()?,
                 what: what.into_tell()?,
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
             AskedBody::Await(target) => Request::Await {
                 target: target.into_target()?,
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
             AskedBody::Describe(target) => Request::Describe {
                 target: target.into_target()?,
                 wake: Wake::Never,
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
             AskedBody::Query(target, name, value) => Request::Query {
                 target: target.into_target()?,
@@ -457,7 +512,7 @@ impl MailedRequest {
                     name: name.into(),
                     value: payload_of(value),
                 },
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
             AskedBody::Update(target, request, name, input) => Request::Update {
                 target: target.into_target()?,
@@ -466,7 +521,7 @@ impl MailedRequest {
                     name: name.into(),
                     input: payload_of(input),
                 },
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
             AskedBody::Command(command) => Request::Command(Box::new(CommandRequest {
                 id: InstanceId::new(&command.id)?,
@@ -476,18 +531,15 @@ impl MailedRequest {
                     name: command.name.into(),
                     input: payload_of(command.input),
                 },
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             })),
-            AskedBody::StartWith(start, first) => {
-                let beside = Box::new(asked_by(self.question.wrapping_add(1)));
-                Request::StartWith(Box::new(StartWith {
-                    start: start.into_start(Reply::Node(asked))?,
-                    with: first.into_first(beside),
-                }))
-            }
+            AskedBody::StartWith(start, first) => Request::StartWith(Box::new(StartWith {
+                start: start.into_start(replies.of(question))?,
+                with: first.into_first(replies, question.wrapping_add(1)),
+            })),
             AskedBody::Watch(target) => Request::Watch {
                 target: target.into_target()?,
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
         })
     }
@@ -516,7 +568,7 @@ impl FirstBody {
         }
     }
 
-    fn into_first(self, asked: Box<AskedBy>) -> FirstRequest {
+    fn into_first(self, replies: &impl Replies, question: u64) -> FirstRequest {
         match self {
             Self::Signal {
                 name,
@@ -528,7 +580,7 @@ impl FirstBody {
                 value: payload_of(value),
                 request: request.map(Into::into),
                 is_by_name,
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
             Self::Update(request, name, input) => FirstRequest::Update {
                 update: UpdateRequest {
@@ -536,7 +588,7 @@ impl FirstBody {
                     name: name.into(),
                     input: payload_of(input),
                 },
-                reply: Reply::Node(asked),
+                reply: replies.of(question),
             },
         }
     }

@@ -81,6 +81,30 @@ pub(crate) enum NodeMessage {
     Answer(MailedAnswer),
 }
 
+/// Who waits because of mail that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MailWaiter {
+    /// A caller of this node, with the number of its question there.
+    Asker { node: u64, question: u64 },
+    /// A caller of this process, with the number of its question.
+    Asked { question: u64 },
+}
+
+/// Who waits because of mail that cannot be read, as far as that much of it can be.
+pub(crate) fn waiter_of(bytes: &Bytes) -> Option<MailWaiter> {
+    match bytes.as_ref() {
+        [v1::VERSION, calls::REQUEST, ..] => {
+            let calls::Asker { node, question } = v1::read(&bytes.slice(2..)).ok()?;
+            Some(MailWaiter::Asker { node, question })
+        }
+        [v1::VERSION, calls::ANSWER, ..] => {
+            let calls::AnsweredQuestion { question } = v1::read(&bytes.slice(2..)).ok()?;
+            Some(MailWaiter::Asked { question })
+        }
+        _ => None,
+    }
+}
+
 /// Reads what another node has mailed.
 ///
 /// # Errors

@@ -10,10 +10,13 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::calls::{self, AnswerToNode};
-use super::{MESSAGE_BYTES_MAX, MessageError, NodeMessage, decode, decode_mail, encode};
+use super::{
+    MESSAGE_BYTES_MAX, MailWaiter, MessageError, NodeMessage, decode, decode_mail, encode, waiter_of,
+};
 use crate::mail::{
-    Ask, FirstRequest, Latest, PartitionMessage, Request, RunSignal, StartChild, StartDelay, StartDetails,
-    StartFollowing, StartRequest, StartWith, Target, Tell,
+    Ask, CommandRequest, EntityRequest, FirstRequest, Latest, PartitionMessage, Question, Replies, Reply,
+    Request, RunSignal, StartChild, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith,
+    Target, Tell, UpdateRequest, Wake,
 };
 use crate::ownership::partition_set::PartitionSet;
 
@@ -368,13 +371,28 @@ fn a_message_that_is_too_long_is_refused_on_both_sides() {
     ));
 }
 
+/// Answers to nobody.
+struct Unread;
+
+impl Replies for Unread {
+    fn of<T, E>(&self, _question: u64) -> Reply<T, E> {
+        tokio::sync::oneshot::channel().0.into()
+    }
+}
+
 /// A request that is sent again, as for a partition that has moved, is the same one.
 #[test]
 fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
     let reply = || tokio::sync::oneshot::channel().0.into();
+    let reply_to_update = || tokio::sync::oneshot::channel().0.into();
     let id = InstanceId::new("order-42").unwrap();
     let run = RunId::new(id.partition(), Timestamp::from_micros(5_000), 7);
     let payload = || Payload::from_bytes(Bytes::from_static(b"\x05"));
+    let update = || UpdateRequest {
+        request: "u".into(),
+        name: "add".into(),
+        input: payload(),
+    };
     let latest = |workflow: Option<&'static str>| {
         Target::Latest(Arc::new(Latest {
             id: id.clone(),
@@ -426,19 +444,61 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
             what: Tell::Cancel { reason: "no".into() },
             reply: reply(),
         },
+        Request::StartWith(Box::new(StartWith {
+            start: start(None),
+            with: FirstRequest::Update {
+                update: update(),
+                reply: reply_to_update(),
+            },
+        })),
+        Request::Update {
+            target: latest(None),
+            request: update(),
+            reply: reply_to_update(),
+        },
+        Request::Query {
+            target: Target::Run(run),
+            question: Question {
+                name: "total".into(),
+                value: payload(),
+            },
+            reply: tokio::sync::oneshot::channel().0.into(),
+        },
+        Request::Command(Box::new(CommandRequest {
+            id: id.clone(),
+            workflow: "account".into(),
+            command: EntityRequest {
+                request: Some("r".into()),
+                name: "deposit".into(),
+                input: payload(),
+            },
+            reply: tokio::sync::oneshot::channel().0.into(),
+        })),
         Request::Await {
+            target: latest(None),
+            reply: tokio::sync::oneshot::channel().0.into(),
+        },
+        Request::Describe {
+            target: latest(None),
+            wake: Wake::Never,
+            reply: tokio::sync::oneshot::channel().0.into(),
+        },
+        Request::Watch {
             target: latest(None),
             reply: tokio::sync::oneshot::channel().0.into(),
         },
     ];
     for request in requests {
-        let bytes = Bytes::from(calls::encode_request(7, 9, &request).unwrap());
+        let bytes = Bytes::from(calls::encode_request(7, 9, &request).unwrap().unwrap());
         let NodeMessage::Request(read) = decode_mail(&bytes).unwrap() else {
             panic!("{request:?}");
         };
         assert_eq!((read.node, read.question), (7, 9));
         assert_eq!(read.is_question(), request.may_be_repeated(), "{request:?}");
-        let again = super::v1::write(calls::REQUEST, &read).unwrap();
+        let asker = MailWaiter::Asker { node: 7, question: 9 };
+        assert_eq!(waiter_of(&bytes), Some(asker));
+        let taken = read.into_request(&Unread).unwrap();
+        let again = calls::encode_request(7, 9, &taken).unwrap().unwrap();
         assert_eq!(again, bytes, "{request:?}");
         for len in 0..bytes.len() {
             assert!(decode_mail(&bytes.slice(..len)).is_err(), "{request:?}");
@@ -456,6 +516,52 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
         let NodeMessage::Answer(read) = decode_mail(&bytes).unwrap() else {
             panic!("an answer");
         };
+        assert_eq!(waiter_of(&bytes), Some(MailWaiter::Asked { question: 9 }));
         assert_eq!(calls::encode_answer(read.question, read.answer), bytes);
     }
+}
+
+/// What another release has written is refused, and its asker known all the same.
+#[test]
+fn who_asks_is_known_of_a_request_that_cannot_be_read() {
+    #[derive(serde::Serialize)]
+    struct Later {
+        n: u64,
+        q: u64,
+        w: (&'static str, u8),
+        z: bool,
+    }
+    let later = Later {
+        n: 7,
+        q: 9,
+        w: ("later", 1),
+        z: true,
+    };
+    let bytes = Bytes::from(super::v1::write(calls::REQUEST, &later).unwrap());
+    assert!(matches!(decode_mail(&bytes), Err(MessageError::Malformed { .. })));
+    assert_eq!(
+        waiter_of(&bytes),
+        Some(MailWaiter::Asker { node: 7, question: 9 })
+    );
+    assert_eq!(waiter_of(&bytes.slice(..4)), None);
+}
+
+#[test]
+fn a_request_or_an_answer_that_is_too_long_is_not_written() {
+    let long = Payload::from_bytes(Bytes::from(vec![0; MESSAGE_BYTES_MAX]));
+    let request = Request::Query {
+        target: Target::Run(RunId::from_bits(1).unwrap()),
+        question: Question {
+            name: "total".into(),
+            value: long.clone(),
+        },
+        reply: tokio::sync::oneshot::channel().0.into(),
+    };
+    let error = calls::encode_request(7, 9, &request).unwrap_err();
+    assert!(matches!(error, MessageError::TooLong { .. }), "{error}");
+    let bytes = Bytes::from(calls::encode_answer(9, AnswerToNode::query(&Ok(long))));
+    let NodeMessage::Answer(read) = decode_mail(&bytes).unwrap() else {
+        panic!("an answer");
+    };
+    assert!(matches!(read.answer, AnswerToNode::Failed(message) if message.contains("longer than")));
 }

@@ -106,6 +106,11 @@ impl Response {
         }
     }
 
+    /// Whether it says that a run is watched.
+    pub(in crate::shard) fn is_watched(&self) -> bool {
+        matches!(self, Self::Watched(_, Ok(_)))
+    }
+
     /// As it is mailed; `epoch` is that of a run's partition.
     pub(in crate::shard) fn mailed(&self, epoch: impl Fn(RunId) -> Epoch) -> Option<AnswerToNode> {
         Some(match self {

@@ -87,7 +87,7 @@ pub(in crate::shard) struct Effects {
 /// Names a partition, and a run there in most of the bits that are random, if it is one run's. Nobody by default. If
 /// two runs of a sweep were alike, the callers of the one would be told to ask again when a turn of the other is
 /// refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::shard) struct Behalf(u64);
 
 /// Those of the bits that name the run. The others hold the number of the partition, counted from one.

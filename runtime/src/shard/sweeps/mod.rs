@@ -23,7 +23,7 @@ use millrun_workflow::{Event, EventError, wire};
 use crate::cluster::mail_desk::MailDesk;
 use crate::mail::AskedBy;
 use crate::ownership::partition_set::PartitionSet;
-use crate::wire::calls;
+use crate::wire::calls::{self, AnswerToNode};
 use answers::Response;
 use effects::{Behalf, Effects, InFlight, Sweep};
 
@@ -102,34 +102,55 @@ impl Sweeps {
                 post: None,
             });
         }
-        let mut answered: BTreeMap<u64, usize> = BTreeMap::new();
+        // How many answers to each piece of mail this sweep has, and whether the mail goes with one of them.
+        let mut answered: BTreeMap<u64, (usize, bool)> = BTreeMap::new();
+        let mut runs = None;
         for (answer, of) in effects.answers() {
-            let (Some(asked), Some(body)) = (answer.asked_by(), answer.mailed(&epoch)) else {
+            let Some(asked) = answer.asked_by() else { continue };
+            let Some(body) = answer.mailed(&epoch) else {
                 continue;
             };
-            let with = {
-                let mut runs = self.batch.iter().map(|turn| turn.run());
-                runs.find(|run| Behalf::from(*run) == of)
+            let runs = runs.get_or_insert_with(|| {
+                let runs = self.batch.iter().map(|turn| turn.run());
+                runs.map(|run| (Behalf::from(run), run))
+                    .collect::<BTreeMap<_, _>>()
+            });
+            let with = runs.get(&of).copied();
+            let to_asker = |question, body| {
+                Some(OutgoingMail {
+                    to: MailAddress::Node(asked.node),
+                    body: calls::encode_answer(question, body).into(),
+                })
             };
+            let goes = asked.mail.as_ref().filter(|mail| {
+                let (len, goes) = answered.entry(mail.number).or_default();
+                *len += 1;
+                let is_last = !*goes && asked.is_last(*len);
+                *goes |= is_last;
+                is_last
+            });
             self.batch.mail(MailStep {
                 with,
-                handled: asked.mail.as_ref().and_then(|mail| {
-                    let before = answered.entry(mail.number).or_default();
-                    *before += 1;
-                    // With the last of its answers.
-                    (*before == mail.answers()).then(|| handled(mail.number, mail.owned))
-                }),
-                post: Some(OutgoingMail {
-                    to: MailAddress::Node(asked.node),
-                    body: calls::encode_answer(asked.question, body).into(),
-                }),
+                handled: goes.map(|mail| handled(mail.number, mail.owned)),
+                post: to_asker(asked.question, body),
             });
+            // The callers beside it that get none of their own.
+            for question in goes.map(|mail| mail.dropped()).unwrap_or_default() {
+                self.batch.mail(MailStep {
+                    with,
+                    handled: None,
+                    post: to_asker(question, AnswerToNode::Dropped),
+                });
+            }
         }
     }
 
     /// Says what mail goes with the sweep that was queued just now, of which these effects are left.
     pub(super) fn tell_handled(&mut self, effects: &Effects, desk: &MailDesk) {
-        let asked = effects.answers().filter_map(|(answer, _)| answer.asked_by());
+        let asked = effects.answers().filter_map(|(answer, _)| {
+            // One who watches has an answer only once it does.
+            answer.asked_by().filter(|_| !answer.is_watched())
+        });
         let answered: Vec<u64> = asked.filter_map(AskedBy::note_answered).collect();
         if !self.mail.is_empty() || !answered.is_empty() {
             let handled = self.mail.drain(..).map(|(number, _)| number);
