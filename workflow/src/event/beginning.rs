@@ -230,6 +230,10 @@ pub struct RunTry {
     /// When the first try began; `None` if this is the first.
     #[serde(rename = "since_us", default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// How many of the [signals](Origin::signals) are those that the first try began with; all if it says nothing. The others
+    /// came since, and are there for one try.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signals_len: Option<u32>,
 }
 
 impl RunTry {
@@ -238,7 +242,14 @@ impl RunTry {
             number: 1,
             retry: retry.as_stored(),
             since: None,
+            signals_len: None,
         }
+    }
+
+    /// Those of the signals of a run that the first try began with.
+    pub(crate) fn first_signals<'s>(&self, signals: &'s [(Name, Payload)]) -> &'s [(Name, Payload)] {
+        let len = self.signals_len.and_then(|len| usize::try_from(len).ok());
+        len.and_then(|len| signals.get(..len)).unwrap_or(signals)
     }
 
     pub(crate) fn again(&self, since: Timestamp) -> Self {

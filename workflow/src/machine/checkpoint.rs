@@ -78,8 +78,8 @@ impl Instance {
         {
             table.carry_signals(&origin.signals);
             table.carry_taken(&origin.taken);
-            if origin.run_try.is_some() {
-                table.begin_with_signals(&origin.signals);
+            if let Some(run_try) = &origin.run_try {
+                table.begin_with_signals(run_try.first_signals(&origin.signals));
             }
         }
         drop(table);

@@ -75,11 +75,12 @@ impl Instance {
         let mut table = self.shared.lock();
         if has_failed {
             let next = self.next_try(now);
-            let (run_try, at) = next.expect("it was decided at this time that it is tried again");
+            let (mut run_try, at) = next.expect("it was decided at this time that it is tried again");
             if let Some(former) = &former.origin {
-                origin.signals.clone_from(&former.signals);
+                origin.signals = run_try.first_signals(&former.signals).to_vec();
                 origin.taken.clone_from(&former.taken);
             }
+            run_try.signals_len = u32::try_from(origin.signals.len()).ok();
             origin.signals.extend(table.take_later_signals());
             origin.start_at = (at > now).then_some(at);
             origin.run_try = Some(Box::new(run_try));

@@ -200,7 +200,7 @@ fn a_run_that_goes_on_as_another_has_all_its_tries_again() {
     assert_eq!(started.start_at(), None);
 }
 
-/// What a try had taken of the signals that it began with is there for the next; of later ones what it had not.
+/// What a try had taken of the signals of the start is there for the next; of later ones what it had not.
 #[test]
 fn a_try_begins_with_the_signals_of_the_first_and_those_that_came_since_and_were_not_taken() {
     let code = |checkpoints: bool| {
@@ -248,6 +248,23 @@ fn a_try_begins_with_the_signals_of_the_first_and_those_that_came_since_and_were
             world.check_replays();
             let expected: Vec<_> = [1, 2].into_iter().chain(len.max(2) + 1..=5).collect();
             assert_eq!(signals(&next(&world).1), expected, "{len}, {checkpoints}");
+            // The one behind it has the same of those that it takes, and no more.
+            let mut second = begin_next(code(checkpoints), &world);
+            let len_taken = usize::try_from(len).unwrap();
+            let missing = len_taken.saturating_sub(expected.len());
+            for number in (6_u64..).take(missing) {
+                second.signal(GO, &number);
+            }
+            second.fail(1, "no", false);
+            second.check_replays();
+            let taken = len_taken.max(2).min(expected.len() + missing);
+            let left = expected.iter().skip(taken).copied();
+            let expected: Vec<u64> = [1, 2].into_iter().chain(left).collect();
+            assert_eq!(
+                signals(&next(&second).1),
+                expected,
+                "{len}, {checkpoints}, second"
+            );
         }
     }
 }

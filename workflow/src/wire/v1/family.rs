@@ -60,6 +60,8 @@ struct RunTryWire {
     retry: RetryWire,
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
+    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
+    signals_len: Option<u32>,
 }
 
 impl RunTryWire {
@@ -68,6 +70,7 @@ impl RunTryWire {
             number: run_try.number,
             retry: RetryWire::of(&run_try.retry),
             since: run_try.since.map(Timestamp::as_micros),
+            signals_len: run_try.signals_len,
         }
     }
 
@@ -76,6 +79,7 @@ impl RunTryWire {
             number: self.number,
             retry: self.retry.into_event(),
             since: self.since.map(Timestamp::from_micros),
+            signals_len: self.signals_len,
         })
     }
 }
