@@ -21,6 +21,7 @@ use crate::mail::Request;
 use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::runtime::QueueStats;
+use crate::shard::ShardRest;
 use crate::streams::durable::index::DurableOutputs;
 use crate::streams::table::OutputStreams;
 use crate::timers::TimersDoor;
@@ -52,6 +53,8 @@ pub(crate) struct ShardShared {
     pub(crate) timers: TimersDoor,
     pub(crate) reader: ReaderDoor,
     pub(crate) watch: Arc<Watch>,
+    /// What a shutdown asks of each shard.
+    pub(crate) rests: Vec<ShardRest>,
     pub(crate) counters: Counters,
     pub(crate) tallies: Tallies,
     pub(crate) durations: Arc<DurationTallies>,

@@ -152,6 +152,7 @@ impl Pool {
             let (report, was_full) = state.end(key, number, outcome, running_max);
             if let Some(report) = report {
                 doors.report(report).await;
+                state.sent_reports(1);
             }
             if was_full {
                 bell.ring();
@@ -192,12 +193,15 @@ impl Pool {
     /// Reports attempts whose time is up, and stops them.
     fn expire(&self, now: Timestamp) {
         while let Some(report) = self.state.take_expired(now) {
-            let doors = self.doors.clone();
+            let (doors, state) = (self.doors.clone(), Arc::clone(&self.state));
+            let bell = self.queue.bell().clone();
             // The shard may have no room; a pool does not wait for it.
-            drop(
-                self.host
-                    .spawn("timeout", Box::pin(async move { doors.report(report).await })),
-            );
+            let work = async move {
+                doors.report(report).await;
+                state.sent_reports(1);
+                bell.ring();
+            };
+            drop(self.host.spawn("timeout", Box::pin(work)));
         }
     }
 }

@@ -2,7 +2,7 @@
 //! what is still running.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct PoolState {
     owned: OwnedTable,
     gate: LeaseGate,
     running: Mutex<Running>,
+    /// How many attempts have ended whose reports are on their way. It grows under the lock of the list that they leave.
+    unsent_len: AtomicUsize,
     is_stopping: AtomicBool,
     runtime: OnceLock<Weak<Inner>>,
 }
@@ -44,8 +46,6 @@ pub(crate) struct PoolState {
 #[derive(Debug, Default)]
 struct Running {
     attempts: AttemptList,
-    /// How many have ended whose reports the pool has not sent.
-    unsent_len: usize,
     /// How many have been started since the runtime was.
     started_len: usize,
     cancelled: CancelledCalls,
@@ -95,6 +95,7 @@ impl PoolState {
             owned,
             gate,
             running: Mutex::default(),
+            unsent_len: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
             runtime: OnceLock::new(),
         }
@@ -146,8 +147,19 @@ impl PoolState {
 
     /// How many attempts are under way, those among them that have ended and not been reported.
     pub(crate) fn running_len(&self) -> usize {
+        self.len_of(&self.lock())
+    }
+
+    fn len_of(&self, running: &Running) -> usize {
+        running.attempts.len() + self.unsent_len.load(Ordering::Acquire)
+    }
+
+    /// Adds the partitions with attempts under way. False if the report of one that has ended is still on its way.
+    pub(crate) fn note_busy(&self, busy: &mut PartitionSet) -> bool {
         let running = self.lock();
-        running.attempts.len() + running.unsent_len
+        let keys = running.attempts.keys();
+        keys.for_each(|(run, _)| busy.insert(run.partition()));
+        self.unsent_len.load(Ordering::Acquire) == 0
     }
 
     /// How many calls it remembers that were cancelled in the queue.
@@ -217,7 +229,9 @@ impl PoolState {
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
         let mut running = self.lock();
-        if running.is_cut_off || !self.owned.is_owned_under(task.run.partition(), task.life) {
+        // Who has stopped it, and looks behind that under the lock, sees all that have begun.
+        let is_ending = running.is_cut_off || self.is_stopping();
+        if is_ending || !self.owned.is_owned_under(task.run.partition(), task.life) {
             return false;
         }
         if !running.cancelled.is_empty() && running.cancelled.take(key, self.queue.offered_and_taken().1) {
@@ -261,10 +275,11 @@ impl PoolState {
         true
     }
 
-    /// So many reports have been sent that the pool had [kept](Self::end_unsent).
+    /// So many reports are in the inboxes of their shards: until then their attempts count as under way, so that a shutdown
+    /// waits for either.
     pub(super) fn sent_reports(&self, count: usize) {
         if count > 0 {
-            self.lock().unsent_len -= count;
+            self.unsent_len.fetch_sub(count, Ordering::Release);
         }
     }
 
@@ -283,8 +298,8 @@ impl PoolState {
         }
     }
 
-    /// Takes an attempt that has ended off the list. Gives its report, if anybody waits for it, and
-    /// whether the list was as long as `running_max`.
+    /// Takes an attempt that has ended off the list. Gives its report, if anybody waits for it, which is to be
+    /// [sent](Self::sent_reports), and whether there was no room for another attempt with this `running_max`.
     pub(super) fn end(
         &self,
         key: Key,
@@ -293,22 +308,23 @@ impl PoolState {
         running_max: usize,
     ) -> (Option<ActivityReport>, bool) {
         let mut running = self.lock();
-        let was_full = running.attempts.len() >= running_max;
+        let was_full = self.len_of(&running) >= running_max;
         let attempt = running.remove(key, Some(number));
+        self.unsent_len
+            .fetch_add(usize::from(attempt.is_some()), Ordering::Relaxed);
         drop(running);
         (attempt.map(|attempt| attempt.report(key, outcome)), was_full)
     }
 
     /// Takes an attempt that has ended off the list, if anybody waits for its report, which the pool
-    /// keeps until it can be [sent](Self::sent_reports). It counts as under way until then: a shutdown waits
-    /// for either.
+    /// keeps until it can be [sent](Self::sent_reports).
     pub(super) fn end_unsent(&self, key: Key, number: u32) -> Option<Attempt> {
         let mut running = self.lock();
         let attempt = match running.attempts.end_begun(key, number) {
             Some(attempt) => attempt,
             None => running.remove(key, Some(number))?,
         };
-        running.unsent_len += 1;
+        self.unsent_len.fetch_add(1, Ordering::Relaxed);
         Some(attempt)
     }
 
@@ -430,7 +446,8 @@ impl PoolState {
         earliest.into_iter().flatten().min()
     }
 
-    /// An attempt whose time is up by now, which is taken off the list and stopped.
+    /// An attempt whose time is up by now, which is taken off the list and stopped. Its report is to be
+    /// [sent](Self::sent_reports).
     pub(super) fn take_expired(&self, now: Timestamp) -> Option<ActivityReport> {
         let mut running = self.lock();
         let is_due = |(deadline, _): &&(Timestamp, Key)| *deadline <= now;
@@ -441,6 +458,7 @@ impl PoolState {
             }
             let attempt = running.queued.get(&key)?.number;
             running.forget_queued(key);
+            self.unsent_len.fetch_add(1, Ordering::Relaxed);
             let failure = ActivityFailure::TimedOut(TimeoutKind::ScheduleToStart);
             return Some(ActivityReport {
                 run,
@@ -456,6 +474,7 @@ impl PoolState {
                 continue;
             };
             let attempt = running.remove(key, None)?;
+            self.unsent_len.fetch_add(1, Ordering::Relaxed);
             drop(running);
             let number = attempt.number;
             if let Some(handle) = &attempt.handle {
@@ -520,3 +539,6 @@ impl Running {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

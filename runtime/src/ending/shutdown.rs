@@ -1,12 +1,13 @@
 //! Stopping gracefully, within one bound.
 //!
 //! ```text
-//!   close the doors ──► activities ──► shards ──► actors ──► journal ──► broker ──► parts and threads
-//!                       grace           1/2        1/2        1/2                    the rest
+//!   close the doors ──► activities ──► reports ──► shards ──► actors ──► journal ──► broker ──► parts and threads
+//!                       grace           1/4         1/2        1/2        1/2                    the rest
 //! ```
 //!
-//! Each stage may take its share of the time that is left: the activities as much as their grace, the shards,
-//! the user's actors and the journal half of it each, and the parts all. What has not ended by then is left behind and named.
+//! Each stage may take its share of the time that is left: the activities as much as their grace, what they have reported to be
+//! told to their runs a quarter of it, the shards, the user's actors and the journal half of it each, and the parts all. What has
+//! not ended by then is left behind and named.
 //!
 //! Left out on purpose: ending what blocks its thread. Rust has no way to do that; its callers are answered.
 
@@ -16,6 +17,9 @@ use std::time::Duration;
 use millrun_core::{Host, RunId};
 use millrun_persistence::FailureKind;
 
+use crate::inner::Inner;
+use crate::ownership::partition_set::PartitionSet;
+use crate::shard::ShardRest;
 use crate::{Runtime, StopCause};
 
 /// What a shutdown cut short.
@@ -42,6 +46,10 @@ pub struct LeftBehind {
     pub run: Option<RunId>,
 }
 
+/// How often a node that is shut down looks which of its partitions have no attempt under way: those are given back before all
+/// others.
+const GIVEN_BACK_EVERY: Duration = Duration::from_millis(250);
+
 /// The time that a shutdown has left.
 struct TimeLeft {
     host: Arc<dyn Host>,
@@ -67,6 +75,72 @@ impl TimeLeft {
             let next = self.host.now() + Duration::from_millis(1);
             self.host.sleep_until(next).await;
         }
+    }
+}
+
+/// Waits until all that has been reported so far is told to its runs and queued at the journal. False if that took too long.
+async fn rest(inner: &Inner, time: &TimeLeft, wait_max: Duration) -> bool {
+    let (rests, doors) = (&inner.shared.rests, inner.doors.all());
+    let asked: Vec<_> = rests.iter().map(ShardRest::ask).collect();
+    doors.iter().for_each(|door| door.mailbox.bell().ring());
+    let have_come = || {
+        rests
+            .iter()
+            .zip(&asked)
+            .all(|(rest, number)| rest.has_come(*number))
+    };
+    // Of a runtime that fails meanwhile, or that another call has shut down, no shard answers.
+    let is_over = || inner.stop.get().is_some() || inner.tree.shards_running() == 0;
+    time.wait_until(wait_max, || have_come() || is_over()).await;
+    have_come()
+}
+
+/// Waits until no attempt is under way, for the grace of activities at most. A node gives back meanwhile what has none.
+async fn drain(inner: &Inner, time: &TimeLeft) {
+    let shared = &inner.shared;
+    let grace = shared.config.shutdown_grace;
+    let end = shared.host.elapsed().saturating_add(grace);
+    let look_every = if shared.cluster.is_some() {
+        GIVEN_BACK_EVERY
+    } else {
+        grace
+    };
+    loop {
+        let left = end.saturating_sub(shared.host.elapsed());
+        time.wait_until(left.min(look_every), || inner.running_len() == 0)
+            .await;
+        if inner.running_len() == 0 || left <= look_every {
+            return;
+        }
+        give_back_idle(inner, time).await;
+    }
+}
+
+/// Gives back the partitions in which no attempt is under way: their runs go on elsewhere while others are waited for.
+async fn give_back_idle(inner: &Inner, time: &TimeLeft) {
+    let shared = &inner.shared;
+    let mut busy = PartitionSet::default();
+    let are_sent = shared.pools.iter().all(|pool| pool.note_busy(&mut busy));
+    // Attempts that are not among them have ended: what they reported is to go along.
+    if !are_sent || !rest(inner, time, GIVEN_BACK_EVERY).await {
+        return;
+    }
+    let owned = shared.claims.owned().owned();
+    let idle: Vec<_> = owned.filter(|partition| !busy.contains(*partition)).collect();
+    if !idle.is_empty() {
+        tracing::info!(
+            partitions = idle.len(),
+            "a node that is shut down gives partitions back"
+        );
+        shared.claims.release(inner.journal.as_ref(), &idle);
+    }
+}
+
+impl Inner {
+    /// How many attempts are under way, in all queues.
+    fn running_len(&self) -> u64 {
+        let pools = self.shared.pools.iter();
+        pools.map(|pool| pool.running_len() as u64).sum()
     }
 }
 
@@ -103,12 +177,14 @@ impl Runtime {
         for pool in &shared.pools {
             pool.stop_starting();
         }
-        let running = || shared.pools.iter().map(|pool| pool.running_len() as u64).sum();
         if failed.is_none() {
-            let grace = shared.config.shutdown_grace;
-            time.wait_until(grace, || running() == 0_u64).await;
+            drain(inner, &time).await;
         }
-        let activities_cut = running();
+        let activities_cut = inner.running_len();
+        if failed.is_none() {
+            // What was not told in that time runs again.
+            rest(inner, &time, time.get() / 4).await;
+        }
         for door in inner.doors.all() {
             door.mailbox.close();
         }

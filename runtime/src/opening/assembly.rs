@@ -31,7 +31,7 @@ use crate::opening::store::Opened;
 use crate::ownership::claims::{Claims, OwnedTable};
 use crate::reader::LaneId;
 use crate::reader::door::ReaderDoor;
-use crate::shard::{EpochTable, Shard};
+use crate::shard::{EpochTable, Shard, ShardRest};
 use crate::shared::{Counters, ShardShared};
 use crate::streams::durable::index::DurableOutputs;
 use crate::timers::TimersDoor;
@@ -193,6 +193,7 @@ pub(crate) fn assemble(
         timers: TimersDoor::new(timers_bell.clone()),
         reader: ReaderDoor::new(readers_len),
         watch,
+        rests: (0..shards_len).map(|_| ShardRest::default()).collect(),
         counters: Counters::default(),
         tallies,
         durations,

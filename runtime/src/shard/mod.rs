@@ -47,6 +47,7 @@ mod refused;
 mod replacing;
 mod requests;
 mod residency;
+mod resting;
 mod runs;
 mod searches;
 mod signalling;
@@ -80,6 +81,8 @@ use partitions::ways::Ways;
 use questions::UpdateWaiters;
 use recording::DurationRecording;
 use residency::Residency;
+use resting::Resting;
+pub(crate) use resting::ShardRest;
 use runs::census::Census;
 use runs::results::Results;
 use runs::roster::Roster;
@@ -143,6 +146,7 @@ pub(crate) struct Shard {
     alarms: Alarms,
     /// How long things take; `None` until a caller asks for durations.
     recording: Option<Box<DurationRecording>>,
+    resting: Resting,
 }
 
 impl Shard {
@@ -188,6 +192,7 @@ impl Shard {
             turn: None,
             alarms: Alarms::default(),
             recording: None,
+            resting: Resting::default(),
         }
     }
 
@@ -429,6 +434,9 @@ impl Part for Shard {
         self.start_loads();
         self.unload_coldest();
         self.census.tell_hot(self.residency.hot_len());
+        if is_flushed {
+            self.look_at_rest();
+        }
         let has_nothing_left = self.mailbox.is_finished()
             && self.reports.is_empty()
             && self.searches.is_empty()

@@ -98,6 +98,11 @@ impl Residency {
         self.loads.len() + self.loads_in_flight.len()
     }
 
+    /// The runs that are being read, or wait for that.
+    pub(super) fn loading(&self) -> impl Iterator<Item = RunId> {
+        self.loads.iter().chain(&self.loads_in_flight).copied()
+    }
+
     /// Drops what was to be read of runs in these partitions.
     pub(super) fn lose(&mut self, lost: &PartitionSet) {
         self.loads.retain(|run| !lost.contains(run.partition()));
