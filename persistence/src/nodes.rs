@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Offset, Partition};
+use millrun_core::{Bell, Offset, Partition};
 
 use crate::error::ReadError;
 use crate::mail::NodeMail;
@@ -156,6 +156,12 @@ pub trait SharedStore: Send + Sync {
     /// # Errors
     /// When the store could not be reached: whether the node counts as dead is not known then. Ask again.
     fn declare_dead(&self, node: &NodeKey) -> Result<(), ReadError>;
+
+    /// Has this bell rung when another node has told that it has left: what it owned is free. By default it never rings; a caller
+    /// [looks](Self::look) all the same.
+    fn watch(&self, bell: Bell) {
+        drop(bell);
+    }
 
     /// The mail between nodes; `None`, as by default, for a store that has none: what one node has for another then waits until
     /// one node owns both.

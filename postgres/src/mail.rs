@@ -1,5 +1,5 @@
 //! Mail between nodes: what is posted goes with the flushes; what is unread is asked for on a thread and a connection of their
-//! own, on which nodes also tell each other that there is mail.
+//! own, on which nodes also tell each other that there is mail, and hear that one has left.
 //!
 //! ```text
 //!   post, or a batch with a step ──► queue ──► flush ──► rows ──► told, at most once in 2 ms ──► bells of the other nodes
@@ -56,14 +56,32 @@ pub(crate) struct MailDoor {
     shared: Arc<PostgresShared>,
     wake: Arc<MailWake>,
     questions: Mutex<Option<Sender<MailQuestion>>>,
-    bells: Arc<Mutex<Vec<Bell>>>,
+    bells: Arc<MailBells>,
+}
+
+/// The bells that ring for what other nodes tell.
+#[derive(Debug, Default)]
+struct MailBells {
+    mail: Mutex<Vec<Bell>>,
+    left: Mutex<Vec<Bell>>,
+}
+
+impl MailBells {
+    fn ring(bells: &Mutex<Vec<Bell>>) {
+        let bells = bells.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.iter().for_each(Bell::ring);
+    }
+
+    fn add(bells: &Mutex<Vec<Bell>>, bell: Bell) {
+        bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell);
+    }
 }
 
 impl MailDoor {
     /// The door, and the seat of its thread.
     pub(crate) fn new(shared: Arc<PostgresShared>, server: Box<dyn Server>) -> (Self, MailSeat) {
         let (questions, asked) = unbounded();
-        let (wake, bells) = (Arc::<MailWake>::default(), Arc::<Mutex<Vec<Bell>>>::default());
+        let (wake, bells) = (Arc::<MailWake>::default(), Arc::<MailBells>::default());
         let seat = MailSeat {
             shared: Arc::clone(&shared),
             server,
@@ -80,6 +98,11 @@ impl MailDoor {
             bells,
         };
         (door, seat)
+    }
+
+    /// Has this bell rung when another node has told that it has left.
+    pub(crate) fn watch_nodes(&self, bell: Bell) {
+        MailBells::add(&self.bells.left, bell);
     }
 
     pub(crate) fn wake(&self) -> Arc<MailWake> {
@@ -153,8 +176,7 @@ impl NodeMail for MailDoor {
     }
 
     fn watch(&self, bell: Bell) {
-        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.push(bell);
+        MailBells::add(&self.bells.mail, bell);
     }
 }
 
@@ -164,7 +186,7 @@ pub(crate) struct MailSeat {
     server: Box<dyn Server>,
     wake: Arc<MailWake>,
     asked: Receiver<MailQuestion>,
-    bells: Arc<Mutex<Vec<Bell>>>,
+    bells: Arc<MailBells>,
     session: Option<Box<dyn MailSession>>,
     told_at: Option<Instant>,
 }
@@ -219,9 +241,12 @@ impl MailSeat {
             }
             return;
         };
-        if session.wait(&self.wake.notify, wait_max) {
-            let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-            bells.iter().for_each(Bell::ring);
+        let told = session.wait(&self.wake.notify, wait_max);
+        if told.has_mail {
+            MailBells::ring(&self.bells.mail);
+        }
+        if told.has_left {
+            MailBells::ring(&self.bells.left);
         }
     }
 

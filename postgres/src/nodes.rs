@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use millrun_core::Offset;
+use millrun_core::{Bell, Offset};
 use millrun_persistence::{JournalFailure, NodeKey, NodeMail, NodeTerms, NodesSeen, ReadError, SharedStore};
 
 use crate::mail::MailDoor;
@@ -94,6 +94,10 @@ impl SharedStore for NodesDoor {
     fn declare_dead(&self, node: &NodeKey) -> Result<(), ReadError> {
         let node = node.clone();
         self.ask(move |session| session.declare_dead(&node))
+    }
+
+    fn watch(&self, bell: Bell) {
+        self.mail.watch_nodes(bell);
     }
 
     fn mail(&self) -> Option<&dyn NodeMail> {

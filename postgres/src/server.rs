@@ -106,8 +106,17 @@ pub(crate) trait MailSession: Send {
     /// Tells the other nodes that there is mail.
     fn tell(&mut self) -> Result<(), ServerTrouble>;
 
-    /// Waits until another node tells that, `wake` wakes, or this time has passed; whether another node has told it.
-    fn wait(&mut self, wake: &Notify, wait_max: Duration) -> bool;
+    /// Waits until another node tells something, `wake` wakes, or this time has passed; what other nodes have told.
+    fn wait(&mut self, wake: &Notify, wait_max: Duration) -> ToldByNodes;
+}
+
+/// What other nodes have told since it was asked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ToldByNodes {
+    /// There is mail.
+    pub(crate) has_mail: bool,
+    /// A node has left.
+    pub(crate) has_left: bool,
 }
 
 /// Which mail is read.

@@ -18,7 +18,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 
 use super::{BackendName, PgServer, tables};
-use crate::server::ServerTrouble;
+use crate::server::{ServerTrouble, ToldByNodes};
 
 /// A connection and the statements that were prepared on it.
 pub(super) struct Connection {
@@ -58,7 +58,13 @@ struct HeardFromServer {
     pid: AtomicI32,
     /// Another session has told something.
     told: Notify,
+    /// Whether that was of mail, or that a node has left.
+    is_of_mail: AtomicBool,
+    is_of_nodes: AtomicBool,
 }
+
+/// With what a node tells that it has left. With nothing it tells of mail.
+pub(super) const LEFT: &str = "left";
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -223,17 +229,21 @@ impl Connection {
         self.batch(&format!("SET statement_timeout = {millis}"))
     }
 
-    /// Waits until another session has told something, `wake` wakes, or this time has passed; whether it was the first.
-    pub(super) fn wait_told(&mut self, wake: &Notify, wait_max: Duration) -> bool {
-        let told = &self.heard.told;
+    /// Waits until another session has told something, `wake` wakes, or this time has passed; what was told.
+    pub(super) fn wait_told(&mut self, wake: &Notify, wait_max: Duration) -> ToldByNodes {
+        let heard = &self.heard;
         let waited = async {
             tokio::select! {
-                () = told.notified() => true,
-                () = wake.notified() => false,
+                () = heard.told.notified() => {}
+                () = wake.notified() => {}
             }
         };
-        let waited = self.runtime.block_on(async { timeout(wait_max, waited).await });
-        waited.unwrap_or(false)
+        // Nothing told within the time is nothing told.
+        drop(self.runtime.block_on(async { timeout(wait_max, waited).await }));
+        ToldByNodes {
+            has_mail: heard.is_of_mail.swap(false, Ordering::Relaxed),
+            has_left: heard.is_of_nodes.swap(false, Ordering::Relaxed),
+        }
     }
 
     /// Statements without values, in one transaction.
@@ -357,6 +367,11 @@ async fn connect(
                 Ok(AsyncMessage::Notification(told))
                     if told.process_id() != heard.pid.load(Ordering::Relaxed) =>
                 {
+                    let told_of = match told.payload() {
+                        LEFT => &heard.is_of_nodes,
+                        _ => &heard.is_of_mail,
+                    };
+                    told_of.store(true, Ordering::Relaxed);
                     heard.told.notify_one();
                 }
                 Ok(_) => {}

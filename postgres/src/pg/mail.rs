@@ -14,7 +14,7 @@ use super::reader::check_place;
 use super::values::{limit, long, number, partition, small};
 use super::writer::NO_PART;
 use super::{PgServer, tables};
-use crate::server::{MailSession, ServerTrouble, WantedMail};
+use crate::server::{MailSession, ServerTrouble, ToldByNodes, WantedMail};
 
 /// How long a host or an answer is waited for: who reads mail tries again.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ impl MailSession for PgMail {
         self.connection.batch(&self.tell)
     }
 
-    fn wait(&mut self, wake: &Notify, wait_max: Duration) -> bool {
+    fn wait(&mut self, wake: &Notify, wait_max: Duration) -> ToldByNodes {
         self.connection.wait_told(wake, wait_max)
     }
 }

@@ -9,7 +9,7 @@ use millrun_persistence::{MailAddress, TopicNumber, TopicRowOutline};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::{Connection, get};
+use super::connection::{Connection, LEFT, get};
 use super::tables;
 use super::values::{IdValue, RunValue, limit, long, micros, number, part, partition, small, time, topic};
 use super::{BackendName, PgServer};
@@ -342,6 +342,11 @@ impl WriterSession for PgWriter {
         let server = Arc::clone(&self.server);
         self.connection
             .rows(tables::LEAVE, &[&server.node, &server.holder])?;
+        let schema = &server.address.schema;
+        if let Err(error) = self.connection.batch(&format!("NOTIFY \"{schema}\", '{LEFT}'")) {
+            // They find it with their next look.
+            tracing::debug!(%error, "the other nodes could not be told that this one has left");
+        }
         Ok(())
     }
 

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 
+use bytes::Bytes;
 use millrun_core::{Bell, Epoch, InstanceId, Partition, RunId, Timestamp};
 use millrun_persistence::contract::{Author, Subject};
 use millrun_persistence::{
     Claim, ClaimNews, ClaimRefused, Claimant, FailureKind, FinishedSearch, Fold, Granted, Journal,
-    JournalConfig, JournalFailure, NodesSeen, Owner, ReadError, Reads, RecordView, SharedStore, Snapshot,
-    SnapshotRefused,
+    JournalConfig, JournalFailure, MailAddress, NodesSeen, OutgoingMail, Owner, ReadError, Reads, RecordView,
+    SharedStore, Snapshot, SnapshotRefused,
 };
 use millrun_postgres::{PostgresConfig, PostgresJournal, PostgresOpenError};
 use tokio_postgres::NoTls;
@@ -830,6 +831,57 @@ fn a_node_that_leaves_gives_all_back_and_one_that_is_cut_off_keeps_it() {
     assert_eq!(refused(c.claim(&[partition])), [partition]);
     b.append(&mut author, b"three", false);
     author.assert_history(&c.journal);
+}
+
+/// Its partitions were found by the others' next look.
+#[test]
+fn a_node_that_leaves_tells_the_others_and_mail_is_told_apart() {
+    let Some(cluster) = Cluster::new() else { return };
+    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.join(name));
+    let (left, has_left) = told(|bell| b.nodes().watch(bell));
+    let (mail, has_mail) = told(|bell| b.nodes().mail().unwrap().watch(bell));
+    // A node hears what is told when it has a session for mail.
+    b.nodes().mail().unwrap().unread(&[], &[], 1, 1).unwrap();
+    a.nodes().mail().unwrap().post(OutgoingMail {
+        to: MailAddress::OtherNodes,
+        body: Bytes::from_static(b"news"),
+    });
+    has_mail.recv().unwrap();
+    assert!(mail.answer() && !left.answer());
+    a.journal.close().unwrap();
+    has_left.recv().unwrap();
+    assert!(left.answer());
+    let names: Vec<_> = b.look().nodes.iter().map(|seen| seen.node.to_string()).collect();
+    assert_eq!(names, ["b", "c"], "it is told behind the end");
+    c.journal.close().unwrap();
+    has_left.recv().unwrap();
+}
+
+/// A bell, and the way on which a test hears it.
+fn told(watch: impl FnOnce(Bell)) -> (Bell, mpsc::Receiver<()>) {
+    let (bell, (sender, has_rung)) = (Bell::new(), mpsc::channel());
+    bell.connect(move || sender.send(()).unwrap_or_default());
+    watch(bell.clone());
+    (bell, has_rung)
+}
+
+/// With the connection that it had the node lost what it owned, for a lease.
+#[test]
+fn a_node_that_loses_its_connection_as_it_leaves_gives_all_back_over_another() {
+    let Some(cluster) = Cluster::new() else { return };
+    let b = cluster.join("b");
+    let proxy = Proxy::to(cluster.server.port());
+    for cut in [Cut::Up(0), Cut::Down(0), Cut::Down(30), Cut::Down(60)] {
+        let url = format!("{}&node=a", proxy.url(&cluster.schema));
+        let a = Node::at(url, JournalConfig::default());
+        a.claimed(&[partition_of("run")]);
+        a.flush();
+        proxy.set(cut);
+        a.journal.close().unwrap();
+        assert!(proxy.has_cut(), "{cut:?}");
+        let seen = b.look();
+        assert_eq!((seen.nodes.len(), seen.free.len()), (1, 1_024), "{cut:?}");
+    }
 }
 
 /// The name is free when the session of the former process has ended.

@@ -24,7 +24,7 @@ type Answers = Vec<(
     oneshot::Receiver<Result<Vec<Partition>, ClaimRefused>>,
 )>;
 
-/// The shortest time between two turns.
+/// The shortest time between two turns, and between two looks.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) struct ClusterPart {
@@ -33,6 +33,8 @@ pub(crate) struct ClusterPart {
     doors: ShardDoors,
     machine: ClusterMachine,
     answers: Answers,
+    /// When the last look has ended.
+    looked_at: Duration,
     /// The others know that this node is about to leave.
     has_told: bool,
 }
@@ -48,6 +50,7 @@ impl ClusterPart {
             doors,
             machine,
             answers: Vec::new(),
+            looked_at: Duration::ZERO,
             has_told: false,
         }
     }
@@ -68,9 +71,11 @@ impl ClusterPart {
         match action {
             ClusterAction::Look => {
                 let began = host.elapsed();
-                match store.look() {
+                let looked = store.look();
+                self.looked_at = host.elapsed();
+                match looked {
                     Ok(seen) => {
-                        let (ended, lease) = (host.elapsed(), self.shared.config.lease);
+                        let (ended, lease) = (self.looked_at, self.shared.config.lease);
                         let confirmed = self.shared.gate.confirmed(lease).unwrap_or(ended);
                         let actions = self.machine.looked((began, ended), confirmed, &seen);
                         self.cluster.note(seen);
@@ -172,6 +177,11 @@ impl Part for ClusterPart {
             self.leave(store);
         }
         self.hear();
+        if self.cluster.told().has_rung() && self.cluster.told().answer() {
+            // What the node has left is free: its runs stand still until it is claimed.
+            let soon = self.looked_at + PAUSE_MIN;
+            self.machine.look_at(self.machine.next().min(soon));
+        }
         let mut actions = VecDeque::from(self.machine.turn(self.shared.host.elapsed()));
         while let Some(action) = actions.pop_front() {
             actions.extend(self.act(store, action));

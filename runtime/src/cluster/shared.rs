@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use millrun_core::Partition;
+use millrun_core::{Bell, Partition};
 use millrun_persistence::{NodeKey, NodeTerms, NodesSeen};
 use tokio::sync::watch;
 
@@ -57,6 +57,10 @@ pub(crate) struct ClusterShared {
     shortest_lease: AtomicU64,
     /// A shutdown has begun.
     is_leaving: AtomicBool,
+    /// That of the part that looks.
+    bell: Bell,
+    /// Rung when another node has told that it has left; it rings that of the part.
+    told: Bell,
     /// Told of each look that has succeeded.
     looks: watch::Sender<()>,
 }
@@ -70,11 +74,16 @@ struct LastLook {
 
 impl ClusterShared {
     pub(crate) fn new(node: NodeKey) -> Self {
+        let (bell, told) = (Bell::new(), Bell::new());
+        let rung = bell.clone();
+        told.connect(move || rung.ring());
         Self {
             node,
             seen: Mutex::default(),
             shortest_lease: AtomicU64::new(u64::MAX),
             is_leaving: AtomicBool::new(false),
+            bell,
+            told,
             looks: watch::Sender::default(),
         }
     }
@@ -88,6 +97,17 @@ impl ClusterShared {
     /// This node claims nothing any more, and tells the others.
     pub(crate) fn leave(&self) {
         self.is_leaving.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// The bell of the part that looks.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// The bell that the store rings.
+    pub(crate) fn told(&self) -> &Bell {
+        &self.told
     }
 
     pub(crate) fn is_leaving(&self) -> bool {

@@ -143,7 +143,9 @@ pub(crate) fn assemble(
     let cluster = opened.journal.nodes().map(|store| {
         // Counted from before the journal was opened: until then it had written nothing.
         gate.hold_until(opened.began_at + config.lease * 4 / 5);
-        Arc::new(ClusterShared::new(store.node().clone()))
+        let cluster = ClusterShared::new(store.node().clone());
+        store.watch(cluster.told().clone());
+        Arc::new(cluster)
     });
     let mail = MailDesk::of(&opened.journal, &owned, &host);
     let pools: Vec<_> = queues
@@ -289,7 +291,7 @@ pub(crate) fn assemble(
     }
     if let Some(cluster) = &runtime.inner().shared.cluster {
         tree.spawn(Role::Beats(Bell::new(), Arc::clone(cluster)), None)?;
-        tree.spawn(Role::Nodes(Bell::new(), Arc::clone(cluster)), None)?;
+        tree.spawn(Role::Nodes(cluster.bell().clone(), Arc::clone(cluster)), None)?;
     }
     if let Some(mail) = runtime
         .inner()
