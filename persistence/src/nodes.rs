@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Bell, Offset, Partition};
+use millrun_core::{Bell, Offset, Partition, Timestamp};
 
 use crate::error::ReadError;
 use crate::mail::NodeMail;
@@ -147,6 +147,15 @@ pub trait SharedStore: Send + Sync {
     /// # Errors
     /// When the store could not be read. This says nothing of any node.
     fn look(&self) -> Result<NodesSeen, ReadError>;
+
+    /// The time of day of the server that keeps the store, asked of it now; `None`, as by default, if there is none that all nodes
+    /// could go by: then the clock of each counts.
+    ///
+    /// # Errors
+    /// When the store could not be asked.
+    fn time(&self) -> Result<Option<Timestamp>, ReadError> {
+        Ok(None)
+    }
 
     /// A node counts as dead from now on: when this returns, its last flush has landed or never will, it writes nothing any
     /// more, and what it owned is free to be claimed. Nothing changes for a node that has left, or was declared dead before.

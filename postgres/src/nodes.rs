@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use millrun_core::{Bell, Offset};
+use millrun_core::{Bell, Offset, Timestamp};
 use millrun_persistence::{JournalFailure, NodeKey, NodeMail, NodeTerms, NodesSeen, ReadError, SharedStore};
 
 use crate::mail::MailDoor;
@@ -89,6 +89,10 @@ impl SharedStore for NodesDoor {
 
     fn look(&self) -> Result<NodesSeen, ReadError> {
         self.ask(|session| session.look())
+    }
+
+    fn time(&self) -> Result<Option<Timestamp>, ReadError> {
+        self.ask(|session| session.time()).map(Some)
     }
 
     fn declare_dead(&self, node: &NodeKey) -> Result<(), ReadError> {

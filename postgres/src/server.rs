@@ -88,6 +88,9 @@ pub(crate) trait NodesSession: Send {
     /// All nodes and what they own.
     fn look(&mut self) -> Result<NodesSeen, ServerTrouble>;
 
+    /// The time of the server.
+    fn time(&mut self) -> Result<Timestamp, ServerTrouble>;
+
     /// A node writes nothing any more when this returns. A flush of its that is under way is waited for, for a bounded time.
     fn declare_dead(&mut self, node: &NodeKey) -> Result<(), ServerTrouble>;
 }

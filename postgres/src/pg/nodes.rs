@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::Partition;
+use millrun_core::{Partition, Timestamp};
 use millrun_persistence::{NodeKey, NodeSeen, NodeTerms, NodesSeen};
 use tokio_postgres::types::ToSql;
 
 use super::connection::{Connection, get};
 use super::reader::check_place;
-use super::values::{long, number, partition};
+use super::values::{long, number, partition, time};
 use super::{PgServer, tables};
 use crate::server::{NodesSession, ServerTrouble};
 
@@ -100,6 +100,10 @@ impl NodesSession for PgNodes {
         seen.free = holders.into_iter().flat_map(|(_, parts)| parts).collect();
         seen.free.sort_unstable();
         Ok(seen)
+    }
+
+    fn time(&mut self) -> Result<Timestamp, ServerTrouble> {
+        Ok(time(get(&self.connection.one(tables::TIME, &[])?, 0)?))
     }
 
     fn declare_dead(&mut self, node: &NodeKey) -> Result<(), ServerTrouble> {

@@ -327,6 +327,9 @@ SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
 /// Who has partitions, and their latest epochs.
 pub(super) const HELD: &str = "SELECT part, holder, epoch FROM {s}.part WHERE part = ANY ($1) ORDER BY part";
 
+/// The time of the server, as it answers.
+pub(super) const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
 /// A node leaves: what it owns is free, and it writes nothing any more.
 pub(super) const LEAVE: &str = "
 WITH fenced AS (

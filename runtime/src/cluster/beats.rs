@@ -19,7 +19,7 @@ use crate::mail::ShardDoors;
 use crate::shared::ShardShared;
 
 /// How often a node beats in the shortest lease of all nodes: who judges others must know of itself for as short a time.
-const BEATS_OF_LEASE: u32 = 5;
+pub(super) const BEATS_OF_LEASE: u32 = 5;
 
 /// How often it looks whether a beat is durable, in the time between two.
 const LOOKS_OF_BEAT: u32 = 8;

@@ -10,9 +10,11 @@ use millrun_persistence::{ClaimRefused, NodeTerms, SharedStore};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::beats::BEATS_OF_LEASE;
 use super::machine::{ClusterAction, ClusterMachine};
 use super::pace::Refusal;
 use super::shared::ClusterShared;
+use crate::host::server_time::ToldTime;
 use crate::mail::ShardDoors;
 use crate::opening::recovery::Histories;
 use crate::ownership::claims::{How, Wanted};
@@ -35,6 +37,8 @@ pub(crate) struct ClusterPart {
     answers: Answers,
     /// When the last look has ended.
     looked_at: Duration,
+    /// When the server is asked for the time next.
+    next_time: Duration,
     /// The others know that this node is about to leave.
     has_told: bool,
 }
@@ -51,6 +55,7 @@ impl ClusterPart {
             machine,
             answers: Vec::new(),
             looked_at: Duration::ZERO,
+            next_time: now,
             has_told: false,
         }
     }
@@ -105,6 +110,20 @@ impl ClusterPart {
             }
         }
         Vec::new()
+    }
+
+    /// Asks the server for the time, as often as this node beats.
+    fn ask_time(&mut self, store: &dyn SharedStore) {
+        let host = &*self.shared.host;
+        let now = host.elapsed();
+        let Some(time) = self.cluster.time.as_ref().filter(|_| now >= self.next_time) else {
+            return;
+        };
+        self.next_time = now + self.shared.config.lease / BEATS_OF_LEASE;
+        match ToldTime::ask_once(host, || store.time()) {
+            Ok(told) => told.iter().for_each(|told| time.hear(told)),
+            Err(error) => tracing::debug!(%error, "the server could not be asked for the time"),
+        }
     }
 
     fn claim(&mut self, partitions: Vec<Partition>) {
@@ -177,6 +196,7 @@ impl Part for ClusterPart {
             self.leave(store);
         }
         self.hear();
+        self.ask_time(store);
         if self.cluster.told().has_rung() && self.cluster.told().answer() {
             // What the node has left is free: its runs stand still until it is claimed.
             let soon = self.looked_at + PAUSE_MIN;

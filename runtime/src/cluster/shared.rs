@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::beats::BeatClock;
 use super::view::{ClusterStatus, NodeStatus};
 use crate::RuntimeConfig;
+use crate::host::server_time::ServerTime;
 
 /// Until when attempts may begin, by the host's monotonic clock. A cheap clone.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ impl LeaseGate {
 #[derive(Debug)]
 pub(crate) struct ClusterShared {
     pub(crate) node: NodeKey,
+    /// The time of day, if the store has a server that tells it.
+    pub(crate) time: Option<ServerTime>,
     /// By the last look that has succeeded.
     seen: Mutex<LastLook>,
     /// The shortest lease of all nodes by that look, in microseconds.
@@ -73,12 +76,13 @@ struct LastLook {
 }
 
 impl ClusterShared {
-    pub(crate) fn new(node: NodeKey) -> Self {
+    pub(crate) fn new(node: NodeKey, time: Option<ServerTime>) -> Self {
         let (bell, told) = (Bell::new(), Bell::new());
         let rung = bell.clone();
         told.connect(move || rung.ring());
         Self {
             node,
+            time,
             seen: Mutex::default(),
             shortest_lease: AtomicU64::new(u64::MAX),
             is_leaving: AtomicBool::new(false),
@@ -198,7 +202,7 @@ mod tests {
     fn the_owner_of_a_partition_is_named_unless_it_is_this_node_or_none() {
         let [mine, theirs, free] = [1, 2, 3].map(|index| Partition::from_index(index).unwrap());
         let me = NodeKey::new("a", 1);
-        let cluster = ClusterShared::new(me.clone());
+        let cluster = ClusterShared::new(me.clone(), None);
         assert_eq!(cluster.owner_of(theirs), None, "nobody has looked yet");
         let mut seen = NodesSeen::default();
         // Another opening under the same name is another node.

@@ -49,11 +49,11 @@ struct Inner {
 }
 
 /// Reads the wall clock.
-type Wall = dyn Fn() -> Timestamp + Send + Sync;
+pub(super) type Wall = dyn Fn() -> Timestamp + Send + Sync;
 
 /// How the time follows from the monotonic clock: three numbers under a sequence lock. All in microseconds.
 #[derive(Debug)]
-struct Line {
+pub(super) struct Line {
     /// How long the wall clock is not looked at after a look.
     look_every: u64,
     /// Odd while the line is being changed.
@@ -68,7 +68,8 @@ struct Line {
 }
 
 impl Line {
-    fn new(wall: Timestamp, look_every: Duration) -> Self {
+    /// A line that shows this when nothing has elapsed.
+    pub(super) fn new(wall: Timestamp, look_every: Duration) -> Self {
         Self {
             look_every: micros(look_every),
             version: AtomicU64::new(0),
@@ -92,7 +93,7 @@ impl Line {
     }
 
     /// As [`at`](Self::at), for what `elapsed` gives while the line stands still.
-    fn read(&self, elapsed: impl Fn() -> u64) -> (u64, bool) {
+    pub(super) fn read(&self, elapsed: impl Fn() -> u64) -> (u64, bool) {
         loop {
             let version = self.version.load(Ordering::Acquire);
             if version.is_multiple_of(2) {
@@ -108,20 +109,46 @@ impl Line {
     }
 
     /// Follows the wall clock.
-    fn look(&self, elapsed: impl Fn() -> u64, wall: &Wall) {
+    pub(super) fn look(&self, elapsed: impl Fn() -> u64, wall: &Wall) {
+        self.change(|| {
+            let (began, read, ended) = (elapsed(), wall().as_micros(), elapsed());
+            // Otherwise the thread was interrupted, and the next call looks again.
+            if ended.saturating_sub(began) <= micros(LOOK_MAX) {
+                let (shown, _) = self.at(ended);
+                self.offset.store(signed(read) - signed(ended), Ordering::Relaxed);
+                self.ahead.store(shown.saturating_sub(read), Ordering::Relaxed);
+                self.since.store(ended, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Shows this or later from now on, as if the wall clock had been there and were set back.
+    pub(super) fn reach(&self, elapsed: impl Fn() -> u64, shown_min: u64) {
+        self.change(|| {
+            let elapsed = elapsed();
+            let (shown, _) = self.at(elapsed);
+            if shown < shown_min {
+                let wall = elapsed.saturating_add_signed(self.offset.load(Ordering::Relaxed));
+                self.ahead
+                    .store(shown_min.saturating_sub(wall), Ordering::Relaxed);
+                self.since.store(elapsed, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// The wall clock less what had elapsed, at the last look.
+    pub(super) fn offset(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    /// Changes the line, unless another thread does.
+    fn change(&self, change: impl FnOnce()) {
         if self.is_looking.swap(true, Ordering::Acquire) {
             return;
         }
         self.version.fetch_add(1, Ordering::Acquire);
         fence(Ordering::Release);
-        let (began, read, ended) = (elapsed(), wall().as_micros(), elapsed());
-        // Otherwise the thread was interrupted, and the next call looks again.
-        if ended.saturating_sub(began) <= micros(LOOK_MAX) {
-            let (shown, _) = self.at(ended);
-            self.offset.store(signed(read) - signed(ended), Ordering::Relaxed);
-            self.ahead.store(shown.saturating_sub(read), Ordering::Relaxed);
-            self.since.store(ended, Ordering::Relaxed);
-        }
+        change();
         self.version.fetch_add(1, Ordering::Release);
         self.is_looking.store(false, Ordering::Release);
     }
@@ -193,11 +220,11 @@ fn wall_clock() -> Timestamp {
     Timestamp::EPOCH + since_epoch.unwrap_or_default()
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn signed(micros: u64) -> i64 {
+pub(super) fn signed(micros: u64) -> i64 {
     i64::try_from(micros).unwrap_or(i64::MAX)
 }
 

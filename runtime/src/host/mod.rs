@@ -40,6 +40,7 @@ mod driven;
 mod own_thread;
 mod parts;
 mod patience;
+pub(crate) mod server_time;
 mod sleep;
 mod tasks;
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::code::version_trials::VersionTrials;
 use crate::code::workflows::{Workflows, is_reserved};
 use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
+use crate::host::server_time::ServerTime;
 use crate::inner::Inner;
 use crate::looking::counts::Tallies;
 use crate::looking::durations::DurationTallies;
@@ -96,6 +97,14 @@ pub(crate) fn assemble(
     broker: Option<Broker>,
     opened: Opened,
 ) -> Result<Runtime, OpenError> {
+    // Nodes go by one clock.
+    let server_time = opened
+        .server_time
+        .map(|told| ServerTime::new(Arc::clone(&host), &told));
+    let host = match &server_time {
+        Some(time) => Arc::new(time.clone()) as Arc<dyn Host>,
+        None => host,
+    };
     if !config.versions_may_go_back {
         check_versions(&code.workflows, opened.shards.iter().flatten())?;
     }
@@ -143,7 +152,7 @@ pub(crate) fn assemble(
     let cluster = opened.journal.nodes().map(|store| {
         // Counted from before the journal was opened: until then it had written nothing.
         gate.hold_until(opened.began_at + config.lease * 4 / 5);
-        let cluster = ClusterShared::new(store.node().clone());
+        let cluster = ClusterShared::new(store.node().clone(), server_time);
         store.watch(cluster.told().clone());
         Arc::new(cluster)
     });

@@ -25,6 +25,8 @@ pub(crate) struct RecoveredRun {
     pub(crate) workflow: Name,
     /// The version that it has of the workflow.
     pub(crate) version: u32,
+    /// When its last turn was taken.
+    pub(crate) last: Timestamp,
     /// The workflow that its instance began as, if that is another.
     pub(crate) began_as: Option<Name>,
     /// What has begun and not ended, with since when.
@@ -87,6 +89,8 @@ struct History {
     outstanding: Outstanding,
     /// The events up to this one are in what was kept of a history that was trimmed.
     kept: Sequence,
+    /// When the last of its turns was taken.
+    last: Timestamp,
     damage: Option<String>,
 }
 
@@ -96,7 +100,7 @@ impl Fold for Histories {
             self.runs.resize_with(number + 1, History::default);
         }
         let history = &mut self.runs[number];
-        history.run = Some(record.run);
+        (history.run, history.last) = (Some(record.run), record.time);
         let RecordView {
             kind,
             body,
@@ -149,6 +153,7 @@ impl RecoveredRun {
             id: started.id.clone(),
             workflow: started.workflow.clone(),
             version: ledger.version(),
+            last: history.last,
             began_as: started.origin.as_ref().and_then(|origin| origin.began_as.clone()),
             pending: ledger
                 .pending()
@@ -173,6 +178,7 @@ impl RecoveredRun {
             id: id.or_else(|| history.id.clone())?,
             workflow: started.map_or(Name::Borrowed(""), |started| started.workflow.clone()),
             version: ledger.as_ref().map_or(0, Ledger::version),
+            last: history.last,
             began_as: started.and_then(|started| started.origin.as_ref()?.began_as.clone()),
             pending: children
                 .map(|(operation, pending)| (operation, pending.clone(), Timestamp::EPOCH))

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::cluster::shared::ClusterShared;
 use crate::cluster::shares;
+use crate::host::server_time::ToldTime;
 use crate::opening::own_store::OwnStore;
 use crate::opening::place::{StoreLocation, open_server};
 use crate::opening::recovery::{self, RecoveredRun, StartupReport};
@@ -34,6 +35,8 @@ pub(crate) struct Opened {
     pub(crate) report: StartupReport,
     /// When the opening began, by the host's monotonic clock.
     pub(crate) began_at: Duration,
+    /// The time of day of the server, of a store that several processes share.
+    pub(crate) server_time: Option<ToldTime>,
 }
 
 /// Opens and recovers on a thread, where it may wait for the disk.
@@ -57,6 +60,7 @@ struct Claiming {
     claimant: Claimant,
     /// What is claimed is this node's share, which others may claim too.
     is_sharing: bool,
+    server_time: Option<ToldTime>,
 }
 
 /// The replay actor: it claims in its first turn, and leaves in the one in which it has the answer.
@@ -156,7 +160,7 @@ impl Opener {
         let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
         let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
         let claim = |wanted| claimant.claim(wanted, folds);
-        let (mut store, mut is_in_memory, mut is_sharing) = (None, false, false);
+        let (mut store, mut is_in_memory, mut is_sharing, mut server_time) = (None, false, false, None);
         let place = std::mem::take(&mut self.place);
         if let (None, StoreLocation::Server(url)) = (&self.journal, &place) {
             if self.is_read_only {
@@ -209,6 +213,10 @@ impl Opener {
                         wanted.unwrap_or_else(all)
                     }
                 };
+                if let Some(nodes) = journal.nodes() {
+                    let told = ToldTime::ask(&*self.host, || nodes.time());
+                    server_time = told.map_err(ClaimRefused::Unreadable)?;
+                }
                 journal.take_from(claim(wanted));
                 journal
             }
@@ -220,6 +228,7 @@ impl Opener {
             is_in_memory,
             claimant,
             is_sharing,
+            server_time,
         })
     }
 
@@ -239,6 +248,7 @@ impl Opener {
             is_in_memory,
             claimant,
             is_sharing: _,
+            server_time,
         } = claiming;
         let (histories, found) = (granted.take_folds(), granted.report);
         let (shards, mut report) = recovery::by_shard(histories, self.config.shards_len, found);
@@ -254,6 +264,7 @@ impl Opener {
             shards,
             report,
             began_at: started,
+            server_time,
         }
     }
 }

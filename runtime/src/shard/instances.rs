@@ -422,6 +422,7 @@ impl Shard {
             id,
             workflow,
             version,
+            last: _,
             began_as,
             pending,
             parked,

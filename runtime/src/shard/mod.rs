@@ -231,6 +231,14 @@ impl Shard {
         repeats_publishes: bool,
         now: Timestamp,
     ) {
+        if let Some(time) = self
+            .shared
+            .cluster
+            .as_ref()
+            .and_then(|cluster| cluster.time.as_ref())
+        {
+            time.reach(runs.iter().map(|run| run.last));
+        }
         if !self.shared.is_read_only {
             self.alarms.want(TimerCommand::Begin(begun.to_vec()));
             self.announce_awaited(&runs, begun);
