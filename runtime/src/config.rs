@@ -31,6 +31,11 @@ pub struct RuntimeConfig {
     /// By default a node of a store that several share claims its part, takes over what nodes leave that die, and gives
     /// back what is too much as others join. With partitions named here it does none of that.
     pub claimed_at_open: Option<Vec<Partition>>,
+    /// Whether the runtime hosts instances, true by default. One that does not claims no partition by itself, whoever dies: on a
+    /// store that several nodes share it is a client of the others, which starts, signals, asks and waits for runs as they
+    /// do, and needs no code of workflows or activities for that. [`claimed_at_open`](Self::claimed_at_open) must name no
+    /// partitions then. See [`RuntimeBuilder::hosts_instances`](crate::RuntimeBuilder::hosts_instances).
+    pub hosts_instances: bool,
     /// How long a node of a store that several share may write nothing until the others take it for dead, and its partitions;
     /// 5 s by default, 1 s to a day. One that cannot write for 0.8 of it begins no attempts until it can. Without effect
     /// with a store that this process has to itself.
@@ -191,6 +196,7 @@ impl Default for RuntimeConfig {
         Self {
             shards_len: 1,
             claimed_at_open: None,
+            hosts_instances: true,
             lease: Duration::from_secs(5),
             hang_max: Duration::from_secs(60),
             own_thread: true,
@@ -238,6 +244,14 @@ impl Default for RuntimeConfig {
 }
 
 impl RuntimeConfig {
+    /// The partitions that are claimed at the opening; `None` if those are all, or a node's share.
+    pub(crate) fn first_claim(&self) -> Option<Vec<Partition>> {
+        match self.hosts_instances {
+            true => self.claimed_at_open.clone(),
+            false => Some(Vec::new()),
+        }
+    }
+
     /// Whether checkpoints trim the histories of their runs.
     pub(crate) fn trims_histories(&self) -> bool {
         !self.keep_history
@@ -283,6 +297,13 @@ impl RuntimeConfig {
             return Err(OpenError::Config {
                 field,
                 problem: "must not be zero".into(),
+            });
+        }
+        let names_some = self.claimed_at_open.iter().any(|named| !named.is_empty());
+        if names_some && !self.hosts_instances {
+            return Err(OpenError::Config {
+                field: "claimed_at_open",
+                problem: "must name no partitions where hosts_instances is false".into(),
             });
         }
         if self.shutdown_wait_max <= self.shutdown_grace {

@@ -1,6 +1,7 @@
 //! Runtimes that share one store: who owns what, and what becomes of the runs of a node that dies.
 
 mod calls;
+mod clients;
 mod clocks;
 mod draining;
 mod mail;

@@ -93,9 +93,9 @@ impl ClusterShared {
     }
 
     /// What a node of this configuration says of itself. A program that names what is to be claimed decides about partitions
-    /// itself.
+    /// itself, and one that hosts no instances claims none.
     pub(crate) fn terms(config: &RuntimeConfig) -> NodeTerms {
-        NodeTerms::new(config.lease, config.claimed_at_open.is_none())
+        NodeTerms::new(config.lease, config.first_claim().is_none())
     }
 
     /// This node claims nothing any more, and tells the others.

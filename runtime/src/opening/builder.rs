@@ -505,6 +505,31 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Whether the runtime hosts instances, true by default: [`RuntimeConfig::hosts_instances`].
+    ///
+    /// On a store that several nodes share, one that does not is a client: it claims no partitions, runs no workflow and no
+    /// activity, and declares no other node dead. Everything that is called on runs and entities works as on any other node, and
+    /// goes through the store. Workers of activities alone, for runs that other nodes host, are not built yet.
+    ///
+    /// ```no_run
+    /// # use millrun::{Runtime, Workflow};
+    /// # const ORDER: Workflow<u32, u32> = Workflow::named("order");
+    /// # async fn client() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Runtime::open("postgres://app@db.example.com/orders?node=").hosts_instances(false).start().await?;
+    /// let run = client.start(ORDER, "order-7", 7).await?;
+    /// assert_eq!(run.result().await?, 14);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`start`](Self::start) gives [`OpenError::Config`] for `false` with a store that this process has to itself, where
+    /// nobody else could host them, and with partitions named in [`RuntimeConfig::claimed_at_open`].
+    pub fn hosts_instances(mut self, hosts_instances: bool) -> Self {
+        self.config.hosts_instances = hosts_instances;
+        self
+    }
+
     /// Takes time, randomness, tasks and threads from this host instead of tokio: for tests, say. On the
     /// one below, time passes when nothing else can happen.
     ///

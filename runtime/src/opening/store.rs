@@ -155,13 +155,15 @@ impl Opener {
         let started = self.host.elapsed();
         let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let all = || (0..Partition::COUNT).filter_map(Partition::from_index).collect();
-        let wanted = self.config.claimed_at_open.clone();
+        let wanted = self.config.first_claim();
         let claimant = Claimant::new(Owner::new(self.host.random()), self.news_bell.clone());
         let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
         let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
         let claim = |wanted| claimant.claim(wanted, folds);
         let (mut store, mut is_in_memory, mut is_sharing, mut server_time) = (None, false, false, None);
         let place = std::mem::take(&mut self.place);
+        // Of a journal that was given there may be other owners.
+        let is_hostless = !self.config.hosts_instances && self.journal.is_none();
         if let (None, StoreLocation::Server(url)) = (&self.journal, &place) {
             if self.is_read_only {
                 return Err(OpenError::Config {
@@ -172,6 +174,7 @@ impl Opener {
             self.journal = Some(open_server(url, &self.config)?);
         }
         let journal: Arc<dyn Journal> = match (self.journal.take(), place) {
+            (None, StoreLocation::File(_) | StoreLocation::Memory) if is_hostless => return Err(hostless()),
             (None, StoreLocation::File(path)) => {
                 let config = (self.config.journal.clone(), self.config.store.clone());
                 let host = Arc::clone(&self.host);
@@ -200,6 +203,9 @@ impl Opener {
                         Arc::new(MemoryJournal::new(config)?)
                     }
                 };
+                if is_hostless && journal.nodes().is_none() {
+                    return Err(hostless());
+                }
                 let wanted = match (journal.nodes(), wanted) {
                     (Some(nodes), None) => {
                         is_sharing = true;
@@ -266,5 +272,14 @@ impl Opener {
             began_at: started,
             server_time,
         }
+    }
+}
+
+/// Nobody would host the instances of a store that a process has to itself.
+fn hostless() -> OpenError {
+    OpenError::Config {
+        field: "hosts_instances",
+        problem: "must be true for a store that this process has to itself: give the URL of a shared one the parameter `node`"
+            .to_owned(),
     }
 }

@@ -15,13 +15,13 @@ use futures_util::future::join_all;
 use millrun::host::Host;
 use millrun::store::{ClaimRefused, Journal, JournalConfig, MemoryJournal, Partition, Reads};
 use millrun::{
-    Activity, ActivityContext, ActivityError, ClaimError, InstanceId, Query, QueryError, ResultError,
-    RunError, Runtime, RuntimeBuilder, RuntimeConfig, StartError, StopCause, Update, UpdateError, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, ClaimError, InstanceId, OpenError, Query, QueryError,
+    ResultError, RunError, Runtime, RuntimeBuilder, RuntimeConfig, StartError, StopCause, Update,
+    UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
-use crate::support::{DOUBLE, QUADRUPLE, double, quadruple};
+use crate::support::{DOUBLE, QUADRUPLE, Store, double, quadruple};
 
 /// How often partitions move.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -63,6 +63,54 @@ fn all() -> Vec<Partition> {
 
 fn owns_none(config: &mut RuntimeConfig) {
     config.claimed_at_open = Some(Vec::new());
+}
+
+#[tokio::test]
+async fn a_runtime_that_hosts_no_instances_claims_none_and_needs_others_that_do() {
+    let journal = memory();
+    let open = || Runtime::volatile().journal(Arc::clone(&journal));
+    let host = open().start().await.unwrap();
+    let client = open().hosts_instances(false).start().await.unwrap();
+    assert_eq!(
+        (host.partitions().owned(), client.partitions().owned()),
+        (all(), vec![])
+    );
+    let alone = Runtime::volatile().hosts_instances(false).start().await;
+    assert!(
+        matches!(
+            alone,
+            Err(OpenError::Config {
+                field: "hosts_instances",
+                ..
+            })
+        ),
+        "{alone:?}"
+    );
+    let some = open().hosts_instances(false);
+    let some = some.configure(|config| config.claimed_at_open = Some(all()));
+    let some = some.start().await;
+    assert!(
+        matches!(
+            some,
+            Err(OpenError::Config {
+                field: "claimed_at_open",
+                ..
+            })
+        ),
+        "{some:?}"
+    );
+    let store = Store::new();
+    let file = store.bare().hosts_instances(false).start().await;
+    assert!(
+        matches!(
+            file,
+            Err(OpenError::Config {
+                field: "hosts_instances",
+                ..
+            })
+        ),
+        "{file:?}"
+    );
 }
 
 /// A loss ended the whole runtime. And the news of a claim woke no shard if the part that had opened the journal left
