@@ -74,6 +74,7 @@ impl<'a, H> IntoFuture for Start<'a, H> {
 
 impl<'a, H> Starting<'a, H> {
     /// Asks the shard.
+    #[inline]
     fn begin(&self, asked: Asked) -> Step<'a> {
         let (inner, on_conflict) = (self.inner, self.on_conflict);
         let (reply, answer) = oneshot::channel();
@@ -135,11 +136,11 @@ impl<H> Future for Starting<'_, H> {
                 Step::Over => panic!("a start is polled behind its end"),
             }
         };
-        let step = mem::replace(&mut this.step, Step::Over);
-        let (Step::Waiting(waiting, _) | Step::Slow(waiting, _)) = step else {
+        let (Step::Waiting(waiting, _) | Step::Slow(waiting, _)) = &mut this.step else {
             unreachable!("only these end");
         };
-        let handle = run.map(|run| handle_of(inner, waiting.id, run, waiting.end, this.handle));
-        Poll::Ready(handle)
+        let (id, end) = (waiting.id.clone(), waiting.end.take());
+        this.step = Step::Over;
+        Poll::Ready(run.map(|run| handle_of(inner, id, run, end, this.handle)))
     }
 }

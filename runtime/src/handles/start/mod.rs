@@ -147,15 +147,14 @@ impl<'a, H> Start<'a, H> {
         }
     }
 
-    /// Refused, if the workflow has a name that is reserved for millrun's own.
-    fn unless_reserved(mut self) -> Self {
+    /// Refuses it if the workflow has a name that is reserved for millrun's own.
+    fn refuse_reserved(&mut self) {
         if let Ok(asked) = &self.asked
             && is_reserved(&asked.workflow)
         {
             let workflow = asked.workflow.to_string();
             self.asked = Err(StartError::ReservedName { workflow });
         }
-        self
     }
 
     /// Says what to do when the id is taken; [`OnConflict::Attach`] if this is not called. Under each
@@ -596,6 +595,7 @@ impl Asked {
     }
 
     /// What a shard is asked, and where the end of the run is told, if that may be waited for.
+    #[inline]
     fn request(
         self,
         on_conflict: OnConflict,
@@ -704,14 +704,10 @@ impl Runtime {
         let encoded = Payload::encode(&input);
         // Its own code may panic: not when the start is durable.
         drop(input);
-        Start::new(
-            self.inner(),
-            workflow.name().into(),
-            id,
-            encoded,
-            RunHandle::retyped,
-        )
-        .unless_reserved()
+        let (inner, name) = (self.inner(), workflow.name().into());
+        let mut start = Start::new(inner, name, id, encoded, RunHandle::retyped);
+        start.refuse_reserved();
+        start
     }
 
     /// As [`start`](Self::start), of a workflow of millrun's own.
