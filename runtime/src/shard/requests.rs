@@ -75,6 +75,7 @@ pub(super) enum StartWay {
 }
 
 impl Shard {
+    #[inline]
     pub(super) fn handle(&mut self, mut message: ShardMessage, moment: Moment) {
         if !self.asking.is_empty() {
             match self.asking.wait(message) {
@@ -333,6 +334,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     pub(super) fn on_start(&mut self, request: StartRequest, moment: Moment) {
         let Some(way) = self.conflict(&request.id, &request.workflow, request.on_conflict) else {
             let reads_history = request.on_conflict.looks_at_outcome();
@@ -496,6 +498,7 @@ impl Shard {
     }
 
     /// Begins a run that a caller asked for, if there is room for one.
+    #[inline]
     fn begin_asked(
         &mut self,
         mut started: Started,
@@ -566,6 +569,7 @@ impl Shard {
     }
 
     /// Makes an instance, and the turn in which it begins.
+    #[inline]
     pub(super) fn start_instance(
         &mut self,
         run: RunId,
