@@ -117,6 +117,17 @@ struct MailAnswers {
     dropped: Vec<u64>,
 }
 
+/// What becomes of a question that was dropped without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DroppedQuestion {
+    /// Its mail is read again.
+    ReadAgain,
+    /// Its mail has gone: who has asked is told to ask again.
+    AskAgain,
+    /// The answer beside it says what has become of it.
+    ToldWithOther,
+}
+
 impl MailToAnswer {
     pub(crate) fn new(
         number: u64,
@@ -136,6 +147,35 @@ impl MailToAnswer {
         })
     }
 
+    /// Whether it goes with the answer to this question, which is one of so many in a sweep.
+    fn goes_with(&self, question: u64, in_sweep: usize) -> bool {
+        let state = self.state();
+        !state.has_gone && (self.enough == Some(question) || in_sweep >= state.left)
+    }
+
+    /// An answer was queued with its sweep. Whether it goes with that.
+    fn note_answered(&self, question: u64) -> bool {
+        let mut state = self.state();
+        state.left = state.left.saturating_sub(1);
+        let goes = !state.has_gone && (self.enough == Some(question) || state.left == 0);
+        state.has_gone |= goes;
+        goes
+    }
+
+    /// A question was dropped without an answer.
+    fn note_dropped(&self, question: u64) -> DroppedQuestion {
+        let mut state = self.state();
+        if state.has_gone {
+            return DroppedQuestion::AskAgain;
+        }
+        state.left = state.left.saturating_sub(1);
+        if state.left == 0 {
+            return DroppedQuestion::ReadAgain;
+        }
+        state.dropped.push(question);
+        DroppedQuestion::ToldWithOther
+    }
+
     /// The questions beside it that get no answer, of which the callers are told with the one that it goes with.
     pub(crate) fn dropped(&self) -> Vec<u64> {
         self.state().dropped.clone()
@@ -149,21 +189,15 @@ impl MailToAnswer {
 impl AskedBy {
     /// Whether the mail goes with this answer, which is one of so many in its sweep.
     pub(crate) fn is_last(&self, in_sweep: usize) -> bool {
-        self.mail.as_ref().is_some_and(|mail| {
-            let state = mail.state();
-            !state.has_gone && (mail.enough == Some(self.question) || in_sweep >= state.left)
-        })
+        let mail = self.mail.as_ref();
+        mail.is_some_and(|mail| mail.goes_with(self.question, in_sweep))
     }
 
     /// The answer was queued with its sweep. Gives the number of the mail that goes with it, if some does.
     pub(crate) fn note_answered(&self) -> Option<u64> {
         self.is_answered.store(true, Ordering::Relaxed);
         let mail = self.mail.as_ref()?;
-        let mut state = mail.state();
-        state.left = state.left.saturating_sub(1);
-        let goes = !state.has_gone && (mail.enough == Some(self.question) || state.left == 0);
-        state.has_gone |= goes;
-        goes.then_some(mail.number)
+        mail.note_answered(self.question).then_some(mail.number)
     }
 
     /// The caller watches the run: it is told when that goes on.
@@ -183,24 +217,75 @@ impl Drop for AskedBy {
         if *self.is_answered.get_mut() {
             return;
         }
-        let is_read_again = self.mail.as_ref().is_some_and(|mail| {
-            let mut state = mail.state();
-            if state.has_gone {
-                return false;
+        let dropped = self
+            .mail
+            .as_ref()
+            .map(|mail| (mail.note_dropped(self.question), mail));
+        match dropped {
+            None | Some((DroppedQuestion::AskAgain, _)) => {
+                let asker = (self.node, self.question);
+                self.desk.post_answer(asker, AnswerToNode::AskAgain);
             }
-            state.left = state.left.saturating_sub(1);
-            if state.left == 0 {
-                drop(state);
-                self.desk.give_back(mail.number, mail.owned);
-            } else {
-                // The other answer says what has become of it.
-                state.dropped.push(self.question);
-            }
-            true
-        });
-        if !is_read_again {
-            let asker = (self.node, self.question);
-            self.desk.post_answer(asker, AnswerToNode::AskAgain);
+            Some((DroppedQuestion::ReadAgain, mail)) => self.desk.give_back(mail.number, mail.owned),
+            Some((DroppedQuestion::ToldWithOther, _)) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 5;
+    const BESIDE: u64 = 6;
+
+    /// The mail of a start that brings an update, if it is known by a name, or a signal.
+    fn mail(brings_update: bool) -> Arc<MailToAnswer> {
+        let owned = (Partition::from_index(3).unwrap(), Epoch::new(1));
+        MailToAnswer::new(1, owned, 2, brings_update.then_some(START))
+    }
+
+    #[test]
+    fn mail_goes_with_the_last_of_its_answers() {
+        let mail = mail(false);
+        assert!(!mail.goes_with(START, 1));
+        assert!(mail.goes_with(BESIDE, 2));
+        assert!(!mail.note_answered(START));
+        assert!(mail.goes_with(BESIDE, 1));
+        assert!(mail.note_answered(BESIDE));
+        assert!(mail.dropped().is_empty());
+    }
+
+    #[test]
+    fn mail_of_which_nothing_is_answered_is_read_again_and_nobody_is_told() {
+        let mail = mail(false);
+        assert_eq!(mail.note_dropped(START), DroppedQuestion::ToldWithOther);
+        assert_eq!(mail.note_dropped(BESIDE), DroppedQuestion::ReadAgain);
+    }
+
+    #[test]
+    fn who_gets_no_answer_is_told_with_the_other() {
+        for brings_update in [false, true] {
+            let mail = mail(brings_update);
+            assert_eq!(mail.note_dropped(START), DroppedQuestion::ToldWithOther);
+            assert!(mail.goes_with(BESIDE, 1));
+            assert!(mail.note_answered(BESIDE));
+            assert_eq!(mail.dropped(), [START]);
+        }
+    }
+
+    #[test]
+    fn mail_goes_with_the_start_and_an_update_that_is_lost_behind_it_is_asked_for_again() {
+        let mail = mail(true);
+        assert!(mail.goes_with(START, 1));
+        assert!(mail.note_answered(START));
+        assert!(!mail.goes_with(BESIDE, 1));
+        assert_eq!(mail.note_dropped(BESIDE), DroppedQuestion::AskAgain);
+        let mail = self::mail(true);
+        // In one sweep, in either order.
+        assert!(!mail.goes_with(BESIDE, 1));
+        assert!(mail.goes_with(START, 2));
+        assert!(!mail.note_answered(BESIDE));
+        assert!(mail.note_answered(START));
     }
 }
