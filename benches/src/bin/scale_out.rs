@@ -10,7 +10,7 @@ use millrun_benches::http::table;
 use millrun_benches::scale_out::{Effort, measure, serve};
 use millrun_benches::{BenchError, CommonArguments, Program, ThreadArguments, end_with_parent, exit};
 
-/// Nodes on PostgreSQL: runs, beside bare statements; an idle node; a server and a node that are killed.
+/// Nodes on PostgreSQL: runs, beside bare statements; an idle node; a server and a node that are killed, and one that is shut down.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -23,6 +23,9 @@ struct Arguments {
     /// How many runs such a node starts.
     #[arg(long, requires = "node")]
     runs: Option<u64>,
+    /// Such a node is given runs that work, and is shut down when a line comes.
+    #[arg(long, requires = "node")]
+    drains: bool,
 }
 
 fn main() -> ExitCode {
@@ -33,7 +36,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let threads = arguments.threads.threads();
     if let (Some(url), Some(runs)) = (&arguments.node, arguments.runs) {
         end_with_parent();
-        return serve(url, runs, threads);
+        return serve(url, runs, threads, arguments.drains);
     }
     let mut program = Program::begin("scale-out", &arguments.common)?;
     let is_quick = arguments.common.quick;
@@ -47,6 +50,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         sequences: if is_quick { 10 } else { 50 },
         idle: Duration::from_secs(if is_quick { 5 } else { 30 }),
         live_runs: 40_000,
+        drained_runs: 20_000,
     };
     let measured = measure(
         &effort,

@@ -7,7 +7,7 @@ use millrun::Runtime;
 use millrun_testkit::PostgresServer;
 
 use super::server::{failed, schema, started};
-use super::{bare, idle, node};
+use super::{bare, draining, idle, node};
 use crate::http::{Row, Summary};
 use crate::runs::{Sample, Saturation, saturate};
 use crate::workflows::{ONE_STEP, SEQUENCE, registered};
@@ -19,6 +19,7 @@ const IN_SEQUENCE: &str = "40 in sequence";
 const IDLE: &str = "idle";
 const RESTART: &str = "restart";
 const TAKEOVER: &str = "takeover";
+const STOP: &str = "graceful stop";
 /// Who did it.
 const ON_POSTGRES: &str = "millrun on PostgreSQL";
 const ON_REDB: &str = "millrun, one file";
@@ -49,6 +50,8 @@ pub struct Effort {
     pub idle: Duration,
     /// How many runs two nodes have, one of which is killed.
     pub live_runs: u64,
+    /// How many runs they have, one of which is shut down.
+    pub drained_runs: u64,
 }
 
 /// Measures what has `only` in its name. What fails has no row; the others have.
@@ -86,6 +89,12 @@ pub fn measure(effort: &Effort, folder: &Path, only: Option<&str>) -> Measured<R
             .map(|_| node::takeover(&server, effort.live_runs, effort.threads))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(vec![timed(TAKEOVER, effort.live_runs, &times)])
+    });
+    keep(STOP, &mut || {
+        let times = (0..effort.rounds)
+            .map(|_| draining::stop(&server, effort.drained_runs, effort.threads))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(vec![timed(STOP, effort.drained_runs, &times)])
     });
     keep(RESTART, &mut || {
         let times = (0..effort.rounds)
@@ -276,8 +285,9 @@ mod tests {
             rated(IDLE, STATEMENTS, 1.0),
             rated(IDLE, CPU, 1.0),
             timed(TAKEOVER, 40_000, &[Duration::from_secs(1)]),
+            timed(STOP, 20_000, &[Duration::from_secs(1)]),
             timed(RESTART, 32, &[Duration::from_secs(1)]),
         ]);
-        assert_eq!(Bars::load().unwrap().judge("scale-out", &rows).unwrap().len(), 7);
+        assert_eq!(Bars::load().unwrap().judge("scale-out", &rows).unwrap().len(), 8);
     }
 }

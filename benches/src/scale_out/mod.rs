@@ -6,6 +6,7 @@
 //!   idle            a node that has nothing to do: statements of the server, CPU time of this process
 //!   restart         the server is killed under load, and started: from when it takes connections to the next run that ends
 //!   takeover        a node, a process of its own, is killed with its runs: until the other one owns all
+//!   graceful stop   it is shut down while its runs work: until all of them work on the other one; fails if a step is begun twice
 //! ```
 //!
 //! A server of PostgreSQL is made for it, on this machine and with its default of one sync for each commit, and shares the cores
@@ -13,6 +14,7 @@
 
 mod bare;
 mod cases;
+mod draining;
 mod idle;
 mod node;
 mod server;
