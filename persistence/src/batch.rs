@@ -365,6 +365,23 @@ impl TurnWriter<'_> {
     /// When `body` does, which takes the record back too, and when it has removed bytes that were there
     /// before it: then the turn must be dropped and the batch cleared; [`finish`](Self::finish) panics.
     pub fn record<E>(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        self.record_at(self.time, kind, body)
+    }
+
+    /// As [`record`](Self::record), of a record that is older than the turn: of a run that begins with records of another.
+    /// The turn keeps its own time, which is that of the run's end if it closes the run.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    ///
+    /// # Panics
+    /// As [`record`](Self::record).
+    pub fn record_at<E>(
+        &mut self,
+        time: Timestamp,
+        kind: u8,
+        body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.problem.is_some() {
             return Ok(());
         }
@@ -376,7 +393,7 @@ impl TurnWriter<'_> {
         let header = v1::FrameHeader {
             run: self.run,
             sequence: Sequence::new(number),
-            time: self.time,
+            time,
             kind,
         };
         self.take_back();

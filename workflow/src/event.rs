@@ -20,13 +20,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{Cause, RunId, Timestamp};
+use millrun_core::{Cause, RunId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{Payload, PayloadError};
 
 pub(crate) use beginning::{Bounds, answer_bytes, is_zero};
-pub use beginning::{Origin, Parent, ParentClose, RunTry, Started};
+pub use beginning::{FormerRun, Origin, Parent, ParentClose, RunTry, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
 pub use performed::CommandPerformed;
@@ -304,6 +304,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Input, the last: the run was reset from outside, without its code. Another begins with a part of its history.
+    Reset {
+        /// That run.
+        run: RunId,
+        /// The last event of this run that the other has as well.
+        to: Sequence,
+        /// Why.
+        reason: String,
+    },
     /// Note: from here on inputs are recorded without running the code.
     Parked {
         /// Why.
@@ -360,6 +369,7 @@ impl Event {
             Self::Failed { .. } => "Failed",
             Self::Cancelled { .. } => "Cancelled",
             Self::Terminated { .. } => "Terminated",
+            Self::Reset { .. } => "Reset",
             Self::Parked { .. } => "Parked",
             Self::Resumed => "Resumed",
             Self::VersionChanged { .. } => "VersionChanged",
@@ -374,7 +384,8 @@ impl Event {
             | Self::Failed { .. }
             | Self::Cancelled { .. }
             | Self::ContinuedAsNew { .. }
-            | Self::Terminated { .. } => true,
+            | Self::Terminated { .. }
+            | Self::Reset { .. } => true,
             Self::Started(_)
             | Self::ActivityScheduled(_)
             | Self::ActivityCompleted { .. }
@@ -452,6 +463,7 @@ impl Event {
             | Self::CommandPerformed(_)
             | Self::CancelRequested { .. }
             | Self::Terminated { .. }
+            | Self::Reset { .. }
             | Self::Parked { .. }
             | Self::Resumed
             | Self::VersionChanged { .. } => false,

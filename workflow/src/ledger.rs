@@ -143,7 +143,7 @@ impl Outcome {
             Event::Failed { error } => Some(Self::Failed(error.clone())),
             Event::Cancelled { error } => Some(Self::Cancelled(error.clone())),
             Event::Terminated { reason } => Some(Self::Terminated(reason.clone())),
-            Event::ContinuedAsNew { run, .. } => Some(Self::Continued(*run)),
+            Event::ContinuedAsNew { run, .. } | Event::Reset { run, .. } => Some(Self::Continued(*run)),
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::ActivityCompleted { .. }
@@ -355,7 +355,8 @@ impl Ledger {
             | Event::Failed { .. }
             | Event::Cancelled { .. }
             | Event::ContinuedAsNew { .. }
-            | Event::Terminated { .. } => {
+            | Event::Terminated { .. }
+            | Event::Reset { .. } => {
                 self.outcome = Outcome::of(event);
                 self.pending.clear();
                 self.parked = None;

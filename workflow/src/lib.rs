@@ -62,6 +62,7 @@ mod outstanding;
 mod payload;
 mod program;
 mod registry;
+mod reset;
 mod retry;
 mod spans;
 mod token;
@@ -90,9 +91,9 @@ pub use error::{
 };
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
-    EventError, KeyFilter, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason,
-    PublishOutcome, PublishScheduled, RECORD_TEXT_BYTES_MAX, RawRecord, ReceiveScheduled, RecordFilter,
-    RecordTexts, RunFailure, RunTry, SignalFailure, SignalScheduled, Started, TakenThrough,
+    EventError, FormerRun, KeyFilter, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose,
+    ParkReason, PublishOutcome, PublishScheduled, RECORD_TEXT_BYTES_MAX, RawRecord, ReceiveScheduled,
+    RecordFilter, RecordTexts, RunFailure, RunTry, SignalFailure, SignalScheduled, Started, TakenThrough,
 };
 pub use expected::WrongType;
 pub use exported::{ExportedHistory, ExportedHistoryError, Fit};
@@ -106,6 +107,7 @@ pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, Replay
 pub use outstanding::Outstanding;
 pub use payload::{Payload, PayloadError, Redaction, RedactionError};
 pub use registry::{AnsweringWorkflow, Implementation, UpdateBuilder};
+pub use reset::{LaterSignals, ResetPoint, ResetRefused};
 pub use retry::Retry;
 pub use spans::{RunSpan, RunSpans, SpanBounds, SpanEnd, SpanFold, SpanNote, SpanOf, SpanValue};
 pub use token::{PromiseToken, PromiseTokenError};

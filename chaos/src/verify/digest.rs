@@ -162,7 +162,9 @@ fn take(event: &Event, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
         Event::Failed { error } => seen.end = Some(End::Failed(format!("{error:?}"))),
         Event::Cancelled { .. } => seen.end = Some(End::Cancelled),
         Event::Terminated { reason } => seen.end = Some(End::Terminated(reason.clone())),
-        Event::ContinuedAsNew { run, .. } => seen.end = Some(End::Continued(run.to_string())),
+        Event::ContinuedAsNew { run, .. } | Event::Reset { run, .. } => {
+            seen.end = Some(End::Continued(run.to_string()))
+        }
         _ => {}
     }
     Ok(())

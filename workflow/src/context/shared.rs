@@ -382,6 +382,7 @@ impl Table {
             | Event::Failed { .. }
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
+            | Event::Reset { .. }
             | Event::Parked { .. }
             | Event::Resumed
             | Event::VersionChanged { .. } => Wakers::Nobody,

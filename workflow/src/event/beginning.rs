@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
+use millrun_core::{Cause, InstanceId, RunId, Sequence, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 
 use super::{Name, OperationId, TakenThrough};
@@ -120,6 +120,28 @@ impl Started {
         began_as.unwrap_or(&self.workflow)
     }
 
+    /// The event of the run that it [continues](Origin::continued) up to which it has that one's history, if that was reset.
+    #[must_use]
+    pub fn reset_to(&self) -> Option<Sequence> {
+        self.formers().last().map(|former| former.to)
+    }
+
+    /// The runs whose events it has, if it goes on from one that was reset.
+    pub(crate) fn formers(&self) -> &[FormerRun] {
+        self.origin.as_ref().map_or(&[], |origin| &origin.formers)
+    }
+
+    /// The beginning of the run that has the events of this one up to `to`.
+    pub(crate) fn reset_from(&mut self, run: RunId, to: Sequence) {
+        let origin = self.origin_mut();
+        origin.continued = Some(run);
+        // Of events that this run has from another, that one is still the run.
+        let earlier = origin.formers.iter().find(|former| former.to >= to);
+        let run = earlier.map_or(run, |former| former.run);
+        origin.formers.retain(|former| former.to < to);
+        origin.formers.push(FormerRun { run, to });
+    }
+
     /// Whether the run's code is shown why it is asked to cancel. The releases that began runs without a
     /// [`not_before`](Self::not_before) did not, and what such a run decides stays what it was.
     pub(crate) fn shows_reasons(&self) -> bool {
@@ -172,6 +194,10 @@ pub struct Origin {
     /// The run that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continued: Option<RunId>,
+    /// The runs whose events it has as its own, if the run that it [continues](Self::continued) was reset: of each those up to
+    /// the [event](FormerRun::to) that is named, behind those of the one before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub formers: Vec<FormerRun>,
     /// The run, and the operation of it, that had the instance started, if it is no child. A run that
     /// continues another has that one's. Runs begun by earlier releases do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,6 +243,15 @@ pub struct Origin {
     /// with its first one.
     #[serde(rename = "try", default, skip_serializing_if = "Option::is_none")]
     pub run_try: Option<Box<RunTry>>,
+}
+
+/// A run of which a later one has events, because it was reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerRun {
+    /// The run.
+    pub run: RunId,
+    /// The last event that the later run has of it. If the code is shown that event, it was shown it anew.
+    pub to: Sequence,
 }
 
 /// Which try a run is of those that its start allows.

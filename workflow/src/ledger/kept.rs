@@ -255,6 +255,7 @@ impl Ledger {
             | Event::Failed { .. }
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
+            | Event::Reset { .. }
             | Event::Parked { .. }
             | Event::Resumed => return None,
         }

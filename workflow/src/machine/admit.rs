@@ -268,6 +268,11 @@ impl Instance {
                 self.end(Event::Terminated { reason }, moment.now, turn);
                 return Ok(());
             }
+            Input::Reset { run, to, reason } => {
+                let reason = self.limits.cut(reason);
+                self.end(Event::Reset { run, to, reason }, moment.now, turn);
+                return Ok(());
+            }
             Input::Resume => return self.resume(moment, turn),
             Input::ChangeVersion => {
                 let code = self.implementation.as_ref().filter(|_| self.code.is_some());

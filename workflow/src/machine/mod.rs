@@ -28,6 +28,7 @@ mod entity;
 mod limits;
 mod parking;
 mod replay;
+mod resetting;
 mod spare;
 mod turn;
 mod updates;

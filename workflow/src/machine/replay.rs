@@ -10,7 +10,9 @@ use millrun_core::{RunId, Timestamp};
 use super::parking::shown_at;
 use super::{Instance, Limits, Moment};
 use crate::context::Decision;
-use crate::event::{Event, Nondeterminism, ParkReason, PublishScheduled, RecordTexts, is_same_name};
+use crate::event::{
+    Event, FormerRun, Nondeterminism, ParkReason, PublishScheduled, RecordTexts, is_same_name,
+};
 use crate::registry::Implementation;
 use crate::{KeptBeginning, TopicRenames};
 
@@ -188,6 +190,10 @@ impl Instance {
         let mut check = Check {
             is_strict: instance.limits.strict,
             renamed: instance.renamed_topics().cloned(),
+            formers: instance
+                .ledger
+                .started()
+                .map_or_else(Vec::new, |started| started.formers().to_vec()),
             ..Check::default()
         };
         let mut decisions = VecDeque::new();
@@ -217,6 +223,7 @@ impl Instance {
         }
         {
             let mut table = instance.shared.lock();
+            table.run = instance.run;
             table.set_replayed(None);
             // The list is empty; an instance that waits needs none.
             drop(table.take_decisions());
@@ -284,7 +291,7 @@ impl Instance {
             | Event::AttemptHeartbeat { .. }
             | Event::PublishParked { .. }
             | Event::ChildStarted { .. } => {}
-            Event::Terminated { .. } => self.code = None,
+            Event::Terminated { .. } | Event::Reset { .. } => self.code = None,
             input => self.replay_input(input, [time; 2], self.ledger.parked().is_some(), true, check),
         }
     }
@@ -304,6 +311,11 @@ impl Instance {
         }
         if self.code.is_none() || check.difference.is_some() {
             return;
+        }
+        if !check.formers.is_empty() {
+            let sequence = self.ledger.sequence();
+            let former = check.formers.iter().find(|former| sequence < former.to);
+            self.shared.lock().run = former.map_or(self.run, |former| former.run);
         }
         match self.run_code(&event, recorded, Moment { now, epoch: 0 }, is_whole, Vec::new()) {
             Ok(mut decisions) => {
@@ -378,6 +390,8 @@ struct Check {
     is_strict: bool,
     /// The topics that the history may know by former names, if there are any.
     renamed: Option<Arc<TopicRenames>>,
+    /// The runs that the code was shown as its own before the run was reset to where it is.
+    formers: Vec<FormerRun>,
 }
 
 impl Check {

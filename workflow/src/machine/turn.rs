@@ -35,6 +35,9 @@ pub struct Turn {
     /// durable: the fold of the history up to the event with this sequence, as a [`KeptBeginning`](crate::KeptBeginning) reads it back. The owner of the
     /// turn may drop it.
     pub kept: Option<(Sequence, Vec<u8>)>,
+    /// When the first events of the turn were recorded, if that was before: of a run that [begins](crate::Instance::begin_reset) with
+    /// a part of another's history. Those behind them are recorded with the turn, and so are all of any other turn.
+    pub recorded: Vec<Timestamp>,
     pub(super) spare: Spare,
 }
 
@@ -289,6 +292,16 @@ pub enum Input {
     },
     /// An operator ends the run, without its code.
     Terminate {
+        /// Why.
+        reason: String,
+    },
+    /// An operator has the instance go on in another run, which begins with a part of this one's history. This one ends without
+    /// its code.
+    Reset {
+        /// That run.
+        run: RunId,
+        /// The last event of this run that the other has as well.
+        to: Sequence,
         /// Why.
         reason: String,
     },

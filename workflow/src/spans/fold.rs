@@ -212,7 +212,8 @@ impl SpanFold {
             | Event::Failed { .. }
             | Event::Cancelled { .. }
             | Event::ContinuedAsNew { .. }
-            | Event::Terminated { .. } => self.finish_run(event, time),
+            | Event::Terminated { .. }
+            | Event::Reset { .. } => self.finish_run(event, time),
         }
     }
 
@@ -267,6 +268,11 @@ impl SpanFold {
                 let next = SpanValue::Text(run.to_string());
                 self.spans.attribute_run("millrun.continued_as", next);
                 failed.as_ref().map(|error| error.message.clone())
+            }
+            Event::Reset { run, to, reason } => {
+                let next = SpanValue::Text(run.to_string());
+                self.spans.attribute_run("millrun.continued_as", next);
+                Some(format!("reset to event {to}: {reason}"))
             }
             _ => None,
         };

@@ -17,8 +17,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, Timestamp};
+use millrun_core::{InstanceId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_bytes::Bytes as Raw;
 
 use crate::OperationId;
 use crate::event::{Bounds, Event, EventError, PublishOutcome, RunFailure, Started};
@@ -27,7 +28,7 @@ use crate::ledger::OutcomeKind;
 pub(crate) use bearing::{Bearing, bearing};
 use family::{
     CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, ErrorWire,
-    OriginWire, run_id,
+    OriginWire, ResetWire, run_id,
 };
 pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
@@ -112,7 +113,7 @@ pub fn kind(event: &Event) -> u8 {
         Event::ChildScheduled(_) => CHILD_SCHEDULED,
         Event::ChildStarted { .. } => CHILD_STARTED,
         Event::ChildEnded { .. } => CHILD_ENDED,
-        Event::ContinuedAsNew { .. } => CONTINUED_AS_NEW,
+        Event::ContinuedAsNew { .. } | Event::Reset { .. } => CONTINUED_AS_NEW,
         Event::PublishScheduled(_) => PUBLISH_SCHEDULED,
         Event::PublishParked { .. } => PUBLISH_PARKED,
         Event::Published { .. } => PUBLISHED,
@@ -198,6 +199,20 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 workflow: Cow::Borrowed(workflow),
                 input: raw(input),
                 failed: failed.as_deref().map(ErrorWire::of),
+                reset: None,
+            },
+        ),
+        Event::Reset { run, to, reason } => write(
+            out,
+            &ContinuedBody {
+                run: run.bits(),
+                workflow: Cow::Borrowed(""),
+                input: Raw::new(&[]),
+                failed: None,
+                reset: Some(ResetWire {
+                    to: to.get(),
+                    reason: Cow::Borrowed(reason),
+                }),
             },
         ),
         Event::ActivityScheduled(scheduled) => write(out, &ScheduledBody::of(scheduled)),
@@ -557,7 +572,15 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
                 workflow,
                 input,
                 failed,
+                reset,
             } = read(body)?;
+            if let Some(ResetWire { to, reason }) = reset {
+                return Ok(Event::Reset {
+                    run: run_id(run)?,
+                    to: Sequence::new(to),
+                    reason: reason.into_owned(),
+                });
+            }
             Event::ContinuedAsNew {
                 run: run_id(run)?,
                 workflow: Cow::Owned(workflow.into_owned()),

@@ -974,6 +974,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-tried-again.txt"),
         },
         Recording {
+            name: "v1-reset",
+            code: crate::resetting::code,
+            make: crate::resetting::recorded,
+            file: include_str!("../histories/v1-reset.txt"),
+        },
+        Recording {
             name: "v1-mended",
             code: mended_implementation,
             make: parked_thrice,

@@ -18,6 +18,7 @@ mod parking;
 mod receiving;
 mod recording;
 mod renamed_topics;
+mod resetting;
 mod retrying;
 mod run_retries;
 mod signalling;

@@ -17,13 +17,15 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_workflow::{
     Activity, ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input,
     InputRefused, Instance, KeptBeginning, Ledger, Limits, Moment, OperationId, Outcome, Outstanding,
-    ParkReason, Payload, Signal, Started, Turn, Workflow, WorkflowContext, WorkflowError, wire,
+    ParkReason, Payload, ResetPoint, ResetRefused, Signal, Started, Turn, Workflow, WorkflowContext,
+    WorkflowError, wire,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,6 +57,7 @@ struct Step {
 
 #[derive(Debug)]
 pub(crate) struct World {
+    run: RunId,
     code: Option<Implementation>,
     pub(crate) limits: Limits,
     pub(crate) moment: Moment,
@@ -113,6 +116,7 @@ impl World {
         let mut turn = lending();
         let instance = *Instance::start_in(&mut turn, code.as_ref(), run_id(), started, limits, moment);
         let mut world = Self {
+            run: run_id(),
             code,
             limits,
             moment,
@@ -140,6 +144,7 @@ impl World {
         let moment = Moment { now, epoch: 2 };
         let owed = Owed::taken_up(instance.ledger(), moment);
         Self {
+            run: run_id(),
             code,
             limits,
             moment,
@@ -157,14 +162,47 @@ impl World {
         }
     }
 
+    /// The world of the run that begins when this one is reset, a minute later, with this code.
+    pub(crate) fn reset(&self, code: &Implementation, point: &ResetPoint) -> Result<Self, ResetRefused> {
+        let now = self.moment.now + Duration::from_secs(60);
+        let moment = Moment { now, ..self.moment };
+        let run = RunId::new(self.run.partition(), now, 8);
+        let former = (self.run, self.history.iter().map(stored).collect());
+        let mut turn = lending();
+        let instance = Instance::begin_reset(code, run, former, point, self.limits, moment, &mut turn)?;
+        let mut world = Self {
+            run,
+            code: Some(code.clone()),
+            limits: self.limits,
+            moment,
+            instance,
+            history: Vec::new(),
+            kept: Vec::new(),
+            steps: Vec::new(),
+            activities: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            children: BTreeMap::new(),
+            commands: Vec::new(),
+            owed: Owed::default(),
+            is_fickle: false,
+            checked_len: Cell::new(0),
+        };
+        world.record(turn);
+        Ok(world)
+    }
+
     fn record(&mut self, mut turn: Turn) {
         if let Some((sequence, bytes)) = turn.kept.take() {
             let len = usize::try_from(sequence.get()).unwrap();
             self.kept.push((len, bytes.into()));
         }
-        for event in turn.events {
+        let times = turn
+            .recorded
+            .into_iter()
+            .chain(std::iter::repeat(self.moment.now));
+        for (event, time) in turn.events.into_iter().zip(times) {
             self.owed.event(&event);
-            self.history.push((event, self.moment.now));
+            self.history.push((event, time));
         }
         for command in &turn.commands {
             self.owed.command(command);
@@ -353,12 +391,12 @@ impl World {
     /// The instance that the first `len` events give, from all of them, and from what was kept of them last.
     fn replays(&self, code: Option<&Implementation>, limits: Limits, len: usize) -> Vec<Instance> {
         let stored_from = |from: usize| self.history[from..len].iter().map(stored);
-        let whole = Instance::replay(code, run_id(), stored_from(0), limits);
+        let whole = Instance::replay(code, self.run, stored_from(0), limits);
         let mut replayed = vec![whole.expect("the world recorded a history")];
         if let Some((from, bytes)) = self.kept.iter().rfind(|(kept_len, _)| *kept_len <= len) {
             let kept = KeptBeginning::decode(bytes).expect("the engine's own bytes can be read");
             assert_eq!(kept.sequence().get(), *from as u64);
-            let kept = Instance::replay_kept(code, run_id(), kept, stored_from(*from), limits);
+            let kept = Instance::replay_kept(code, self.run, kept, stored_from(*from), limits);
             let kept = kept.expect("the events go on where it ends");
             let said = |instance: &Instance| {
                 let ledger = format!("{:?}", instance.ledger());

@@ -135,6 +135,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         | Event::Failed { .. }
         | Event::Cancelled { .. }
         | Event::Terminated { .. }
+        | Event::Reset { .. }
         | Event::ContinuedAsNew { .. }
         | Event::Parked { .. }
         | Event::Resumed

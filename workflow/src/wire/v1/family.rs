@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{Cause, InstanceId, RunId, SpanId, Timestamp, TraceContext, TraceId};
+use millrun_core::{Cause, InstanceId, RunId, Sequence, SpanId, Timestamp, TraceContext, TraceId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes as Raw};
 
@@ -13,7 +13,7 @@ use super::parts::{RecordedWire, payload, raw};
 use super::receiving::TakenWire;
 use super::signalling::{senders_of_bytes, senders_to_bytes};
 use crate::event::{
-    ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure, RunTry,
+    ChildFailure, ChildScheduled, EventError, FormerRun, Origin, Parent, ParentClose, RunFailure, RunTry,
 };
 use crate::{OperationId, Payload};
 
@@ -28,6 +28,8 @@ pub(super) struct OriginWire<'a> {
     parent: Option<ParentWire>,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     continued: Option<u128>,
+    #[serde(rename = "e", default, skip_serializing_if = "Vec::is_empty")]
+    formers: Vec<(u128, u64)>,
     #[serde(rename = "b", borrow, default, skip_serializing_if = "Option::is_none")]
     began_as: Option<Cow<'a, str>>,
     #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +190,11 @@ impl<'a> OriginWire<'a> {
                 on_close: CloseWire::of(parent.on_close),
             }),
             continued: origin.continued.map(RunId::bits),
+            formers: origin
+                .formers
+                .iter()
+                .map(|former| (former.run.bits(), former.to.get()))
+                .collect(),
             cause: origin.cause.map(CauseWire::of),
             triggered_by: origin.triggered_by.as_deref().map(Cow::Borrowed),
             trace: origin.trace.as_ref().map(TraceWire::of),
@@ -220,9 +227,14 @@ impl<'a> OriginWire<'a> {
         });
         let signals = self.signals.into_iter();
         let answers = self.answers.into_iter();
+        let formers = self.formers.into_iter().map(|(run, to)| {
+            let (run, to) = (run_id(run)?, Sequence::new(to));
+            Ok(FormerRun { run, to })
+        });
         Ok(Arc::new(Origin {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
+            formers: formers.collect::<Result<_, EventError>>()?,
             cause: self.cause.map(CauseWire::into_event).transpose()?,
             triggered_by: self.triggered_by.map(|trigger| trigger.into()),
             trace: self.trace.map(TraceWire::into_event).transpose()?,
@@ -377,4 +389,16 @@ pub(super) struct ContinuedBody<'a> {
     pub(super) input: &'a Raw,
     #[serde(rename = "f", borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<ErrorWire<'a>>,
+    #[serde(rename = "e", borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) reset: Option<ResetWire<'a>>,
+}
+
+/// How a run was reset. It stands in the record of one that continues as new, without a workflow and an input: releases that know
+/// of no reset read that the run goes on in another, and so it does.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ResetWire<'a> {
+    #[serde(rename = "t")]
+    pub(super) to: u64,
+    #[serde(rename = "m", borrow)]
+    pub(super) reason: Cow<'a, str>,
 }

@@ -6,8 +6,8 @@ use millrun_core::{Cause, RunId, Sequence};
 
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
-    KeyFilter, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RawRecord, ReceiveScheduled,
-    RecordFilter, RecordTexts, RunTry, SignalFailure, SignalScheduled, TakenThrough,
+    FormerRun, KeyFilter, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RawRecord,
+    ReceiveScheduled, RecordFilter, RecordTexts, RunTry, SignalFailure, SignalScheduled, TakenThrough,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -156,6 +156,16 @@ fn samples() -> Vec<Event> {
             origin: Some(Arc::new(Origin {
                 parent: None,
                 continued: Some(run),
+                formers: vec![
+                    FormerRun {
+                        run,
+                        to: Sequence::new(7),
+                    },
+                    FormerRun {
+                        run,
+                        to: Sequence::new(u64::MAX),
+                    },
+                ],
                 cause: None,
                 triggered_by: Some("billing/7".into()),
                 trace: None,
@@ -463,6 +473,11 @@ fn samples() -> Vec<Event> {
         Event::Failed { error: error.clone() },
         Event::Cancelled { error },
         Event::Terminated {
+            reason: "operator".into(),
+        },
+        Event::Reset {
+            run,
+            to: Sequence::new(u64::MAX),
             reason: "operator".into(),
         },
         Event::Resumed,
