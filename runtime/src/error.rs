@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_core::{InstanceIdError, Partition, RunId};
 use millrun_persistence::{FailureKind, JournalFailure, ReadError};
-use millrun_workflow::{InputRefused, ParkReason, PayloadError, Unanswered, WrongType};
+use millrun_workflow::{InputRefused, ParkReason, PayloadError, ResetRefused, Unanswered, WrongType};
 
 use crate::host::HostError;
 
@@ -598,6 +598,9 @@ pub enum RunError {
         /// The name of the workflow.
         workflow: String,
     },
+    /// The run was not [reset](crate::RunHandle::reset), for this reason: nothing has changed.
+    #[error(transparent)]
+    NotReset(Box<ResetRefused>),
     /// As many callers wait at the run with [`until`](crate::RunHandle::until) or
     /// [`until_described`](crate::RunHandle::until_described) as
     /// [`watchers_len_max`](crate::RuntimeConfig::watchers_len_max) allows: let some of them share a wait, or try
@@ -659,12 +662,13 @@ impl RunError {
     }
 
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 17] = [
+    pub const CODES: [&'static str; 18] = [
         "id",
         "not-found",
         "other-workflow",
         "expired",
         "finished",
+        "not-reset",
         "refused",
         "wrong-type",
         "reserved-name",
@@ -692,6 +696,7 @@ impl RunError {
             Self::Refused(_) => "refused",
             Self::WrongType(_) => "wrong-type",
             Self::ReservedName { .. } => "reserved-name",
+            Self::NotReset(_) => "not-reset",
             Self::TooManyWatchers { .. } => "too-many-watchers",
             Self::Payload(_) => "payload",
             Self::Turn(_) => "turn",
@@ -702,6 +707,12 @@ impl RunError {
             Self::Elsewhere { .. } => "elsewhere",
             Self::Stopped(_) => "stopped",
         }
+    }
+}
+
+impl From<ResetRefused> for RunError {
+    fn from(refused: ResetRefused) -> Self {
+        Self::NotReset(Box::new(refused))
     }
 }
 
@@ -866,6 +877,7 @@ mod tests {
             },
             RunError::Expired,
             RunError::Finished,
+            RunError::NotReset(Box::new(ResetRefused::TooManyLive { len_max: 1 })),
             RunError::Refused(InputRefused::Stale),
             RunError::WrongType(wrong_type()),
             RunError::ReservedName {

@@ -175,7 +175,8 @@ pub mod operating {
     pub use crate::traces::{SpanFeed, SpanFeedConfig, SpanFeedTaken};
     pub use millrun_persistence::TimeRange;
     pub use millrun_workflow::{
-        Nondeterminism, ParkReason, RunSpan, RunSpans, SpanBounds, SpanEnd, SpanNote, SpanOf, SpanValue,
+        LaterSignals, Nondeterminism, ParkReason, ResetPoint, ResetRefused, RunSpan, RunSpans, SpanBounds,
+        SpanEnd, SpanNote, SpanOf, SpanValue,
     };
 }
 
@@ -185,9 +186,9 @@ pub mod history {
     pub use millrun_core::Sequence;
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
-        Event, ExportedHistory, ExportedHistoryError, Fit, KeyFilter, Name, Origin, Parent, PublishScheduled,
-        RawRecord, ReceiveScheduled, RecordFilter, RecordTexts, Redaction, RedactionError, RunTry,
-        SignalFailure, SignalScheduled, Started, TakenThrough,
+        Event, ExportedHistory, ExportedHistoryError, Fit, FormerRun, KeyFilter, Name, Origin, Parent,
+        PublishScheduled, RawRecord, ReceiveScheduled, RecordFilter, RecordTexts, Redaction, RedactionError,
+        RunTry, SignalFailure, SignalScheduled, Started, TakenThrough,
     };
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_core::{Cause, InstanceId, RunId};
 use millrun_workflow::{
-    Outcome, ParkReason, Payload, Query, RunFailure, Signal, TypedError, Update, WorkflowError,
+    Outcome, ParkReason, Payload, Query, ResetPoint, RunFailure, Signal, TypedError, Update, WorkflowError,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,8 +18,8 @@ use crate::inner::Inner;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::looking::why::Why;
 use crate::mail::{
-    Changed, Described, Question, Request, Standing, Target, Tell, UpdateAnswer, UpdateRefused,
-    UpdateRequest, Wake,
+    Changed, Described, Latest, Question, Request, ResetOrder, Standing, Target, Tell, UpdateAnswer,
+    UpdateRefused, UpdateRequest, Wake,
 };
 use crate::workflow::Unanswered;
 use crate::{QueryError, ResultError, RunError, UpdateError};
@@ -228,6 +228,98 @@ impl<O, E> RunHandle<O, E> {
         .await
     }
 
+    /// Resets the run to an event of its history: it ends, and the instance goes on in another run, which begins with the events up
+    /// to that one and goes on from there, with the code of today. Both are durable, in one commit, when this returns; it gives a
+    /// handle to the other run. A run that has ended, or whose code does not run, can be reset too, as long as it is retained and
+    /// the latest of its instance.
+    ///
+    /// If the last event that is kept is one that the code is shown, such as the end of an activity, it is shown it as if it came
+    /// now, and decides again what follows. If it is a decision, all decisions up to it stay, and what they have begun begins again.
+    ///
+    /// - Activities that have not ended at that event are run under the other run, with
+    ///   [idempotency keys](crate::ActivityContext::idempotency_key) of their own. Attempts of the former run are cancelled, and
+    ///   what they report is passed over.
+    /// - Signals and updates behind the event are dropped, or told to the other run [again](ResetPoint::keep_signals). Requests to
+    ///   cancel, and promises kept behind it, are dropped. What was remembered up to the event (answers to updates, names of
+    ///   signals) is remembered; what came later is known only if it is kept.
+    /// - A handle to a run that was live when it was reset means the other run from then on, and so do callers that wait for its
+    ///   result. A run that had ended keeps its result, under its own id of a run.
+    /// - The parent of a live child waits for the other run. A child that has ended cannot be reset: its parent was told.
+    /// - A run is not reset while it waits for a child, nor to an event at which it waited for a child or a promise. Children that
+    ///   have ended stay what they are, and those behind the event are called again.
+    /// - What was published stays published, and is published again if the code gets there.
+    ///
+    /// ```
+    /// use millrun::operating::ResetPoint;
+    /// use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const ORDER: Workflow<u64, u64> = Workflow::named("order");
+    /// const CHARGE: Activity<u64, u64> = Activity::named("charge");
+    ///
+    /// async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
+    ///     Ok(cx.call(CHARGE, cents).await?)
+    /// }
+    ///
+    /// async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
+    ///     Ok(cents)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(ORDER, order).register_activity(CHARGE, charge).start().await?;
+    /// let run = runtime.start(ORDER, "order-7", 1_999).await?;
+    /// run.result().await?;
+    /// // 1 Started, 2 the call of the activity: it is called again.
+    /// let again = run.reset(ResetPoint::to_event(2).because("charged the wrong account")).await?;
+    /// assert_eq!(again.result().await?, 1_999);
+    /// assert_ne!(again.run_id(), run.run_id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::NotReset`] says why there is nothing to go on from at that event, and nothing has changed. Otherwise when there
+    /// is no such run, it is of another workflow, or the runtime has stopped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not leave the run reset: [describe](Self::describe) the instance, and name the run that is to be
+    /// reset ([`of_run`](ResetPoint::of_run)) when asking again.
+    pub async fn reset(&self, mut point: ResetPoint) -> Result<Self, RunError> {
+        let (run, workflow) = match &self.target {
+            Target::Run(run) => (point.run.or(Some(*run)), None),
+            Target::Latest(latest) => (point.run, latest.workflow.clone()),
+        };
+        let host = &self.inner.shared.host;
+        let id = self.id.clone();
+        point.run = run;
+        let order = ResetOrder {
+            next: RunId::new(id.partition(), host.now(), host.random()),
+            id: id.clone(),
+            point,
+        };
+        let target = Target::Latest(Arc::new(Latest {
+            id: id.clone(),
+            workflow,
+        }));
+        for is_last in [false, true] {
+            let (reply, answer) = oneshot::channel();
+            let request = Request::Tell {
+                target: target.clone(),
+                what: Tell::Reset(Box::new(order.clone())),
+                reply: reply.into(),
+            };
+            match self.inner.ask(&target, request, answer).await {
+                // It has ended while it was read, and is read again.
+                Err(RunError::Finished | RunError::NotFound) if !is_last => {}
+                answer => {
+                    answer?;
+                    break;
+                }
+            }
+        }
+        Ok(Self::new(Arc::clone(&self.inner), id, Target::Run(order.next)))
+    }
+
     /// Lets a parked run's code run again: it is replayed, and takes up what arrived meanwhile.
     /// Resuming a run that is not parked changes nothing.
     ///
@@ -272,6 +364,7 @@ impl<O, E> RunHandle<O, E> {
                 | Tell::Pause { .. }
                 | Tell::EndPromise { .. }
                 | Tell::RecordReceived { .. }
+                | Tell::Reset(_)
                 | Tell::Resume => Err(RunError::Finished),
             },
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Name, Payload, RunFailure};
+use millrun_workflow::{Name, Payload, ResetPoint, RunFailure};
 
 use crate::handles::run::ended;
 use crate::handles::updated::Decoder;
@@ -142,6 +142,14 @@ impl UntypedHandle {
     /// When the code still does not fit the history, or the run was not reached.
     pub async fn resume(&self) -> Result<(), RunError> {
         self.0.resume().await
+    }
+
+    /// As [`RunHandle::reset`].
+    ///
+    /// # Errors
+    /// As [`RunHandle::reset`].
+    pub async fn reset(&self, point: ResetPoint) -> Result<Self, RunError> {
+        self.0.reset(point).await.map(Self)
     }
 
     /// As [`RunHandle::describe`].

@@ -1,9 +1,12 @@
 //! What a shard asks a reader about the finished runs of an id, and what it is told.
 
-use millrun_core::{Epoch, InstanceId, RunId};
-use millrun_persistence::ReadError;
-use millrun_workflow::{ChildFailure, OperationId, OutcomeKind, Payload};
+use std::sync::Arc;
 
+use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
+use millrun_persistence::ReadError;
+use millrun_workflow::{ChildFailure, Event, OperationId, OutcomeKind, Payload, Started};
+
+use super::local::Story;
 use crate::RunError;
 
 /// Which finished run of an instance is the latest?
@@ -12,8 +15,19 @@ pub(crate) struct AskFinished {
     pub(crate) id: InstanceId,
     /// The epoch of the id's partition under which the shard asks: no other life of it believes the answer.
     pub(crate) life: Epoch,
-    /// Whether the history of that run is also to be read: whose child it is, and how it ended.
-    pub(crate) reads_history: bool,
+    pub(crate) reads: FinishedReads,
+}
+
+/// What is to be read of a finished run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FinishedReads {
+    /// Which it is.
+    #[default]
+    Run,
+    /// Also whose child it is, and how it ended.
+    End,
+    /// And all that its history has.
+    Events,
 }
 
 /// The answer to an [`AskFinished`].
@@ -33,6 +47,33 @@ pub(crate) struct Found {
     pub(crate) child: Option<Result<Option<EndedChild>, RunError>>,
     /// How that run ended; `None` if that was not read.
     pub(crate) outcome: Option<Result<OutcomeKind, RunError>>,
+    /// All that its history has; `None` if that was not read.
+    pub(crate) whole: Option<Box<Result<WholeHistory, RunError>>>,
+}
+
+/// All events that a history has, with the times at which they were recorded. A cheap clone.
+#[derive(Clone, Debug)]
+pub(crate) struct WholeHistory {
+    pub(crate) events: Arc<[(Event, Timestamp)]>,
+    /// The last event of those that were trimmed, if some were.
+    pub(crate) trimmed: Option<Sequence>,
+}
+
+impl WholeHistory {
+    pub(crate) fn of(story: &Story) -> Self {
+        Self {
+            events: story.events.as_slice().into(),
+            trimmed: story.kept.as_ref().map(|kept| kept.sequence()),
+        }
+    }
+
+    /// How the run began, unless that was trimmed.
+    pub(crate) fn started(&self) -> Option<&Started> {
+        match self.events.first() {
+            Some((Event::Started(started), _)) => Some(started),
+            _ => None,
+        }
+    }
 }
 
 /// A child that has ended.
@@ -55,6 +96,7 @@ impl Found {
             finished,
             child: None,
             outcome: None,
+            whole: None,
         }
     }
 

@@ -128,6 +128,8 @@ impl Story {
 pub(crate) struct Load {
     pub(crate) run: RunId,
     pub(crate) life: Epoch,
+    /// Whether all that the history has is read, though less would bring the run back.
+    pub(crate) is_whole: bool,
 }
 
 impl LocalMessage {

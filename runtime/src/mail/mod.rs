@@ -27,15 +27,15 @@ mod target;
 
 pub(crate) use command::{CommandRefused, CommandReply, CommandRequest, EntityRequest};
 pub(crate) use doors::{ShardDoor, ShardDoors};
-pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
+pub(crate) use finished::{Answered, AskFinished, EndedChild, FinishedReads, Found, WholeHistory};
 pub(crate) use local::{Load, LocalMessage, Story};
 pub(crate) use mailed::{MailPlace, Mailed};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
 pub(crate) use reply::{AskedBy, CallerReply, MailToAnswer, Replies, RepliesToNode, Reply};
 pub(crate) use request::{
     AppendRequest, Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, PendingReply, Question,
-    Replacement, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith,
-    StartedRun, Tell, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest, Wake,
+    Replacement, Request, ResetOrder, Standing, StartDelay, StartDetails, StartFollowing, StartRequest,
+    StartWith, StartedRun, Tell, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest, Wake,
 };
 pub(crate) use router::Router;
 pub(crate) use target::{Latest, Target, check_workflow};

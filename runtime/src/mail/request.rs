@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, Timestamp, TraceContext};
 use millrun_persistence::TopicNumber;
-use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, RawRecord, Retry, Started};
+use millrun_workflow::{
+    Name, OperationId, Outcome, ParkReason, Payload, RawRecord, ResetPoint, Retry, Started,
+};
 use tokio::sync::oneshot;
 
 use super::command::{CommandRefused, CommandReply, CommandRequest};
@@ -573,6 +575,15 @@ impl From<StopCause> for UpdateRefused {
 /// Tells that a run has gone on, once; dropped, it tells that nobody knows.
 pub(crate) type Changed = oneshot::Receiver<()>;
 
+/// What a caller wants an instance to be reset to.
+#[derive(Clone, Debug)]
+pub(crate) struct ResetOrder {
+    pub(crate) id: InstanceId,
+    /// The run that begins: who asks names it, so that it is known whether it has begun.
+    pub(crate) next: RunId,
+    pub(crate) point: ResetPoint,
+}
+
 /// What may be said to a run from outside.
 #[derive(Clone, Debug)]
 pub(crate) enum Tell {
@@ -598,6 +609,8 @@ pub(crate) enum Tell {
         operation: OperationId,
         end: Result<Payload, String>,
     },
+    /// The instance goes on in another run, which begins with a part of this one's history.
+    Reset(Box<ResetOrder>),
     /// A record of a durable topic that the run waits for.
     RecordReceived {
         operation: OperationId,

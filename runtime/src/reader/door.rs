@@ -12,7 +12,8 @@ use crate::looking::find::RunSearch;
 use crate::looking::pages::HistoryPage;
 use crate::looking::trace::TraceBeginning;
 use crate::mail::{
-    AskFinished, Load, OnDisk, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused,
+    AskFinished, FinishedReads, Load, OnDisk, Question, RunSignal, Standing, Target, UpdateAnswer,
+    UpdateRefused,
 };
 use crate::operating::InstanceDescription;
 use crate::{QueryError, RunError};
@@ -96,8 +97,8 @@ impl ReadRequest {
     /// Whether it is small, mostly, and read together with others of the kind.
     pub(super) fn goes_together(&self) -> bool {
         match self {
-            Self::Load(_) => true,
-            Self::Finished(ask) => !ask.reads_history,
+            Self::Load(load) => !load.is_whole,
+            Self::Finished(ask) => ask.reads == FinishedReads::Run,
             _ => false,
         }
     }

@@ -28,8 +28,9 @@ use crate::code::workflows::Beginning;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::looking::pages::{HistoryPage, RecordedEvent};
 use crate::mail::{
-    Answered, AskFinished, EndedChild, Found, LocalMessage, OnDisk, PartitionMessage, Question, Router,
-    RunSignal, ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
+    Answered, AskFinished, EndedChild, FinishedReads, Found, LocalMessage, OnDisk, PartitionMessage,
+    Question, Router, RunSignal, ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused,
+    WholeHistory, check_workflow, child_end,
 };
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
@@ -119,6 +120,11 @@ impl Reader {
             return Ok(story);
         }
         story(&self.shared.journal.history(run)?)
+    }
+
+    /// All that the history of a run has, live or finished.
+    fn whole(&self, run: RunId) -> Result<Story, RunError> {
+        story(&self.history(run)?)
     }
 
     /// What was kept of a run, with all events behind it; `None` if there is nothing, or anything is wrong with
@@ -211,16 +217,23 @@ impl Reader {
         let finished = self.shared.journal.finished(&ask.id);
         let finished = finished.map(|finished| finished.map(|finished| finished.run));
         let (child, outcome) = match finished {
-            Ok(Some(run)) if ask.reads_history => (
+            Ok(Some(run)) if ask.reads >= FinishedReads::End => (
                 Some(self.ended_child(run)),
                 Some(self.outcome(run).map(|outcome| outcome.kind())),
             ),
             Ok(_) | Err(_) => (None, None),
         };
+        let whole = match finished {
+            Ok(Some(run)) if ask.reads == FinishedReads::Events => {
+                Some(Box::new(self.whole(run).map(|story| WholeHistory::of(&story))))
+            }
+            Ok(_) | Err(_) => None,
+        };
         let found = Some(Found {
             finished,
             child,
             outcome,
+            whole,
         });
         owed.pay(Said::Answered(Answered { ask, found }));
     }
@@ -500,8 +513,11 @@ impl Reader {
             ReadRequest::Load(load) | ReadRequest::LoadAlone(load) => {
                 let unread = LocalMessage::Loaded { load, history: None };
                 let owed = Owed::new(self, Said::Here(load.run, unread));
-                let history = self.load(load.run);
-                let history = Some(history.map(|story| self.shared.with_trial(load.run, story)));
+                let history = match load.is_whole {
+                    true => self.whole(load.run),
+                    false => (self.load(load.run)).map(|story| self.shared.with_trial(load.run, story)),
+                };
+                let history = Some(history);
                 owed.pay(Said::Here(load.run, LocalMessage::Loaded { load, history }));
             }
             // The caller may have gone away.

@@ -23,7 +23,10 @@ use millrun_persistence::{Glance, ReadError};
 use millrun_workflow::{Moment, Parent};
 
 use super::Shard;
-use crate::mail::{Answered, AskFinished, Found, Mailed, PartitionMessage, Request, ShardMessage};
+use super::runs::roster::Known;
+use crate::mail::{
+    Answered, AskFinished, FinishedReads, Found, Mailed, PartitionMessage, Request, ShardMessage,
+};
 use crate::ownership::partition_set::PartitionSet;
 
 /// The ids that are asked about, and what waits for the answers.
@@ -43,8 +46,8 @@ pub(super) struct Asking {
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<ShardMessage>,
-    /// Whether the reader is also to read the history of the finished run.
-    reads_history: bool,
+    /// What the reader is to read of the finished run.
+    reads: FinishedReads,
     is_asked: bool,
 }
 
@@ -66,16 +69,16 @@ impl Asking {
 
     /// Begins a line: the id is to be asked about.
     #[cold]
-    fn begin(&mut self, id: InstanceId, message: ShardMessage, reads_history: bool) {
+    fn begin(&mut self, id: InstanceId, message: ShardMessage, reads: FinishedReads) {
         let line = self.lines.entry(id.clone()).or_default();
-        line.reads_history |= reads_history;
+        line.reads = line.reads.max(reads);
         line.waiting.push_back(message);
         self.waiting_len += 1;
         self.to_ask.push_back(id);
     }
 
-    /// The next id to be asked about, and whether the history of its finished run is to be read.
-    fn next(&mut self, in_flight_max: usize) -> Option<(InstanceId, bool)> {
+    /// The next id to be asked about, and what is to be read of its finished run.
+    fn next(&mut self, in_flight_max: usize) -> Option<(InstanceId, FinishedReads)> {
         while self.asked_len < in_flight_max {
             let id = self.to_ask.pop_front()?;
             let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_asked) else {
@@ -83,7 +86,7 @@ impl Asking {
             };
             line.is_asked = true;
             self.asked_len += 1;
-            return Some((id, line.reads_history));
+            return Some((id, line.reads));
         }
         None
     }
@@ -173,11 +176,24 @@ impl Shard {
         }
     }
 
-    /// A message has to wait until the reader has looked for the finished run of its id, and, if `reads_history`, read
-    /// its history.
+    /// A message has to wait until the reader has looked for the finished run of its id, and read so much of it.
     #[cold]
-    pub(super) fn ask(&mut self, id: InstanceId, message: impl Into<ShardMessage>, reads_history: bool) {
-        self.asking.begin(id, message.into(), reads_history);
+    pub(super) fn ask(&mut self, id: InstanceId, message: impl Into<ShardMessage>, reads: FinishedReads) {
+        self.asking.begin(id, message.into(), reads);
+    }
+
+    /// What the reader has found and read of the finished run of an id; `None` if it has to be [asked](Self::ask).
+    pub(super) fn finished_events(&self, id: &InstanceId) -> Option<Found> {
+        let (_, found) = self.asking.present.as_ref().filter(|(of, _)| of == id)?;
+        let is_read = found.whole.is_some() || !matches!(found.finished, Ok(Some(_)));
+        is_read.then(|| found.clone())
+    }
+
+    /// Whether the end of the latest run of an id is still on its way to the disk.
+    fn is_ending(&self, id: &InstanceId) -> bool {
+        let latest = self.entries.latest(id).filter(Known::has_ended);
+        let entry = latest.and_then(|latest| self.entries.get(latest.run));
+        entry.is_some_and(|entry| entry.last_sweep > self.sweeps.durable_len())
     }
 
     /// Whether so much waits for the reader that nothing more is taken.
@@ -193,17 +209,17 @@ impl Shard {
             // What is there was asked by a former life, or for lines that are gone. An answer rings only if it finds none.
             self.answers.take().for_each(drop);
         }
-        while let Some((id, reads_history)) = self.asking.next(in_flight_max) {
+        while let Some((id, reads)) = self.asking.next(in_flight_max) {
+            if self.is_ending(&id) {
+                // The bell rings with the next commit.
+                return self.asking.ask_again(id);
+            }
             let Some(life) = self.epochs.get(id.partition()) else {
                 // Those who wait are told by the loss.
                 drop(self.asking.end(&id));
                 continue;
             };
-            let ask = AskFinished {
-                id,
-                life,
-                reads_history,
-            };
+            let ask = AskFinished { id, life, reads };
             self.shared.reader.find_finished(ask);
         }
     }

@@ -16,7 +16,8 @@ use super::runs::entry::{Entry, Errand, Residence, Sender, WorkflowName};
 use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::mail::{
-    CommandRefused, CommandReply, CommandRequest, EntityRequest, Request, RunSignal, StartedRun,
+    CommandRefused, CommandReply, CommandRequest, EntityRequest, FinishedReads, Request, RunSignal,
+    StartedRun,
 };
 use crate::{OnConflict, RunError, StartError};
 
@@ -26,7 +27,7 @@ impl Shard {
         let policy = OnConflict::RestartFinished;
         let Some(way) = self.conflict(&request.id, &request.workflow, policy) else {
             let id = request.id.clone();
-            return self.ask(id, Request::Command(request), false);
+            return self.ask(id, Request::Command(request), FinishedReads::Run);
         };
         let CommandRequest {
             id,

@@ -31,7 +31,7 @@ use super::runs::roster::Known;
 use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::RunError;
-use crate::mail::{PartitionMessage, Standing, StartChild, child_end};
+use crate::mail::{FinishedReads, PartitionMessage, Reply, Standing, StartChild, child_end};
 use crate::opening::recovery::RecoveredRun;
 use crate::ownership::partition_set::PartitionSet;
 
@@ -142,25 +142,30 @@ impl Shard {
             begun.expect("a beginning was weighed before the former run ended");
             // The instance goes on in it only if the former run has ended.
             self.sweeps.tie_last();
-            match self.entries.get_mut(next) {
-                // It has ended in its first turn, before anybody could wait for it.
-                Some(Entry {
-                    residence: Residence::Ended(number),
-                    ..
-                }) if let Some(outcome) = self.results.get(*number)
-                    && !matches!(outcome, Outcome::Continued(_)) =>
-                {
-                    let standing = Standing::Ended(outcome.clone());
-                    for waiter in waiters {
-                        self.effects
-                            .answer(Response::Standing(waiter, Ok(standing.clone())));
-                    }
-                }
-                Some(entry) => waiters.into_iter().for_each(|waiter| entry.wait(waiter)),
-                None => {}
-            }
-            self.answer_if_parked(next, moment);
+            self.wait_on(next, waiters, moment);
         }
+    }
+
+    /// Those who waited for a run wait for the one in which it goes on.
+    pub(super) fn wait_on(&mut self, next: RunId, waiters: Vec<Reply<Standing>>, moment: Moment) {
+        match self.entries.get_mut(next) {
+            // It has ended in its first turn, before anybody could wait for it.
+            Some(Entry {
+                residence: Residence::Ended(number),
+                ..
+            }) if let Some(outcome) = self.results.get(*number)
+                && !matches!(outcome, Outcome::Continued(_)) =>
+            {
+                let standing = Standing::Ended(outcome.clone());
+                for waiter in waiters {
+                    self.effects
+                        .answer(Response::Standing(waiter, Ok(standing.clone())));
+                }
+            }
+            Some(entry) => waiters.into_iter().for_each(|waiter| entry.wait(waiter)),
+            None => {}
+        }
+        self.answer_if_parked(next, moment);
     }
 
     /// Begins a run whose code does not run.
@@ -210,7 +215,11 @@ impl Shard {
             // Is it this child? Its history tells, off this thread.
             None | Some((Ok(Some(_)), None)) => {
                 let id = request.id.clone();
-                return self.ask(id, PartitionMessage::StartChild(Box::new(request)), true);
+                return self.ask(
+                    id,
+                    PartitionMessage::StartChild(Box::new(request)),
+                    FinishedReads::End,
+                );
             }
             Some((Ok(Some(_)), Some(Ok(Some(child))))) if child.parent == parent => {
                 let message = PartitionMessage::ChildEnded {

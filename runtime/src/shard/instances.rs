@@ -117,6 +117,8 @@ impl Shard {
                     Tell::EndPromise { operation, end } => Input::EndPromise { operation, end },
                     Tell::RecordReceived { operation, record } => Input::RecordReceived { operation, record },
                     Tell::Resume => Input::Resume,
+                    // All that its history has is needed.
+                    Tell::Reset(order) => return self.reload(run, Errand::Tell(Tell::Reset(order), reply)),
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);
                 if let (Some((operation, sequence)), Err(RunError::Refused(InputRefused::Stale))) =
@@ -327,6 +329,7 @@ impl Shard {
         turn.events.clear();
         turn.commands.clear();
         turn.kept = None;
+        turn.recorded.clear();
         self.turn = Some(turn);
     }
 

@@ -31,7 +31,7 @@
 //!
 //! The other files have no state: they say what is done with a message ([`requests`]), an errand ([`instances`]), a turn
 //! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`],
-//! [`replacing`]).
+//! [`replacing`], [`resetting`]).
 
 mod asking;
 mod calls;
@@ -46,6 +46,7 @@ mod recording;
 mod refused;
 mod replacing;
 mod requests;
+mod resetting;
 mod residency;
 mod resting;
 mod runs;

@@ -23,7 +23,7 @@ use crate::mail::{
 use crate::{RunError, StartError};
 
 /// Whether a turn fits the journal, so that recording it does not fail once the other run has ended.
-fn check_turn(turn: &mut Turn, max: usize) -> Result<(), TurnError> {
+pub(super) fn check_turn(turn: &mut Turn, max: usize) -> Result<(), TurnError> {
     /// More than a journal adds to a turn, and to a record.
     const TURN_BYTES: usize = 1_024;
     const RECORD_BYTES: usize = 64;

@@ -13,9 +13,9 @@ use crate::code::workflows::is_reserved;
 use crate::config::MILLION;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
-    CallerReply, Described, FirstRequest, LocalMessage, Mailed, OnDisk, PartitionMessage, Replacement, Reply,
-    Request, ShardMessage, Standing, StartDetails, StartFollowing, StartRequest, StartWith, StartedRun,
-    Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake, check_workflow,
+    CallerReply, Described, FinishedReads, FirstRequest, LocalMessage, Mailed, OnDisk, PartitionMessage,
+    Replacement, Reply, Request, ShardMessage, Standing, StartDetails, StartFollowing, StartRequest,
+    StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake, check_workflow,
 };
 use crate::{OnConflict, RunError, StartError};
 
@@ -60,6 +60,14 @@ fn unless_succeeded(run: RunId, outcome: OutcomeKind) -> Result<StartWay, StartE
         OutcomeKind::Failed | OutcomeKind::Cancelled | OutcomeKind::Terminated | OutcomeKind::Continued => {
             Ok(StartWay::Free)
         }
+    }
+}
+
+/// What a start has to know of the finished run of its id.
+fn reads_for(policy: OnConflict) -> FinishedReads {
+    match policy.looks_at_outcome() {
+        true => FinishedReads::End,
+        false => FinishedReads::Run,
     }
 }
 
@@ -166,6 +174,11 @@ impl Shard {
             Request::Start(request) => self.on_start(request, moment),
             Request::StartWith(request) => self.on_start_with(*request, moment),
             Request::StartFollowing(request) => self.on_start_after(*request, moment),
+            Request::Tell {
+                target,
+                what: Tell::Reset(order),
+                reply,
+            } => self.on_reset(target, order, reply, moment),
             Request::Tell { target, what, reply } => {
                 self.with_target(&target, Errand::Tell(what, reply), moment);
             }
@@ -297,7 +310,7 @@ impl Shard {
                 };
                 self.with_run(run, Errand::Input(input), moment);
             }
-            LocalMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
+            LocalMessage::Loaded { load, history } => self.on_loaded(load, history, moment),
         }
     }
 
@@ -337,8 +350,8 @@ impl Shard {
     #[inline]
     pub(super) fn on_start(&mut self, request: StartRequest, moment: Moment) {
         let Some(way) = self.conflict(&request.id, &request.workflow, request.on_conflict) else {
-            let reads_history = request.on_conflict.looks_at_outcome();
-            return self.ask(request.id.clone(), Request::Start(request), reads_history);
+            let reads = reads_for(request.on_conflict);
+            return self.ask(request.id.clone(), Request::Start(request), reads);
         };
         if let Ok(StartWay::Replace(run)) = way {
             let replacement = Replacement {
@@ -374,7 +387,7 @@ impl Shard {
     fn on_start_after(&mut self, request: StartFollowing, moment: Moment) {
         let Some(way) = self.succession(&request.start.id, request.run) else {
             let id = request.start.id.clone();
-            return self.ask(id, Request::StartFollowing(Box::new(request)), false);
+            return self.ask(id, Request::StartFollowing(Box::new(request)), FinishedReads::Run);
         };
         let StartRequest {
             id,
@@ -399,8 +412,8 @@ impl Shard {
     pub(super) fn on_start_with(&mut self, request: StartWith, moment: Moment) {
         let start = &request.start;
         let Some(way) = self.conflict(&start.id, &start.workflow, start.on_conflict) else {
-            let (id, reads_history) = (start.id.clone(), start.on_conflict.looks_at_outcome());
-            return self.ask(id, Request::StartWith(Box::new(request)), reads_history);
+            let (id, reads) = (start.id.clone(), reads_for(start.on_conflict));
+            return self.ask(id, Request::StartWith(Box::new(request)), reads);
         };
         let StartWith { start, with } = request;
         if let Ok(StartWay::Replace(run)) = way {

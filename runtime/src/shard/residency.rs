@@ -13,7 +13,7 @@ use super::runs::line::Spot;
 use super::runs::roster::Roster;
 use super::sweeps::answers::Response;
 use crate::code::version_trials::TriedRun;
-use crate::mail::{Load, Standing, Story};
+use crate::mail::{Load, Standing, Story, Tell, WholeHistory};
 use crate::ownership::partition_set::PartitionSet;
 use crate::{RunError, RuntimeConfig};
 
@@ -117,7 +117,7 @@ impl Residency {
         entries: &Roster,
         durable_len: u64,
         len_max: usize,
-        mut start: impl FnMut(RunId),
+        mut start: impl FnMut(RunId, bool),
     ) {
         for _ in 0..self.loads.len() {
             if self.loads_in_flight.len() >= len_max {
@@ -133,7 +133,7 @@ impl Residency {
                 continue;
             }
             self.loads_in_flight.insert(run);
-            start(run);
+            start(run, entry.is_to_be_reset());
         }
     }
 
@@ -193,9 +193,9 @@ impl Shard {
         let (epochs, reader) = (&self.epochs, &self.shared.reader);
         let durable_len = self.sweeps.durable_len();
         self.residency
-            .start_loads(&self.entries, durable_len, len_max, |run| {
+            .start_loads(&self.entries, durable_len, len_max, |run, is_whole| {
                 let life = epochs.of(run);
-                reader.load(Load { run, life });
+                reader.load(Load { run, life, is_whole });
             });
     }
 
@@ -219,14 +219,16 @@ impl Shard {
     }
 
     /// A history has been read: the run is brought back, and what waited for it is done.
-    pub(super) fn on_loaded(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
+    pub(super) fn on_loaded(&mut self, load: Load, history: Option<Result<Story, RunError>>, moment: Moment) {
+        let run = load.run;
         self.residency.loads_in_flight.remove(&run);
         let before = self.effects.work_on(run);
-        self.bring_back(run, history, moment);
+        self.bring_back(load, history, moment);
         self.effects.resume(before);
     }
 
-    fn bring_back(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
+    fn bring_back(&mut self, load: Load, history: Option<Result<Story, RunError>>, moment: Moment) {
+        let Load { run, is_whole, .. } = load;
         let Some(history) = history else {
             // The reader's successor tries it, or the runtime stops with the reader.
             return self.residency.read(run);
@@ -243,7 +245,11 @@ impl Shard {
         {
             return self.let_go_ended(run, moment);
         }
+        // Nothing has come to the run since it was read for this.
+        let is_to_be_reset = is_whole && loading.begins_with_reset();
         let Loading { held, park } = std::mem::take(&mut **loading);
+        let to_reset = history.as_ref().ok().filter(|_| is_to_be_reset);
+        let mut to_reset = to_reset.map(WholeHistory::of);
         let workflows = &self.shared.workflows;
         let workflow = entry.workflow.as_str();
         let replayed = history.and_then(|mut story| {
@@ -282,7 +288,12 @@ impl Shard {
                     self.change_version(run, moment);
                 }
                 for errand in held {
-                    self.apply_fresh(run, errand, moment);
+                    match (errand, to_reset.take()) {
+                        (Errand::Tell(Tell::Reset(order), reply), Some(whole)) => {
+                            self.reset(run, *order, &whole, reply, moment);
+                        }
+                        (errand, _) => self.apply_fresh(run, errand, moment),
+                    }
                 }
                 self.answer_if_parked(run, moment);
             }

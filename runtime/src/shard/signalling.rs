@@ -19,7 +19,7 @@ use super::Shard;
 use super::runs::entry::{Errand, Sender};
 use super::sweeps::effects::{Behalf, Effect};
 use crate::RunError;
-use crate::mail::{Ask, PartitionMessage, RunSignal, check_workflow};
+use crate::mail::{Ask, FinishedReads, PartitionMessage, RunSignal, check_workflow};
 
 /// Sends a signal to an instance.
 pub(super) fn send_signal(run: RunId, scheduled: &SignalScheduled, is_repeated: bool) -> Effect {
@@ -69,7 +69,11 @@ impl Shard {
             };
         }
         let Some(found) = self.finished(&signal.to) else {
-            return self.ask(signal.to.clone(), PartitionMessage::Signal(signal), false);
+            return self.ask(
+                signal.to.clone(),
+                PartitionMessage::Signal(signal),
+                FinishedReads::Run,
+            );
         };
         match found.finished {
             Ok(Some(_)) | Ok(None) | Err(ReadError::Expired { .. })

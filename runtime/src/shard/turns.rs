@@ -57,7 +57,9 @@ impl Shard {
                 time: moment.now,
                 opens,
             };
-            if turn.kept.is_some() {
+            if !turn.recorded.is_empty() {
+                self.sweeps.write_recorded(header, &turn.events, &turn.recorded)?;
+            } else if turn.kept.is_some() {
                 if self.write_keeping(header, turn)? {
                     turn.kept = None;
                 }

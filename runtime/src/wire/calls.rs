@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Timestamp, TraceContext};
-use millrun_workflow::{InputRefused, OperationId, Outcome, ParkReason, Payload, Retry, Unanswered};
+use millrun_workflow::{
+    InputRefused, OperationId, Outcome, ParkReason, Payload, ResetPoint, ResetRefused, Retry, Unanswered,
+};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::MessageError;
 use crate::mail::{
     Changed, CommandRefused, CommandRequest, Described, EntityRequest, FirstRequest, Latest, OnDisk,
-    Question, Replies, Reply, Request, Standing, StartDelay, StartDetails, StartFollowing, StartRequest,
-    StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest, Wake,
+    Question, Replies, Reply, Request, ResetOrder, Standing, StartDelay, StartDetails, StartFollowing,
+    StartRequest, StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest, Wake,
 };
 use crate::{OnConflict, QueryError, RunError, StartError};
 
@@ -165,6 +167,9 @@ enum TellBody {
     EndPromise(u32, Result<ByteBuf, String>),
     #[serde(rename = "r")]
     Resume,
+    /// An instance, the run that begins, and where the latest one is reset to.
+    #[serde(rename = "b")]
+    Reset(String, u128, Box<ResetPoint>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -262,6 +267,8 @@ pub(crate) enum RunErrorBody {
     ReservedName(String),
     #[serde(rename = "r")]
     Refused(RefusedBody),
+    #[serde(rename = "b")]
+    NotReset(Box<ResetRefused>),
     #[serde(rename = "x")]
     Other(String),
 }
@@ -696,6 +703,11 @@ impl TellBody {
             Tell::EndPromise { operation, end } => {
                 Self::EndPromise(operation.get(), end.as_ref().map(bytes_of).map_err(Clone::clone))
             }
+            Tell::Reset(order) => Self::Reset(
+                order.id.as_str().to_owned(),
+                order.next.bits(),
+                Box::new(order.point.clone()),
+            ),
             Tell::Resume => Self::Resume,
             // Nodes keep no topics.
             Tell::RecordReceived { .. } => return None,
@@ -724,6 +736,11 @@ impl TellBody {
                 operation: OperationId::new(operation),
                 end: end.map(payload_of),
             },
+            Self::Reset(id, next, point) => Tell::Reset(Box::new(ResetOrder {
+                id: InstanceId::new(&id)?,
+                next: run_of(next)?,
+                point: *point,
+            })),
             Self::Resume => Tell::Resume,
         })
     }
@@ -901,6 +918,7 @@ impl RunErrorBody {
             RunError::Turn(cause) => Self::Turn(cause.clone()),
             RunError::History(cause) => Self::History(cause.clone()),
             RunError::ReservedName { workflow } => Self::ReservedName(workflow.clone()),
+            RunError::NotReset(refused) => Self::NotReset(refused.clone()),
             RunError::Refused(refused) => {
                 RefusedBody::of(refused).map_or_else(|| Self::Other(error.to_string()), Self::Refused)
             }
@@ -920,6 +938,7 @@ impl RunErrorBody {
             Self::Turn(cause) => RunError::Turn(cause),
             Self::History(cause) => RunError::History(cause),
             Self::ReservedName(workflow) => RunError::ReservedName { workflow },
+            Self::NotReset(refused) => RunError::NotReset(refused),
             Self::Refused(refused) => RunError::Refused(refused.into_refused()),
             Self::Other(message) => RunError::Elsewhere { message },
         }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
-    ChildFailure, OperationId, Parent, ParentClose, Payload, Retry, RunFailure, SignalFailure,
+    ChildFailure, OperationId, Parent, ParentClose, Payload, ResetPoint, ResetRefused, Retry, RunFailure,
+    SignalFailure,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -15,8 +16,8 @@ use super::{
 };
 use crate::mail::{
     Ask, CommandRequest, EntityRequest, FirstRequest, Latest, PartitionMessage, Question, Replies, Reply,
-    Request, RunSignal, StartChild, StartDelay, StartDetails, StartFollowing, StartRequest, StartWith,
-    Target, Tell, UpdateRequest, Wake,
+    Request, ResetOrder, RunSignal, StartChild, StartDelay, StartDetails, StartFollowing, StartRequest,
+    StartWith, Target, Tell, UpdateRequest, Wake,
 };
 use crate::ownership::partition_set::PartitionSet;
 
@@ -474,6 +475,15 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
             },
             reply: tokio::sync::oneshot::channel().0.into(),
         })),
+        Request::Tell {
+            target: latest(Some("order")),
+            what: Tell::Reset(Box::new(ResetOrder {
+                id: "x".parse().unwrap(),
+                next: run,
+                point: ResetPoint::to_event(7).of_run(run).keep_signals().because("no"),
+            })),
+            reply: reply(),
+        },
         Request::Await {
             target: latest(None),
             reply: tokio::sync::oneshot::channel().0.into(),
@@ -508,6 +518,7 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
     let answers = [
         AnswerToNode::start(&Err(crate::StartError::AlreadyRunning { run })),
         AnswerToNode::tell(&Ok(())),
+        AnswerToNode::tell(&Err(ResetRefused::NotLatest { latest: run }.into())),
         AnswerToNode::query(&Ok(payload())),
         AnswerToNode::AskAgain,
     ];

@@ -63,6 +63,7 @@ mod quick;
 mod reading;
 mod refusals;
 mod relaxed;
+mod resetting;
 mod run_retries;
 mod salvaged;
 mod schedules;

@@ -235,6 +235,9 @@ impl LinkFold {
                 let link = TraceLink::of(TraceRelation::Continues).to(*run).at(at);
                 self.add(false, link.named(&**workflow));
             }
+            Event::Reset { run, .. } => {
+                self.add(false, TraceLink::of(TraceRelation::Continues).to(*run).at(at));
+            }
             _ => {}
         }
     }

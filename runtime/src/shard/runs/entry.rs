@@ -236,6 +236,11 @@ impl Entry {
         self.parking.is_parked()
     }
 
+    /// Whether it is being read to be reset.
+    pub(in crate::shard) fn is_to_be_reset(&self) -> bool {
+        matches!(&self.residence, Residence::Loading(loading) if loading.begins_with_reset())
+    }
+
     pub(in crate::shard) const fn has_ended(&self) -> bool {
         matches!(self.residence, Residence::Ended(_))
     }
@@ -274,6 +279,13 @@ impl Entry {
         let others = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.waiters));
         let first = self.waiter.take().map(Reply::Caller);
         first.into_iter().chain(others.unwrap_or_default())
+    }
+}
+
+impl Loading {
+    /// Whether what is done first is to reset the run, for which all of its history is read.
+    pub(in crate::shard) fn begins_with_reset(&self) -> bool {
+        matches!(self.held.first(), Some(Errand::Tell(Tell::Reset(_), _)))
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) mod told;
 
 use std::collections::BTreeMap;
 
-use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId};
+use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Timestamp};
 use millrun_persistence::{
     Batch, HandledMail, Journal, MailAddress, MailStep, OutgoingMail, RefusedTurn, TopicAppend,
     TopicRecordHeader, TurnError, TurnHeader, TurnView,
@@ -73,6 +73,24 @@ impl Sweeps {
         for event in events {
             let encoded: Result<(), EventError> =
                 writer.record(wire::kind(event), |body| wire::encode(event, body));
+            encoded.expect("events made by the engine encode");
+        }
+        writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
+    }
+
+    /// As [`write`](Self::write), of a run that begins with events of another, which were recorded at these times.
+    #[cold]
+    pub(super) fn write_recorded(
+        &mut self,
+        header: TurnHeader<'_>,
+        events: &[Event],
+        recorded: &[Timestamp],
+    ) -> Result<(), TurnError> {
+        let mut writer = self.batch.turn(header);
+        let times = recorded.iter().copied().chain(std::iter::repeat(header.time));
+        for (event, time) in events.iter().zip(times) {
+            let encoded: Result<(), EventError> =
+                writer.record_at(time, wire::kind(event), |body| wire::encode(event, body));
             encoded.expect("events made by the engine encode");
         }
         writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
