@@ -118,7 +118,7 @@ export function gist(event) {
 }
 
 // Whether an event ends a run.
-export const ends = kind => ['Completed', 'Failed', 'Cancelled', 'Terminated', 'ContinuedAsNew'].includes(kind);
+export const ends = kind => ['Completed', 'Failed', 'Cancelled', 'Terminated', 'ContinuedAsNew', 'Reset'].includes(kind);
 
 // What colour an event's kind has.
 export function tone(kind) {

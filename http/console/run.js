@@ -253,7 +253,8 @@ export class Run {
     const asking = this.code?.queries.length
       ? html`<button type="button" @click=${() => this.query(told)}>Query…</button>`
       : nothing;
-    if (told.status === 'finished') return html`<div class="buttons">${asking}${again}</div>`;
+    const reset = html`<button type="button" class="danger" @click=${() => this.reset(told)}>Reset…</button>`;
+    if (told.status === 'finished') return html`<div class="buttons">${asking}${again}${reset}</div>`;
     const parked = told.parked || told.status === 'parked';
     const delayed = told.status === 'delayed';
     const reasoned = (name, label, about, danger) => html`<button type="button" class=${danger ? 'danger' : ''}
@@ -268,6 +269,7 @@ export class Run {
       ${reasoned('cancel', 'Cancel', 'Its code is asked to end, and has time to clean up.')}
       ${reasoned('terminate', 'Terminate', 'It ends at once, without asking its code.', true)}
       ${again}
+      ${reset}
     </div>`;
   }
 
@@ -349,6 +351,23 @@ export class Run {
       fields: [],
       button: 'Resume',
       perform: () => post(`${instancePath(told.id)}/resume`, {}),
+    });
+  }
+
+  reset(told) {
+    const [drop, keep] = ['drop them', 'keep them'];
+    this.dialog({
+      title: `Reset ${told.id}`,
+      about: 'This run ends, and another begins with its history up to an event.',
+      fields: [
+        { name: 'event', label: 'Last event that is kept', kind: 'number', hint: 'By its number in the history below.' },
+        { name: 'later', label: 'Signals and updates behind it', kind: 'choice', choices: [drop, keep], initial: drop },
+        { name: 'reason', label: 'Reason', initial: 'from the console', hint: 'It stands in the history.' },
+      ],
+      button: 'Reset',
+      danger: true,
+      perform: ({ event, later, reason }) =>
+        post(`${instancePath(told.id)}/reset`, { to_event: Number(event), keep_signals: later === keep, run: told.run, reason }),
     });
   }
 

@@ -10,8 +10,8 @@ use millrun::operating::{InstanceDescription, InstanceStatus};
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, Timestamp};
 
 use crate::body::{
-    EmptyBody, NameBody, QueryBody, ReasonBody, ReleaseBody, SessionBody, SignalBody, UpdateBody, parse,
-    payload,
+    EmptyBody, NameBody, QueryBody, ReasonBody, ReleaseBody, ResetBody, SessionBody, SignalBody, UpdateBody,
+    parse, payload,
 };
 use crate::bulk::{start_bulk, told_bulk};
 use crate::entities::{entities_page, on_entity};
@@ -257,6 +257,10 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
             instance()?.terminate(&reason).await?;
             recorded()
         }
+        Action::Reset => {
+            let handle = instance()?.reset(parse::<ResetBody>(body)?.point()?).await?;
+            object([("run", handle.run_id().into())])
+        }
         Action::Pause => {
             let ReasonBody { reason } = parse(body)?;
             instance()?.pause(&reason).await?;
@@ -363,7 +367,7 @@ pub(crate) async fn result(
 }
 
 /// The run of these 32 hexadecimal digits.
-fn run(text: &str) -> Result<RunId, Problem> {
+pub(crate) fn run(text: &str) -> Result<RunId, Problem> {
     let is_run = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let bits = u128::from_str_radix(text, 16).ok().filter(|_| is_run);
     bits.and_then(RunId::from_bits)

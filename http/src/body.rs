@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, header};
+use millrun::operating::ResetPoint;
 use millrun::{OnConflict, Payload, Retry};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::answers::run as run_of;
 use crate::problem::Problem;
 
 /// How many bytes a body may have: 2 MiB.
@@ -235,6 +237,33 @@ pub(crate) struct PerformBody<'a> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReasonBody {
     pub(crate) reason: String,
+}
+
+/// Resets a run to an event.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResetBody {
+    to_event: u64,
+    #[serde(default)]
+    keep_signals: bool,
+    /// The run that is meant: if another is the latest by then, nothing is reset.
+    #[serde(default)]
+    run: Option<String>,
+    #[serde(default)]
+    reason: String,
+}
+
+impl ResetBody {
+    pub(crate) fn point(self) -> Result<ResetPoint, Problem> {
+        let mut point = ResetPoint::to_event(self.to_event).because(self.reason);
+        if self.keep_signals {
+            point = point.keep_signals();
+        }
+        Ok(match self.run {
+            Some(run) => point.of_run(run_of(&run)?),
+            None => point,
+        })
+    }
 }
 
 /// Starts a bulk, or counts what it would reach.

@@ -96,6 +96,7 @@ pub(crate) enum Action {
     Update,
     Cancel,
     Terminate,
+    Reset,
     Pause,
     Resume,
     BulkStart,
@@ -535,6 +536,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Operator,
         about: "ends an instance without asking its code",
         action: Action::Terminate,
+    },
+    Operation {
+        name: "reset",
+        method: Method::POST,
+        path: "v1/instances/{id}/reset",
+        role: Role::Operator,
+        about: "ends the latest run of an instance, and begins another with its history up to an event",
+        action: Action::Reset,
     },
     Operation {
         name: "pause",

@@ -165,6 +165,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "read its result or its history",
     ),
     problem(
+        "not-reset",
+        409,
+        "the run was not reset",
+        "nothing has changed; the detail says why, and which events it can be reset to",
+    ),
+    problem(
         "refused",
         409,
         "the run does not take it at the moment",

@@ -184,6 +184,7 @@ fn shape(action: Action) -> Shape {
             ("run", or_null(run())),
             ("history", or_null(text())),
         ]),
+        Action::Reset => object([("run", run())]),
         Action::Signal
         | Action::Cancel
         | Action::Terminate

@@ -3,7 +3,7 @@
 use millrun::operating::RunStatus;
 use millrun::schedules::OverlapPolicy;
 
-use super::parameters::record_token;
+use super::parameters::{record_token, run};
 use super::schema::{
     Shape, anything, flag, list, number, number_between, pattern, sent, text, text_of, word,
 };
@@ -64,6 +64,10 @@ pub(super) fn of(action: Action) -> Shape {
         Action::PurgeTopic => sent([], [("before", number()), ("token", record_token())]),
         Action::RemoveSubscription => sent([("name", text())], []),
         Action::StoreBackup | Action::StoreExport => sent([("name", pattern("^[A-Za-z0-9_-]{1,64}$"))], []),
+        Action::Reset => sent(
+            [("to_event", number())],
+            [("keep_signals", flag()), ("run", run()), ("reason", text())],
+        ),
         Action::Cancel | Action::Terminate | Action::Pause | Action::BulkStop => {
             sent([("reason", text())], [])
         }

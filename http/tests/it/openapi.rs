@@ -233,6 +233,12 @@ async fn what_routes_answer_is_as_the_document_says() {
         ),
         ("terminate", "v1/instances/s/terminate", json!({})),
         (
+            "reset",
+            "v1/instances/c/reset",
+            json!({"to_event": 1, "keep_signals": true, "reason": "enough"}),
+        ),
+        ("reset", "v1/instances/c/reset", json!({"to_event": 7})),
+        (
             "start_bulk",
             "v1/bulk",
             json!({"action": "resume", "filter": {"status": ["parked"]}, "dry_run": true}),

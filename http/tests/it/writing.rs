@@ -353,6 +353,57 @@ async fn a_signal_ends_a_run_and_its_result_is_told() {
 }
 
 #[tokio::test]
+async fn a_run_is_reset_and_told_why_not() {
+    let runtime = summing().await;
+    let run = runtime.start(SUM, "s", 1).await.unwrap();
+    run.update_as(ADD, "a", 2).await.unwrap();
+    let app = router(&runtime, Access::operator());
+    let former = run.run_id().unwrap().to_string();
+    for (body, status, code, detail) in [
+        (
+            json!({"to_event": 9}),
+            409,
+            "not-reset",
+            "events 1 to 3, and no event 9",
+        ),
+        (
+            json!({"to_event": 1, "run": former, "reasons": ""}),
+            400,
+            "invalid-body",
+            "reasons",
+        ),
+        (json!({"to_event": 1, "run": "x"}), 400, "invalid-id", "no run"),
+    ] {
+        let answer = post(&app, "/v1/instances/s/reset", body).await;
+        assert_eq!((answer.status.as_u16(), answer.code().as_str()), (status, code));
+        assert!(answer.text.contains(detail), "{}", answer.text);
+    }
+    let body = json!({"to_event": 1, "keep_signals": true, "run": former, "reason": "wrong"});
+    let reset = post(&app, "/v1/instances/s/reset", body.clone()).await.json();
+    let next = reset["run"].as_str().unwrap();
+    let asked_again = post(&app, "/v1/instances/s/reset", body).await;
+    assert_eq!(
+        asked_again.code(),
+        "not-reset",
+        "that run is not the latest any more"
+    );
+    let told = get(&app, &format!("/v1/runs/{former}/history")).await.json();
+    let last = told["events"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["kind"], &last["run"], &last["to"], &last["reason"]),
+        (&"Reset".into(), &next.into(), &1.into(), &"wrong".into())
+    );
+    let told = get(&app, &format!("/v1/runs/{next}/history")).await.json();
+    let first = &told["events"][0];
+    assert_eq!(
+        (&first["continued"], &first["reset_to"]),
+        (&former.into(), &1.into())
+    );
+    post(&app, "/v1/instances/s/signal", json!({"name": "end", "value": 4})).await;
+    assert_eq!(run.result().await.unwrap(), 7, "the update was told again");
+}
+
+#[tokio::test]
 async fn bodies_that_are_wrong_are_refused_and_change_nothing() {
     let runtime = summing().await;
     let run = runtime.start(SUM, "s", 1).await.unwrap();

@@ -179,7 +179,7 @@ impl Problem {
             "finished" | "already-finished" => of_instance("result"),
             "already-running" | "other-workflow" => of_instance("describe"),
             "refused" | "parked" | "unanswered" | "too-many-watchers" => of_instance("why"),
-            "update-failed" | "rejected" => of_instance("history"),
+            "update-failed" | "rejected" | "not-reset" => of_instance("history"),
             "name" => Some("millrun catalogue".to_owned()),
             "token" | "forbidden" => {
                 Some("--token-file PATH, or MILLRUN_TOKEN in the environment".to_owned())

@@ -40,7 +40,7 @@ use crate::output::tell;
 pub(crate) use error::ClientError;
 use moment::{DateTime, Pause};
 pub(crate) use options::ClientCommand;
-use options::{At, Call, End, Form, History, List, OfProgram, ResultOf, Say, Signal, Start, Update};
+use options::{At, Call, End, Form, History, List, OfProgram, Reset, ResultOf, Say, Signal, Start, Update};
 use place::client;
 use raw::Raw;
 use wire::{Ask, Client};
@@ -78,6 +78,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::DeleteEntity(of) => entities::delete(of).await,
         ClientCommand::Cancel(options) => end("cancel", options).await,
         ClientCommand::Terminate(options) => end("terminate", options).await,
+        ClientCommand::Reset(options) => reset(options).await,
         ClientCommand::Pause(options) => end("pause", options).await,
         ClientCommand::Resume(of) => {
             say("resume", &of.id, "{}".to_owned(), &of.at, of.form, show::fields).await
@@ -416,6 +417,28 @@ async fn update(options: Update) -> Result<Outcome, Box<dyn Error>> {
 async fn end(operation: &str, options: End) -> Result<Outcome, Box<dyn Error>> {
     let body = object(&[("reason", &text(&options.reason))]);
     say(operation, &options.id, body, &options.at, options.form, recorded).await
+}
+
+async fn reset(options: Reset) -> Result<Outcome, Box<dyn Error>> {
+    let (to_event, reason) = (options.to_event.to_string(), text(&options.reason));
+    let keep_signals = options.keep_signals.to_string();
+    let run = options.run.as_deref().map(text);
+    let mut fields = vec![
+        ("to_event", &*to_event),
+        ("keep_signals", &*keep_signals),
+        ("reason", &*reason),
+    ];
+    fields.extend(run.as_deref().map(|run| ("run", run)));
+    let shown = |answer: &Raw| format!("goes on as run {}", answer.text_of("run"));
+    say(
+        "reset",
+        &options.id,
+        object(&fields),
+        &options.at,
+        options.form,
+        shown,
+    )
+    .await
 }
 
 /// What was said is in the history.

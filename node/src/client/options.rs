@@ -307,6 +307,28 @@ pub(crate) struct End {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// The id of the instance.
+    pub(crate) id: String,
+    /// The number of the last event that is kept, as `millrun history` prints it.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) to_event: u64,
+    /// Tell the run that begins the signals and updates behind that event again.
+    #[arg(long)]
+    pub(crate) keep_signals: bool,
+    /// The run that is meant: if another is the latest by then, nothing is reset.
+    #[arg(long)]
+    pub(crate) run: Option<String>,
+    /// Why; it stands in the history.
+    #[arg(long, default_value = "asked for on the command line")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Call {
     /// The operation, as the README of millrun-http has it.
     pub(crate) operation: String,
@@ -552,6 +574,8 @@ pub(crate) enum ClientCommand {
     Cancel(End),
     /// End an instance without asking its code.
     Terminate(End),
+    /// End the latest run of an instance, and begin another with its history up to an event.
+    Reset(Reset),
     /// Stop the code of an instance; what it is sent is recorded.
     Pause(End),
     /// Take a paused or parked instance up again.

@@ -113,6 +113,22 @@ fn what_is_said_to_an_instance_is_recorded_and_its_end_told() {
     assert!(finished.contains("ship-1"), "{finished}");
     let refused = program.run("signal ship-1 paid 7").expect(1);
     assert!(refused.err.contains("try: millrun result ship-1"), "{refused:#?}");
+    let nowhere = program.run("reset ship-1 --to-event 99").expect(1);
+    assert!(nowhere.err.contains("no event 99"), "{nowhere:#?}");
+    let reset = program
+        .run("reset ship-1 --to-event 1 --keep-signals --reason again")
+        .expect(0);
+    let run = reset
+        .out
+        .trim()
+        .strip_prefix("goes on as run ")
+        .unwrap()
+        .to_owned();
+    assert_eq!(program.run("result ship-1").expect(3).out.trim(), "running");
+    let stale = format!("reset ship-1 --to-event 1 --run {run}");
+    program.run(&stale).expect(0);
+    assert!(program.run(&stale).expect(1).err.contains("latest run"));
+    program.run("cancel ship-1").expect(0);
 
     let order = [
         "start",
