@@ -80,8 +80,10 @@ impl Instance {
                 origin.signals = run_try.first_signals(&former.signals).to_vec();
                 origin.taken.clone_from(&former.taken);
             }
-            run_try.signals_len = u32::try_from(origin.signals.len()).ok();
+            let first_len = origin.signals.len();
             origin.signals.extend(table.take_later_signals());
+            let has_later = origin.signals.len() > first_len;
+            run_try.signals_len = has_later.then(|| u32::try_from(first_len).ok()).flatten();
             origin.start_at = (at > now).then_some(at);
             origin.run_try = Some(Box::new(run_try));
         } else {

@@ -156,16 +156,7 @@ fn samples() -> Vec<Event> {
             origin: Some(Arc::new(Origin {
                 parent: None,
                 continued: Some(run),
-                formers: vec![
-                    FormerRun {
-                        run,
-                        to: Sequence::new(7),
-                    },
-                    FormerRun {
-                        run,
-                        to: Sequence::new(u64::MAX),
-                    },
-                ],
+                formers: Vec::new(),
                 cause: None,
                 triggered_by: Some("billing/7".into()),
                 trace: None,
@@ -480,6 +471,19 @@ fn samples() -> Vec<Event> {
             to: Sequence::new(u64::MAX),
             reason: "operator".into(),
         },
+        Event::Started(Started {
+            origin: Some(Arc::new(Origin {
+                continued: Some(run),
+                formers: [7, u64::MAX]
+                    .map(|to| FormerRun {
+                        run,
+                        to: Sequence::new(to),
+                    })
+                    .to_vec(),
+                ..Origin::default()
+            })),
+            ..Started::new("checkout", InstanceId::new("order-42").unwrap(), value.clone())
+        }),
         Event::Resumed,
     ];
     events.extend(closes.map(|on_close| {
