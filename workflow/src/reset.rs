@@ -104,9 +104,9 @@ pub enum ResetRefused {
         /// The number of the last of them, unless that ends the run.
         last: Option<Sequence>,
     },
-    /// The events up to there are gone: a checkpoint has taken their place.
+    /// The first events are gone, without which none can be decided again: a checkpoint has taken their place.
     #[error(
-        "the history was trimmed, and begins with event {first}: nothing is left of events before it to reset to"
+        "the history was trimmed, and begins with event {first}, so that the run cannot be reset to any event: start it anew, and let          runs to come keep theirs (keep_history)"
     )]
     Trimmed {
         /// The number that was asked for.
@@ -157,6 +157,16 @@ pub enum ResetRefused {
         /// That of the event that made the promise.
         made: Sequence,
     },
+    /// A call of an activity was waited for at that event, and the time that it had since it was issued is over.
+    #[error(
+        "at event {to} the run waits for the call of event {call}, whose schedule-to-close or schedule-to-start timeout has passed          since: reset to an event before that, so that it is issued anew"
+    )]
+    CallTimedOut {
+        /// The number that was asked for.
+        to: Sequence,
+        /// That of the event that issued the call.
+        call: Sequence,
+    },
     /// The code does not decide again what the history has up to that event.
     #[error("nothing was reset: {0}")]
     DoesNotFit(Box<Nondeterminism>),
@@ -183,6 +193,14 @@ pub enum ResetRefused {
     /// One of the signals that were to be kept cannot be told to the new run.
     #[error("the signal {name:?} that came later cannot be kept: {problem}")]
     Signal {
+        /// Its name.
+        name: String,
+        /// Why.
+        problem: String,
+    },
+    /// One of the updates that were to be kept cannot be told to the new run, for another reason than that it is rejected.
+    #[error("the update {name:?} that came later cannot be kept: {problem}")]
+    Update {
         /// Its name.
         name: String,
         /// Why.

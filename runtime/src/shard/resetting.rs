@@ -35,8 +35,10 @@ impl Shard {
         reply: Reply<()>,
         moment: Moment,
     ) {
+        let mut ended = None;
         if let Some(latest) = self.entries.latest(&order.id) {
             let run = latest.run;
+            ended = Some(run);
             if run == order.next {
                 // It is asked for again.
                 return self.answer_reset(run, reply, Ok(()));
@@ -48,7 +50,14 @@ impl Shard {
                 };
             }
         }
-        let Some(found) = self.finished_events(&order.id) else {
+        // Another may have begun and ended since that was read.
+        let found = self
+            .finished_events(&order.id)
+            .filter(|found| match (ended, &found.finished) {
+                (Some(ended), Ok(Some(read))) => ended == *read,
+                _ => true,
+            });
+        let Some(found) = found else {
             let (id, what) = (order.id.clone(), Tell::Reset(order));
             let request = Request::Tell { target, what, reply };
             return self.ask(id, request, FinishedReads::Events);

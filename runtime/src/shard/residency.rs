@@ -247,6 +247,12 @@ impl Shard {
         }
         // Nothing has come to the run since it was read for this.
         let is_to_be_reset = is_whole && loading.begins_with_reset();
+        if let (Err(error), true) = (&history, is_to_be_reset) {
+            // Less than all of it may bring the run back, for those who want something else.
+            let reset = loading.held.remove(0);
+            self.residency.read(run);
+            return self.answer_unknown(reset, error.clone());
+        }
         let Loading { held, park } = std::mem::take(&mut **loading);
         let to_reset = history.as_ref().ok().filter(|_| is_to_be_reset);
         let mut to_reset = to_reset.map(WholeHistory::of);

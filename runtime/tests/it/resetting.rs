@@ -550,6 +550,26 @@ async fn runs_that_are_on_disk_are_reset_and_a_start_behind_a_reset_finds_the_ot
 
 /// A crash between the end of the one run and the beginning of the other would leave an instance that nobody runs, and one
 /// within the beginning a run that has lost a part of its history.
+/// The run that begins first ends in its first turn, before the second reset is looked at.
+#[tokio::test]
+async fn of_two_resets_of_one_run_the_second_finds_the_other_run() {
+    let charges = Charges::default();
+    let runtime = with_code(Runtime::volatile(), &charges).start().await.unwrap();
+    let former = runtime.start(ORDER, "o", 5).await.unwrap();
+    former.signal(GO, 7).await.unwrap();
+    former.result().await.unwrap();
+    let point = || ResetPoint::to_event(6).of_run(run_of(&former));
+    let (first, second) = tokio::join!(former.reset(point()), former.reset(point()));
+    let (next, stale) = match (first, second) {
+        (Ok(next), stale) | (stale, Ok(next)) => (next, stale),
+        neither => panic!("{neither:?}"),
+    };
+    let latest = run_of(&next);
+    assert_eq!(refused(stale), ResetRefused::NotLatest { latest });
+    assert_eq!(next.result().await.unwrap(), 12);
+    assert_eq!(statuses(&runtime).await, [RunStatus::Completed; 2]);
+}
+
 #[test]
 fn no_crash_ends_a_run_without_beginning_the_one_that_has_its_history() {
     for is_ended in [false, true] {

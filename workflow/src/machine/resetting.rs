@@ -153,6 +153,15 @@ impl Instance {
                 return Err(ResetRefused::PromiseWaits { to, made });
             }
             let since = self.ledger.pending_since(operation).unwrap_or(moment.now);
+            if let Pending::Activity(activity) = pending {
+                let ends = [activity.close_at, activity.start_by(since)];
+                if ends.into_iter().flatten().any(|end| end <= moment.now) {
+                    let call = begun(
+                        &|event| matches!(event, Event::ActivityScheduled(call) if call.operation == operation),
+                    );
+                    return Err(ResetRefused::CallTimedOut { to, call });
+                }
+            }
             pending.commands(operation, since, moment, false, &mut turn.commands);
         }
         Ok(())
@@ -183,8 +192,17 @@ impl Instance {
                     (name.clone(), Input::RunSignal { sender, name, value })
                 }
                 Event::UpdateAccepted { request, name, input } => {
-                    // The run as it is now may reject it, as it would if its sender asked now.
-                    drop(self.apply(Input::Update { request, name, input }, moment, turn));
+                    let update = name.clone();
+                    match self.apply(Input::Update { request, name, input }, moment, turn) {
+                        // The run as it is now may reject it, as it would if its sender asked now.
+                        Ok(()) | Err(InputRefused::Rejected { .. } | InputRefused::Answered { .. }) => {}
+                        Err(refused) => {
+                            return Err(ResetRefused::Update {
+                                name: update.into_owned(),
+                                problem: refused.to_string(),
+                            });
+                        }
+                    }
                     self.check_goes_on()?;
                     continue;
                 }

@@ -293,6 +293,14 @@ fn signals_and_updates_behind_the_event_are_told_again_if_they_are_kept() {
         .reset(&strict, &ResetPoint::to_event(2).keep_signals())
         .unwrap();
     assert_eq!(answered(&world), told(&[("a", 1), ("b", 3)]));
+    // Without the code for it, it would be gone without a word.
+    let bare = Implementation::new(COUNTING, counting);
+    let point = ResetPoint::to_event(2).keep_signals();
+    let refused = former.reset(&bare, &point).err();
+    assert!(
+        matches!(&refused, Some(ResetRefused::Update { name, .. }) if name == ADD.name()),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -403,4 +411,26 @@ fn a_parked_run_ends_as_reset_and_nothing_of_it_is_wanted_any_more() {
     );
     assert_eq!(world.apply(Input::Resume), Err(InputRefused::Closed));
     assert_eq!(world.parked(), None::<&ParkReason>);
+}
+
+/// What stands in the history has the times that it had: the call would fail as soon as it is begun again.
+#[test]
+fn a_call_whose_time_is_over_is_not_begun_again() {
+    async fn timed(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+        let call = cx.call(STEP, number).schedule_to_close(Duration::from_secs(60));
+        Ok(format!("{:?}", call.await.is_ok()))
+    }
+    let code = Implementation::new(FLOW, timed);
+    let mut world = World::start(code.clone(), &1_u64);
+    assert!(world.fire_next());
+    assert_eq!(
+        world.labels(),
+        ["ActivityScheduled", "ActivityFailed", "Completed"]
+    );
+    let refused = world.reset(&code, &ResetPoint::to_event(2)).err();
+    let [to, call] = [Sequence::new(2); 2];
+    assert_eq!(refused, Some(ResetRefused::CallTimedOut { to, call }));
+    let mut again = world.reset(&code, &ResetPoint::to_event(1)).unwrap();
+    again.complete(1, &7_u64);
+    assert_eq!(again.result::<String>(), "true");
 }
