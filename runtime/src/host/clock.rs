@@ -18,6 +18,7 @@
 //! caller does.
 
 use std::fmt;
+use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant, SystemTime};
@@ -124,7 +125,7 @@ impl Line {
 
     /// Shows this or later from now on, as if the wall clock had been there and were set back.
     pub(super) fn reach(&self, elapsed: impl Fn() -> u64, shown_min: u64) {
-        self.change(|| {
+        let reach = || {
             let elapsed = elapsed();
             let (shown, _) = self.at(elapsed);
             if shown < shown_min {
@@ -133,7 +134,11 @@ impl Line {
                     .store(shown_min.saturating_sub(wall), Ordering::Relaxed);
                 self.since.store(elapsed, Ordering::Relaxed);
             }
-        });
+        };
+        // Another thread is done in a moment, and may have come less far.
+        while !self.change(reach) {
+            spin_loop();
+        }
     }
 
     /// The wall clock less what had elapsed, at the last look.
@@ -141,16 +146,17 @@ impl Line {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// Changes the line, unless another thread does.
-    fn change(&self, change: impl FnOnce()) {
+    /// Changes the line, unless another thread does; whether it has.
+    fn change(&self, change: impl FnOnce()) -> bool {
         if self.is_looking.swap(true, Ordering::Acquire) {
-            return;
+            return false;
         }
         self.version.fetch_add(1, Ordering::Acquire);
         fence(Ordering::Release);
         change();
         self.version.fetch_add(1, Ordering::Release);
         self.is_looking.store(false, Ordering::Release);
+        true
     }
 
     /// The time, after a look if one is due.
