@@ -326,8 +326,9 @@ fn tests_and_files_that_the_documents_name_are_there() {
 }
 
 /// What is no bound of the configuration: a mode, or a place for others.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "claimed_at_open",
+    "hosts_instances",
     "keep_history",
     "own_thread",
     "replay_check_every",
