@@ -24,7 +24,7 @@ use crate::mail::{
 };
 
 /// A run that has begun in memory, and its first turn.
-type Begun = (Box<Instance>, Box<Turn>);
+type BegunReset = (Box<Instance>, Box<Turn>);
 
 impl Shard {
     /// A caller has an instance reset.
@@ -168,7 +168,7 @@ impl Shard {
         order: &ResetOrder,
         whole: &WholeHistory,
         moment: Moment,
-    ) -> Result<Begun, RunError> {
+    ) -> Result<BegunReset, RunError> {
         let ResetOrder { next, point, .. } = order;
         if point.run.is_some_and(|run| run != former) {
             return Err(ResetRefused::NotLatest { latest: former }.into());
@@ -223,7 +223,12 @@ impl Shard {
         Err(refused.into())
     }
 
-    fn take_in_reset(&mut self, run: RunId, (instance, turn): Begun, moment: Moment) -> Result<(), RunError> {
+    fn take_in_reset(
+        &mut self,
+        run: RunId,
+        (instance, turn): BegunReset,
+        moment: Moment,
+    ) -> Result<(), RunError> {
         let started = instance.ledger().started();
         let started = started.expect("an instance that has begun says how");
         let (id, parent) = (started.id.clone(), started.parent());
