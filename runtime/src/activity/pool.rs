@@ -149,10 +149,10 @@ impl Pool {
         );
         let running_max = self.running_max;
         let work = attempt.then(move |outcome| async move {
-            let (report, was_full) = state.end(key, number, outcome, running_max);
+            let (report, mut was_full) = state.end(key, number, outcome, running_max);
             if let Some(report) = report {
                 doors.report(report).await;
-                state.sent_reports(1);
+                was_full = state.sent_report(running_max);
             }
             if was_full {
                 bell.ring();

@@ -283,6 +283,16 @@ impl PoolState {
         }
     }
 
+    /// As [`sent_reports`](Self::sent_reports), of one. Whether there was no room for another attempt with this `running_max`: the
+    /// pool may have found none, and is to be rung for. It is looked at now, since the pool may have begun others while the
+    /// report was on its way.
+    pub(super) fn sent_report(&self, running_max: usize) -> bool {
+        let running = self.lock();
+        let was_full = self.len_of(&running) >= running_max;
+        self.unsent_len.fetch_sub(1, Ordering::Release);
+        was_full
+    }
+
     /// Keeps what stops an attempt, unless it has ended by now: its task may be sending its report, and
     /// must not be stopped. When the runtime goes nobody hears of it, and it is stopped at once.
     pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
@@ -299,7 +309,7 @@ impl PoolState {
     }
 
     /// Takes an attempt that has ended off the list. Gives its report, if anybody waits for it, which is to be
-    /// [sent](Self::sent_reports), and whether there was no room for another attempt with this `running_max`.
+    /// [sent](Self::sent_report); otherwise also whether there was no room for another attempt with this `running_max`.
     pub(super) fn end(
         &self,
         key: Key,

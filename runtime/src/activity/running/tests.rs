@@ -58,4 +58,12 @@ async fn an_attempt_is_under_way_until_its_report_has_been_sent() {
     assert_eq!(pool.running_len(), 0);
     let mut busy = PartitionSet::default();
     assert!(pool.note_busy(&mut busy) && busy.is_empty());
+
+    // The pool begins another while a report is on its way, and finds no room behind that: it waits to be rung for.
+    let [ends, _] = [5, 6].map(begin);
+    let (report, was_full) = pool.end(ends.key(), 1, value(), 3);
+    assert!(report.is_some() && !was_full);
+    begin(7);
+    assert!(pool.sent_report(3));
+    assert_eq!(pool.running_len(), 2);
 }
