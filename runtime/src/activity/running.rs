@@ -275,8 +275,8 @@ impl PoolState {
         true
     }
 
-    /// So many reports are in the inboxes of their shards: until then their attempts count as under way, so that a shutdown
-    /// waits for either.
+    /// Notes that `count` reports have reached the inboxes of their shards. Until then their attempts count as under way, so that a
+    /// shutdown waits for them.
     pub(super) fn sent_reports(&self, count: usize) {
         if count > 0 {
             self.unsent_len.fetch_sub(count, Ordering::Release);

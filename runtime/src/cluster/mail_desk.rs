@@ -30,6 +30,10 @@ use crate::wire::calls::{self, AnswerToNode, MailedAnswer};
 const IN_HAND_LEN_MAX: usize = 4_096;
 const IN_HAND_BYTES_MAX: usize = 64 << 20;
 
+/// How many pieces of mail may have been read and not be known to have gone, until no more is read: those in hand, and as many
+/// that wait for the flush with which they go.
+pub(crate) const UNSETTLED_LEN_MAX: usize = 2 * IN_HAND_LEN_MAX;
+
 /// How many callers of this process may wait for answers of other nodes, and how many bytes they may have asked with.
 const ASKED_LEN_MAX: usize = 65_536;
 const ASKED_BYTES_MAX: usize = 256 << 20;
@@ -253,7 +257,7 @@ impl MailDesk {
         Ok(())
     }
 
-    /// The first of so many numbers of questions that nobody has.
+    /// Reserves `len` numbers of questions, which follow each other; gives the first.
     fn next_question(&self, len: u64) -> u64 {
         let mut asked = self.asked();
         let number = asked.last + 1;

@@ -19,7 +19,7 @@ use millrun_persistence::{
     Batch, HandledMail, MailAddress, MailStep, NodeMail, OutgoingMail, ReadError, UnreadMail,
 };
 
-use super::mail_desk::{FAILED_SEVERAL_TIMES, MailDesk};
+use super::mail_desk::{FAILED_SEVERAL_TIMES, MailDesk, UNSETTLED_LEN_MAX};
 use crate::mail::{MailPlace, MailToAnswer, Mailed, PartitionMessage, RepliesToNode, ShardDoors};
 use crate::shared::ShardShared;
 use crate::wire::calls::{self, AnswerToNode, MailedAnswer, MailedRequest};
@@ -77,6 +77,13 @@ impl MailPart {
         // Looked up before the page is read: mail of a partition that was lost since, and handled elsewhere, is passed over.
         let owned: BTreeMap<Partition, Epoch> = self.desk.owned().into_iter().collect();
         let (in_hand, mut rooms) = self.desk.settle(&self.doors);
+        if in_hand.len() >= UNSETTLED_LEN_MAX {
+            // The journal is behind: the mail that has been read is still in the store.
+            return Ok(MailRead {
+                has_more: true,
+                has_more_answers: true,
+            });
+        }
         for (room, questions) in rooms.iter_mut().zip(&self.questions) {
             room.len = room.len.saturating_sub(questions.load(Ordering::Relaxed));
         }

@@ -147,7 +147,7 @@ impl MailToAnswer {
         })
     }
 
-    /// Whether it goes with the answer to this question, which is one of so many in a sweep.
+    /// Whether the mail goes with the answer to this question, which is the `in_sweep`th to it in the present sweep.
     fn goes_with(&self, question: u64, in_sweep: usize) -> bool {
         let state = self.state();
         !state.has_gone && (self.enough == Some(question) || in_sweep >= state.left)
@@ -187,7 +187,7 @@ impl MailToAnswer {
 }
 
 impl AskedBy {
-    /// Whether the mail goes with this answer, which is one of so many in its sweep.
+    /// Whether the mail goes with this answer, which is the `in_sweep`th to it in the present sweep.
     pub(crate) fn is_last(&self, in_sweep: usize) -> bool {
         let mail = self.mail.as_ref();
         mail.is_some_and(|mail| mail.goes_with(self.question, in_sweep))
