@@ -1,5 +1,5 @@
-//! Ids of which only the disk knows whether they have a finished run: the reader is asked, and what is said about the
-//! id meanwhile waits.
+//! Ids for which only the disk knows whether they have a finished run. The shard asks a reader, and messages about the id
+//! wait for the answer.
 //!
 //! ```text
 //!   start, child, signal of an id ── Glance::Ask ──► line of the id ── AskFinished ──► reader lane
@@ -8,13 +8,13 @@
 //!            each handled as if it had come just now ◄───────────────── Answered
 //! ```
 //!
-//! Invariant: as long as an id has a line, nothing about it is handled. So no run of it begins, and none can end, between
-//! the read and the answer: what was read still holds when it comes. What comes in answer to an earlier epoch of the
-//! partition is discarded. The roster is looked at first all the same, as for what was never asked about.
+//! Invariant: while an id has a line, no message about it is handled. So no run of the id begins or ends between the read and
+//! the answer, and what was read still holds when the answer comes. An answer to a question of an earlier epoch of the
+//! partition is discarded. Before a line is begun, the roster is looked at as usual.
 //!
-//! At most `loads_in_flight_max` ids are asked about at once; the others' lines wait for room. Once
-//! `shard_queue_len_max` messages wait in all lines together, the shard takes nothing from its mailbox, which is what its
-//! callers feel. Answers have a way of their own, so that they are not behind what they hold up.
+//! At most `loads_in_flight_max` ids are asked about at once; lines of other ids wait for room. Once all lines together hold
+//! `shard_queue_len_max` messages, the shard takes nothing from its mailbox, so that callers feel backpressure. Answers come
+//! through a separate mailbox: they must not wait behind the messages that they release.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,13 +33,13 @@ use crate::ownership::partition_set::PartitionSet;
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     lines: BTreeMap<InstanceId, Line>,
-    /// The ids that are still to be asked about, in order; some may have no line any more.
+    /// The ids still to be asked about, in order. The line of an id may be gone by now.
     to_ask: VecDeque<InstanceId>,
-    /// How many have been asked about and not answered.
+    /// The number of ids that have been asked about and not answered.
     asked_len: usize,
-    /// How many messages wait in all lines.
+    /// The number of messages in all lines.
     waiting_len: usize,
-    /// What the reader has found, as long as the line is handled that waited for it.
+    /// The answer for the id whose line is being handled; `None` otherwise.
     present: Option<(InstanceId, Found)>,
 }
 
@@ -57,7 +57,7 @@ impl Asking {
         self.lines.is_empty()
     }
 
-    /// Takes a message that is about an id with a line into that line; gives back any other.
+    /// Puts a message into the line of its id. Returns the message if its id has no line.
     #[cold]
     pub(super) fn wait(&mut self, message: ShardMessage) -> Option<ShardMessage> {
         let line = message.instance_id().and_then(|id| self.lines.get_mut(id));
@@ -67,7 +67,7 @@ impl Asking {
         None
     }
 
-    /// Begins a line: the id is to be asked about.
+    /// Begins a line for an id, with its first message.
     #[cold]
     fn begin(&mut self, id: InstanceId, message: ShardMessage, reads: FinishedReads) {
         let line = self.lines.entry(id.clone()).or_default();
@@ -77,7 +77,7 @@ impl Asking {
         self.to_ask.push_back(id);
     }
 
-    /// The next id to be asked about, and what is to be read of its finished run.
+    /// The next id to ask about, and what is to be read of its finished run.
     fn next(&mut self, in_flight_max: usize) -> Option<(InstanceId, FinishedReads)> {
         while self.asked_len < in_flight_max {
             let id = self.to_ask.pop_front()?;
@@ -91,7 +91,7 @@ impl Asking {
         None
     }
 
-    /// The reader has not found out: it is asked again.
+    /// The reader did not find out whether there is a finished run: the id is asked about again.
     fn ask_again(&mut self, id: InstanceId) {
         if let Some(line) = self.lines.get_mut(&id).filter(|line| line.is_asked) {
             line.is_asked = false;
@@ -100,7 +100,7 @@ impl Asking {
         }
     }
 
-    /// Ends a line that has its answer.
+    /// Removes a line whose answer has come, and returns its messages.
     fn end(&mut self, id: &InstanceId) -> VecDeque<ShardMessage> {
         let Some(line) = self.lines.remove(id) else {
             return VecDeque::new();
@@ -110,7 +110,8 @@ impl Asking {
         line.waiting
     }
 
-    /// Drops the lines of these partitions: runs ask again. Gives the requests, of which nothing has been done.
+    /// Drops the lines of lost partitions and returns their clients' requests, none of which was handled. Messages of runs
+    /// are not returned: runs send them again.
     pub(super) fn lose(&mut self, lost: &PartitionSet) -> Vec<(Partition, Request)> {
         let of_lost = self.lines.keys().filter(|id| lost.contains(id.partition()));
         let ids: Vec<_> = of_lost.cloned().collect();
@@ -125,8 +126,8 @@ impl Asking {
         requests
     }
 
-    /// Drops the children that wait to be begun and that nobody waits for any more. Gives the mail of those that another node has
-    /// asked for: its number, and what it was for.
+    /// Drops waiting requests to begin a child for which no parent waits any more. Returns the mail behind those that came
+    /// from another node: its number, and its partition and epoch.
     pub(super) fn drop_orphans(
         &mut self,
         is_orphan: impl Fn(&InstanceId, &Parent) -> bool,
@@ -160,8 +161,8 @@ impl Asking {
 }
 
 impl Shard {
-    /// The latest finished run of an id that the roster does not have. `None` if it has to be
-    /// [asked about](Self::ask).
+    /// The latest finished run of an id that the roster does not have. `None` if the reader has to be [asked](Self::ask)
+    /// first.
     pub(super) fn finished(&self, id: &InstanceId) -> Option<Found> {
         if let Some((of, found)) = &self.asking.present
             && of == id
@@ -176,13 +177,15 @@ impl Shard {
         }
     }
 
-    /// A message has to wait until the reader has looked for the finished run of its id, and read so much of it.
+    /// Lets a message wait until the reader has looked for the finished run of its id and has read as much of it as `reads`
+    /// says.
     #[cold]
     pub(super) fn ask(&mut self, id: InstanceId, message: impl Into<ShardMessage>, reads: FinishedReads) {
         self.asking.begin(id, message.into(), reads);
     }
 
-    /// What the reader has found and read of the finished run of an id; `None` if it has to be [asked](Self::ask).
+    /// What the reader has found and read of the finished run of an id; `None` if the reader has to be [asked](Self::ask)
+    /// first.
     pub(super) fn finished_events(&self, id: &InstanceId) -> Option<Found> {
         let (_, found) = self.asking.present.as_ref().filter(|(of, _)| of == id)?;
         let is_read = found.whole.is_some() || !matches!(found.finished, Ok(Some(_)));
@@ -196,26 +199,27 @@ impl Shard {
         entry.is_some_and(|entry| entry.last_sweep > self.sweeps.durable_len())
     }
 
-    /// Whether so much waits for the reader that nothing more is taken.
+    /// Whether so many messages wait for the reader that the shard takes no more.
     #[inline]
     pub(super) fn is_asking_too_much(&self) -> bool {
         self.asking.waiting_len >= self.shared.config.shard_queue_len_max
     }
 
-    /// Asks the reader, as far as there is room.
+    /// Asks the reader about the next ids, as far as there is room.
     pub(super) fn start_asks(&mut self) {
         let in_flight_max = self.shared.config.loads_in_flight_max;
         if self.asking.asked_len == 0 {
-            // What is there was asked by a former life, or for lines that are gone. An answer rings only if it finds none.
+            // No question is open, so these answers belong to a former life or to lines that are gone. The mailbox must be
+            // emptied: only an answer that finds it empty rings the bell.
             self.answers.take().for_each(drop);
         }
         while let Some((id, reads)) = self.asking.next(in_flight_max) {
             if self.is_ending(&id) {
-                // The bell rings with the next commit.
+                // The end of the run is not durable yet. The bell rings with the next commit, which leads here again.
                 return self.asking.ask_again(id);
             }
             let Some(life) = self.epochs.get(id.partition()) else {
-                // Those who wait are told by the loss.
+                // The partition is lost; the callers that wait were told so by the loss.
                 drop(self.asking.end(&id));
                 continue;
             };
@@ -224,14 +228,15 @@ impl Shard {
         }
     }
 
-    /// Handles what waited for an answer, in order. The answer serves all of it: nothing else has begun a run of the id.
+    /// Handles the messages that waited for an answer, in order. The one answer serves all of them, since no other run of the
+    /// id has begun meanwhile.
     pub(super) fn on_answered(&mut self, answered: Answered, moment: Moment) {
         let AskFinished { id, life, .. } = answered.ask;
         if self.epochs.get(id.partition()) != Some(life) {
             return;
         }
         let Some(found) = answered.found else {
-            // The reader's successor tries it, or the runtime stops with the reader.
+            // The reader failed: its successor is asked, or the runtime stops with the reader.
             return self.asking.ask_again(id);
         };
         let waiting = self.asking.end(&id);

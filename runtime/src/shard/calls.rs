@@ -1,6 +1,5 @@
-//! The calls of a shard's runs to other runs (children and signals) that wait for an answer. When the shard
-//! of the called run restarts, its calls are sent again: the failed shard may have held the request, or its
-//! answer.
+//! The calls of a shard's runs to other runs (children and signals) that wait for an answer. When the shard of the called run
+//! restarts, the calls are sent again: the failed shard may have held the request, or its answer.
 //!
 //! ```text
 //!   StartChild, Signal performed ──► listed ── the answer, or that nobody waits for it, is durable ──► forgotten
@@ -8,9 +7,9 @@
 //!   recovered ─────────────────────────┘      Begun, of the other shard ──► Orphans, and asked for again
 //! ```
 //!
-//! One entry of 40 bytes for each call that is waited for; what it asks for stands in its run's history. An entry
-//! of a call that was let go of with its child [left to itself](millrun_workflow::ParentClose::Abandon) stays until
-//! its run ends: it asks for nothing.
+//! An entry takes 40 bytes; the arguments of the call stand in the calling run's history. If the child of a call was
+//! [abandoned](millrun_workflow::ParentClose::Abandon), the entry stays until the calling run ends, but nothing is sent for
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,16 +24,16 @@ use super::sweeps::effects::Effect;
 use crate::mail::{Ask, PartitionMessage};
 use crate::ownership::partition_set::PartitionSet;
 
-/// Each call.
+/// All calls that wait for an answer, by calling run and operation.
 #[derive(Debug, Default)]
 pub(super) struct Calls(BTreeMap<(RunId, OperationId), Call>);
 
-/// What is asked of another run.
+/// A call to another run.
 #[derive(Debug)]
 struct Call {
     /// The partition of the child, or of the instance that is signalled.
     partition: Partition,
-    /// How often it was asked.
+    /// How often the call was sent.
     asks_len: u32,
 }
 
@@ -43,7 +42,7 @@ impl Calls {
         self.0.is_empty()
     }
 
-    /// Notes that a run of this partition is asked; which time it is.
+    /// Counts a call that is about to be sent to this partition, and returns the number of this sending.
     pub(super) fn ask(&mut self, run: RunId, operation: OperationId, partition: Partition) -> u32 {
         let asks_len = 0;
         let call = self.0.entry((run, operation));
@@ -52,7 +51,7 @@ impl Calls {
         call.asks_len
     }
 
-    /// Whether this is the last time that a call was asked for, and it is waited for.
+    /// Whether `number` is the latest sending of a call that still waits for its answer.
     pub(super) fn is_last_ask(&self, run: RunId, operation: OperationId, number: u32) -> bool {
         let call = self.0.get(&(run, operation));
         call.is_some_and(|call| call.asks_len == number)
@@ -76,7 +75,7 @@ impl Calls {
         self.0.retain(|(run, _), _| !lost.contains(run.partition()));
     }
 
-    /// Those of runs in these partitions.
+    /// The calls to runs in these partitions.
     fn of(&self, asked: &PartitionSet) -> BTreeSet<(RunId, OperationId)> {
         let found = self.0.iter().filter(|(_, call)| asked.contains(call.partition));
         found.map(|(key, _)| *key).collect()
@@ -107,8 +106,8 @@ impl Shard {
         }
     }
 
-    /// Has the other shards ask again for the children that their runs wait for here: a predecessor may have had
-    /// such a request in hand, or an answer to one.
+    /// Asks the other shards to send again the calls of their runs for children here: a failed predecessor of this shard may
+    /// have held such a request, or its answer.
     pub(super) fn ask_for_calls(&self) {
         let partitions = Arc::new(self.epochs.owned().map(|(partition, _)| partition).collect());
         self.ways
@@ -120,8 +119,8 @@ impl Shard {
         });
     }
 
-    /// Partitions have begun anew: says which children there are waited for, so that the rest is closed, and asks
-    /// for these again. What is decided from now on comes behind it.
+    /// Other partitions have begun anew. Tells them for which of their children runs here wait, so that they close all
+    /// others, and sends those calls again. The message goes first: whatever is decided from now on arrives after it.
     pub(super) fn on_begun(&mut self, children: &Arc<PartitionSet>, moment: Moment) {
         let calls = self.calls.of(children);
         let parents = Arc::new(self.epochs.owned().collect());
@@ -136,12 +135,12 @@ impl Shard {
         }
     }
 
-    /// Asks for what a run in memory waits for again, if it does.
+    /// Sends a call of a run in memory again, if the run still waits for the answer.
     pub(super) fn call_again(&mut self, run: RunId, operation: OperationId, moment: Moment) {
         let Some(Deed::Effect(effect @ Effect::Send(..))) = self.outstanding(run, operation, moment) else {
             return;
         };
-        // Only what was decided durably is listed.
+        // A call is only listed once its decision is durable, so it may be sent at once.
         self.effects.push_decided(run.partition(), effect);
     }
 }
@@ -152,7 +151,8 @@ mod tests {
 
     use super::*;
 
-    /// A signal that was refused, and that was sent again before its run heard of that, may be taken then.
+    /// A refused signal may be accepted when it is sent again, before the sender hears of the refusal: only the last answer
+    /// counts.
     #[test]
     fn only_the_answer_to_the_last_of_several_questions_counts() {
         let partition = Partition::of(b"asked");

@@ -1,5 +1,5 @@
-//! What the engine's commands come to in a shard: those of a turn wait for its commit, those of a run that was
-//! recovered stand on what is durable already.
+//! How a shard carries out the engine's commands. Those of a turn wait for the turn's commit; those of a recovered run are
+//! durable already and are carried out at once.
 //!
 //! ```text
 //!   turn ─► Command ─┐        ┌─► effects of the sweep ── commit ──► performed
@@ -18,18 +18,18 @@ use super::sweeps::effects::{CancelledCall, Effect};
 use crate::activity::{ActivityTask, TaskQueues};
 use crate::timers::{Alarm, TimerCommand};
 
-/// One thing that is to be done for a run.
+/// What the shard does for one command.
 #[derive(Debug)]
 pub(super) enum Deed {
     Task(ActivityTask),
     Effect(Effect),
 }
 
-/// A run, as what is done for it names it.
+/// The identity of a run, for what is done on its behalf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunLife<'a> {
     pub(super) run: RunId,
-    /// Under which epoch it was decided.
+    /// The epoch of its partition under which the command was decided.
     pub(super) life: Epoch,
     pub(super) id: &'a InstanceId,
     /// Its place in a distributed trace.
@@ -40,9 +40,9 @@ pub(super) struct RunLife<'a> {
 #[derive(Debug)]
 pub(super) struct Seeding {
     pub(super) now: Timestamp,
-    /// Whether a publish is repeated of which the history does not say whether it was performed.
+    /// Whether a publish is repeated if the history does not say that it was performed.
     repeats_publishes: bool,
-    /// Memory, empty between two runs.
+    /// A buffer that is reused; it is empty between two runs.
     commands: Vec<Command>,
 }
 
@@ -58,7 +58,8 @@ impl Seeding {
 }
 
 impl Deed {
-    /// What a command of this run asks for. `None` if it concerns the run's own end or rest, which its shard keeps.
+    /// What the shard has to do for a command of this run. `None` for commands about the run's own end or parking, which the
+    /// shard handles itself.
     #[inline]
     pub(super) fn of(named: RunLife<'_>, command: Command, queues: &TaskQueues) -> Option<Self> {
         let RunLife { run, life, id, trace } = named;
@@ -117,7 +118,7 @@ impl Deed {
 }
 
 impl Shard {
-    /// Does for a recovered run what its operations still need.
+    /// Carries out what the pending operations of a recovered run need.
     pub(super) fn resume_operations(
         &mut self,
         run: RunId,
@@ -152,7 +153,7 @@ impl Shard {
         }
     }
 
-    /// What an operation of a run in memory needs first now, if it is waited for.
+    /// The next thing that a pending operation of a run in memory needs; `None` if the operation is not pending.
     pub(super) fn outstanding(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<Deed> {
         let entry = self.entries.get(run)?;
         let Residence::Hot(instance) = &entry.residence else {

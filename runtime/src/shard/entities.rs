@@ -1,4 +1,4 @@
-//! Commands of entities: each is performed in the turn that takes it, and answered when that is durable.
+//! Commands of entities: each is performed in the turn that takes it, and answered when that turn is durable.
 //!
 //! ```text
 //!   Command ──► its shard ─┬─ the entity is live ──► performed, at once or when it has been read
@@ -22,7 +22,7 @@ use crate::mail::{
 use crate::{OnConflict, RunError, StartError};
 
 impl Shard {
-    /// A client commands an entity.
+    /// A client sends a command to an entity.
     pub(super) fn on_command(&mut self, request: Box<CommandRequest>, moment: Moment) {
         let policy = OnConflict::RestartFinished;
         let Some(way) = self.conflict(&request.id, &request.workflow, policy) else {
@@ -54,7 +54,7 @@ impl Shard {
         }
     }
 
-    /// Has an entity in memory perform a command.
+    /// Performs a command on an entity in memory.
     pub(super) fn command(
         &mut self,
         run: RunId,
@@ -78,8 +78,8 @@ impl Shard {
         self.effects.answer(Response::Command(reply, answer));
     }
 
-    /// Begins an entity with its first input, in one turn: if that is refused, nothing begins. Gives the answer, if the
-    /// input has one.
+    /// Begins an entity with its first input, in one turn; if the input is refused, nothing begins. Returns the answer to the
+    /// input, if it has one.
     fn begin_entity(
         &mut self,
         mut started: Started,
@@ -101,7 +101,7 @@ impl Shard {
         Ok((run, answer))
     }
 
-    /// A child that runs is waited for no longer, if an entity has started it: its call is asked for no more.
+    /// Stops waiting for a child that an entity has started: once the child runs, its call is not sent again.
     pub(super) fn forget_left_child(&mut self, run: RunId, operation: OperationId) {
         if let Some(Residence::Hot(instance)) = self.entries.get(run).map(|entry| &entry.residence)
             && instance.ledger().pending_operation(operation).is_none()
@@ -110,13 +110,13 @@ impl Shard {
         }
     }
 
-    /// Whether a signal is for an entity whose code is here: such a one begins with it, if there is none.
+    /// Whether a signal goes to an entity whose code is registered here. Such a signal begins the entity if it does not live.
     pub(super) fn is_for_entity(&self, signal: &RunSignal) -> bool {
         let code = self.shared.workflows.code_of((&*signal.workflow, &signal.to));
         code.is_some_and(millrun_workflow::Implementation::is_entity)
     }
 
-    /// Begins an entity with a signal of a run.
+    /// Begins an entity with a signal that a run sent.
     pub(super) fn begin_told(&mut self, signal: &RunSignal, moment: Moment) -> Result<RunId, RunError> {
         let nothing = Payload::encode(&()).expect("nothing encodes");
         let started = Started::new(signal.workflow.clone(), signal.to.clone(), nothing);

@@ -1,4 +1,4 @@
-//! Runs that stem from others: children, and runs in which others go on.
+//! Runs that stem from other runs: children, and the next runs of instances that continue as new.
 //!
 //! ```text
 //!   parent's shard                                   child's shard
@@ -8,12 +8,11 @@
 //!     let go of, or ended ── commit ── CloseChild ───► cancel or terminate
 //! ```
 //!
-//! Each of these may be lost with a crash, and is sent again by recovery: a parent asks for its
-//! pending children again, and each shard tells the others which children its runs wait for, so
-//! that one whose parent has gone is closed all the same. The call names the child: asked for twice,
-//! it is begun once. A shard that takes the place of one that failed says so to the others, which do the same
-//! for the children that [their runs wait for](super::calls) there: its predecessor may have had such a message in
-//! hand, or an answer to one.
+//! Each of these messages may be lost in a crash, so recovery sends it again: a parent asks again for its pending children,
+//! and each shard tells the others for which children its runs wait, so that a child whose parent is gone is closed. The call
+//! names the child: a child that is asked for twice begins once. A shard that replaces a failed one announces itself to the
+//! others, which ask it again for the children that [their runs wait for](super::calls) there: the failed shard may have held
+//! such a request, or its answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ use crate::mail::{FinishedReads, PartitionMessage, Reply, Standing, StartChild, 
 use crate::opening::recovery::RecoveredRun;
 use crate::ownership::partition_set::PartitionSet;
 
-/// How often an instance may go on in another run within one turn.
+/// How often an instance may continue as new within one turn.
 const CONTINUED_MAX: usize = 100;
 
 /// Tells a parent how its child ended.
@@ -52,7 +51,7 @@ pub(super) fn tell_parent(parent: &Parent, outcome: &Outcome) -> Effect {
     Effect::Send(parent.run.partition(), Box::new(message))
 }
 
-/// Asks for a child.
+/// Asks for a child to be started.
 pub(super) fn start_child(
     run: RunId,
     scheduled: &ChildScheduled,
@@ -80,7 +79,7 @@ pub(super) fn start_child(
     Effect::Send(scheduled.id.partition(), Box::new(message))
 }
 
-/// Says that nobody waits for a child any more.
+/// Tells a child's shard that no parent waits for the child any more.
 pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
     let message = PartitionMessage::CloseChild {
         id: scheduled.id.clone(),
@@ -90,8 +89,8 @@ pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
     Effect::Send(scheduled.id.partition(), Box::new(message))
 }
 
-/// Whether the first event of the run that goes on fits a turn, before the former one ends. Answers to
-/// updates that do not fit beside the input and the signals are left behind, and then the senders of signals.
+/// Checks, before the former run ends, whether the first event of the run that continues it fits a turn. If it does not,
+/// answers to updates are dropped from it, and then the known senders of signals.
 pub(super) fn check_beginning(started: &mut Started, turn_bytes_max: usize) -> Result<(), TurnError> {
     const OVERHEAD_BYTES: usize = 4_096;
     let size = |started: &Started| {
@@ -119,7 +118,7 @@ pub(super) fn check_beginning(started: &mut Started, turn_bytes_max: usize) -> R
 }
 
 impl Shard {
-    /// Begins the runs in which others go on, in the sweep that ends those.
+    /// Begins the runs that continue others, in the same sweep in which those end.
     pub(super) fn continue_runs(&mut self, moment: Moment) {
         let mut chain = 0;
         while let Some((former, next, started)) = self.continuing.pop() {
@@ -140,16 +139,16 @@ impl Shard {
                     })
             };
             begun.expect("a beginning was weighed before the former run ended");
-            // The instance goes on in it only if the former run has ended.
+            // Tied, so that the new run begins only if the former run has ended.
             self.sweeps.tie_last();
             self.wait_on(next, waiters, moment);
         }
     }
 
-    /// Those who waited for a run wait for the one in which it goes on.
+    /// Moves the callers that wait for a run over to the run that continues it.
     pub(super) fn wait_on(&mut self, next: RunId, waiters: Vec<Reply<Standing>>, moment: Moment) {
         match self.entries.get_mut(next) {
-            // It has ended in its first turn, before anybody could wait for it.
+            // The new run has ended in its first turn already.
             Some(Entry {
                 residence: Residence::Ended(number),
                 ..
@@ -168,7 +167,7 @@ impl Shard {
         self.answer_if_parked(next, moment);
     }
 
-    /// Begins a run whose code does not run.
+    /// Begins a run that is parked from the start.
     fn begin_parked(
         &mut self,
         run: RunId,
@@ -190,7 +189,7 @@ impl Shard {
         self.take_in(run, entry, parent, turn, moment)
     }
 
-    /// A parent wants a child: it is begun, unless it has been.
+    /// A parent asks for a child: begins the child, unless it has begun already.
     pub(super) fn on_start_child(&mut self, request: StartChild, moment: Moment) {
         match self.entries.latest(&request.id) {
             Some(entry) if is_child_of(&entry, &request.parent) => {
@@ -212,7 +211,7 @@ impl Shard {
         let found = self.finished(&request.id);
         let parent = (request.parent.run, request.parent.operation);
         match found.map(|found| (found.finished, found.child)) {
-            // Is it this child? Its history tells, off this thread.
+            // A finished run has the id. Only its history tells whether it is this child: a reader looks.
             None | Some((Ok(Some(_)), None)) => {
                 let id = request.id.clone();
                 return self.ask(
@@ -286,7 +285,7 @@ impl Shard {
             .push(Effect::Send(parent.run.partition(), Box::new(message)));
     }
 
-    /// A parent waits for its child no longer.
+    /// The parent of a child has stopped waiting for it.
     pub(super) fn on_close_child(
         &mut self,
         id: &InstanceId,
@@ -313,7 +312,7 @@ impl Shard {
         self.with_run(run, Errand::Input(input), moment);
     }
 
-    /// Tells all shards for which children the runs of these partitions wait, so that they close the rest.
+    /// Tells all shards for which children the runs of these partitions wait, so that they close all others.
     pub(super) fn announce_awaited(&self, runs: &[RecoveredRun], begun: &[(Partition, Epoch)]) {
         let pending = runs
             .iter()
@@ -324,7 +323,7 @@ impl Shard {
             .collect();
         let (awaited, parents) = (Arc::new(awaited), Arc::new(begun.to_vec()));
         let children = Arc::new(PartitionSet::all());
-        // All that this shard decides from now on comes behind it.
+        // The message goes first: all that this shard decides from now on arrives after it.
         let message = || PartitionMessage::Orphans {
             parents: Arc::clone(&parents),
             children: Arc::clone(&children),
@@ -336,7 +335,7 @@ impl Shard {
         }
     }
 
-    /// Closes the children in some partitions of runs in others that are waited for no longer.
+    /// Closes the children in some partitions whose parents, in other partitions, do not wait for them any more.
     pub(super) fn on_orphans(
         &mut self,
         parents: &PartitionSet,
@@ -351,7 +350,7 @@ impl Shard {
             parents.contains(parent.run.partition()) && !awaited.contains(&(parent.run, parent.operation))
         };
         let journal = &self.shared.journal;
-        // A quarantined parent may still wait for its children once it is brought back.
+        // A quarantined parent may still wait for its children once it is brought back, so these are not dropped.
         let dropped = self.asking.drop_orphans(|id, parent| {
             children.contains(id.partition()) && is_orphan(parent) && !journal.is_quarantined(parent.run)
         });
@@ -376,7 +375,7 @@ fn is_child_of(entry: &Known<'_>, parent: &Parent) -> bool {
     of.is_some_and(|of| (of.run, of.operation) == (parent.run, parent.operation))
 }
 
-/// Tells a parent that its child runs.
+/// Tells a parent that its child has begun.
 fn child_started(parent: &Parent, child: RunId) -> Effect {
     let message = PartitionMessage::ChildStarted {
         run: parent.run,

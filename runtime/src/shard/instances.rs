@@ -1,4 +1,4 @@
-//! The instances of a shard: in memory with their code, on disk, or on their way.
+//! The instances of a shard: in memory with their code, on disk, or being read.
 
 use millrun_core::{RunId, Timestamp};
 use millrun_persistence::TurnError;
@@ -19,7 +19,7 @@ use crate::opening::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
 
 impl Shard {
-    /// Does something with a run, at once or when it has been read.
+    /// Performs an errand on a run, at once or when the run has been read.
     pub(super) fn with_run(&mut self, run: RunId, errand: Errand, moment: Moment) {
         let before = self.effects.work_on(run);
         self.reach(run, errand, moment);
@@ -70,7 +70,7 @@ impl Shard {
     pub(super) fn answer_unknown(&mut self, errand: Errand, error: RunError) {
         match errand {
             Errand::Signal(signal) => self.refuse_signal(signal, error),
-            // Anything else without an answer is late: the run has ended.
+            // For any other errand without a caller it is too late: the run has ended.
             errand => {
                 if let Some(answer) = errand.refuse(error) {
                     self.effects.answer(answer);
@@ -79,8 +79,7 @@ impl Shard {
         }
     }
 
-    /// `is_fresh` says that the run has just been replayed: its code will not get better by reading
-    /// it again.
+    /// `is_fresh` says that the run has just been replayed: reading it again would not change its code.
     fn do_errand(&mut self, run: RunId, errand: Errand, is_fresh: bool, moment: Moment) {
         match errand {
             Errand::Tell(Tell::Resume, reply) => {
@@ -117,7 +116,7 @@ impl Shard {
                     Tell::EndPromise { operation, end } => Input::EndPromise { operation, end },
                     Tell::RecordReceived { operation, record } => Input::RecordReceived { operation, record },
                     Tell::Resume => Input::Resume,
-                    // All that its history has is needed.
+                    // A reset needs the whole history.
                     Tell::Reset(order) => return self.reload(run, Errand::Tell(Tell::Reset(order), reply)),
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);
@@ -136,7 +135,7 @@ impl Shard {
                 if let Some(until) = self.delayed_until(run)
                     && until > moment.now
                 {
-                    // The clock was set back since a timer saw that it was due, or the run was delayed anew.
+                    // The clock was set back since the timer fired, or the start was delayed anew: the timer is set again.
                     let alarm = TimerCommand::Set(until, run, Alarm::Resume);
                     return self.effects.push(Effect::Timer(alarm));
                 }
@@ -149,7 +148,7 @@ impl Shard {
                 if let Some(record) = self.record_of(run, operation) {
                     return self.append(run, &record, moment);
                 }
-                // A turn that could not be recorded leaves the publish pending.
+                // If the turn could not be recorded, the publish stays pending.
                 let applied = self.apply(run, input, moment, Sender::Inside);
                 if !matches!(applied, Err(RunError::Turn(_))) {
                     self.effects.push(Effect::ForgetPublish(run, operation));
@@ -220,8 +219,8 @@ impl Shard {
         }
     }
 
-    /// Whether a run may be told this: workflows of millrun's own take no signals, and a value that comes by the name
-    /// of a signal is of the type that the run's workflow declares.
+    /// Whether a run may be told this. Built-in workflows take no signals, and a typed signal must have the type that the
+    /// run's workflow declares.
     fn check_tell(&self, run: RunId, tell: &Tell) -> Result<(), RunError> {
         let Tell::Signal {
             name,
@@ -252,12 +251,12 @@ impl Shard {
     pub(super) fn apply_fresh(&mut self, run: RunId, errand: Errand, moment: Moment) {
         match self.entries.get(run).map(|entry| &entry.residence) {
             Some(Residence::Hot(_)) => self.do_errand(run, errand, true, moment),
-            // What came before it ended the run.
+            // An earlier errand has ended the run.
             Some(_) | None => self.with_run(run, errand, moment),
         }
     }
 
-    /// Whether a run in memory has not been told these last words of an attempt.
+    /// Whether these heartbeat details are new to a run in memory.
     fn is_news(&self, run: RunId, operation: OperationId, details: &Payload) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.residence {
             Residence::Hot(instance) => details_of(instance, operation) != Some(details),
@@ -265,7 +264,7 @@ impl Shard {
         })
     }
 
-    /// Whether an operator paused a run that is in memory: only an operator resumes it.
+    /// Whether an operator paused a run that is in memory; only an operator resumes such a run.
     fn is_paused(&self, run: RunId) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.residence {
             Residence::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),
@@ -273,7 +272,7 @@ impl Shard {
         })
     }
 
-    /// Until when the start of a run is delayed that is in memory, and whose code has not begun.
+    /// Until when the start of a run in memory is delayed; `None` if it is not.
     fn delayed_until(&self, run: RunId) -> Option<Timestamp> {
         match &self.entries.get(run)?.residence {
             Residence::Hot(instance) => match instance.park_reason()? {
@@ -284,7 +283,7 @@ impl Shard {
         }
     }
 
-    /// Whether a run is parked and its code not in memory, although there is code to run.
+    /// Whether a run is parked without code in memory, although its code is registered by now.
     fn needs_code(&self, run: RunId) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.residence {
             Residence::Hot(instance) => !instance.has_code() && self.shared.workflows.have(entry.beginning()),
@@ -292,7 +291,7 @@ impl Shard {
         })
     }
 
-    /// Lets go of a run's memory, to read it again and go on with `errand`.
+    /// Drops a run's instance from memory and reads the run again, to go on with `errand`.
     fn reload(&mut self, run: RunId, errand: Errand) {
         if let Some(entry) = self.entries.get_mut(run) {
             if matches!(entry.residence, Residence::Hot(_)) {
@@ -309,7 +308,7 @@ impl Shard {
         }
     }
 
-    /// Records that a run in memory, which was brought back with newer code that fits it, has that from now on.
+    /// Records that a run in memory runs on newer code from now on: it was replayed with that code, which fits its history.
     pub(super) fn change_version(&mut self, run: RunId, moment: Moment) {
         self.apply_quietly(run, Input::ChangeVersion, moment);
         let Some(entry) = self.entries.get_mut(run) else {
@@ -324,7 +323,7 @@ impl Shard {
         }
     }
 
-    /// Keeps the memory of a turn for the next one.
+    /// Keeps a turn's buffers for the next turn.
     pub(super) fn give_back(&mut self, mut turn: Box<Turn>) {
         turn.events.clear();
         turn.commands.clear();
@@ -351,7 +350,7 @@ impl Shard {
         };
         let head = instance.sequence();
         let mut turn = self.turn.take().unwrap_or_default();
-        // The senders of the others have an answer, or ask again.
+        // Only inputs without a caller are noted: callers have an answer, or ask again.
         match sender {
             Sender::Inside => self.told.note_input(run, input.clone()),
             Sender::Append(operation) => self.told.note_append(run, operation),
@@ -372,8 +371,8 @@ impl Shard {
         let outcome = match applied {
             Err(refused) => Err(RunError::from(refused)),
             Ok(()) => self.adopt(run, head, &mut turn, moment).map_err(|error| {
-                // The machine is ahead of what can be recorded: it is rebuilt, and what it was
-                // told is recorded without running the code, which stays parked.
+                // The machine is ahead of what could be recorded. The run is read again and parked: its input is then
+                // recorded without running the code.
                 let errand = match sender {
                     Sender::Inside => {
                         let kept = self.told.take_last_input();
@@ -389,7 +388,7 @@ impl Shard {
                 RunError::Turn(error.to_string())
             }),
         };
-        // A report that is not recorded may come again, and counts then.
+        // A report that was not recorded may come again, and is counted then.
         if let Some(recording) = self.recording.as_mut().filter(|_| is_noted && outcome.is_err()) {
             recording.take_back();
         }
@@ -418,7 +417,7 @@ impl Shard {
         }
     }
 
-    /// Takes in a run that was found in the journal.
+    /// Takes in a run that recovery found in the journal.
     pub(super) fn seed_run(&mut self, recovered: RecoveredRun, seeding: &mut Seeding) {
         let RecoveredRun {
             run,
@@ -437,7 +436,7 @@ impl Shard {
         let code_to_move = workflows.code_to_move(beginning);
         let code = workflows.code_of(beginning).or(code_to_move);
         let (is_registered, is_to_move) = (code.is_some(), code_to_move.is_some());
-        // A name that was read is let go of: the program has it.
+        // Where the program knows the name, its static copy replaces the one that was read.
         let name = code.map(|code| Name::Borrowed(code.name()));
         let workflow = name.unwrap_or(workflow);
         let workflow = WorkflowName::new(workflow, version, began_as);
@@ -458,7 +457,7 @@ impl Shard {
             && is_registered
             && !matches!(reason, ParkReason::Paused { .. })
         {
-            // The code may have been changed since; after a panic the pause is kept.
+            // The code may have changed since, so a parked run is tried again; after a panic its pause is kept.
             let at = self
                 .shared
                 .config
@@ -469,7 +468,7 @@ impl Shard {
         }
     }
 
-    /// A report of an attempt, as a run takes it.
+    /// The errand for a report of an attempt.
     pub(super) fn errand_of(report: ActivityReport) -> Errand {
         let ActivityReport {
             operation,
@@ -488,7 +487,7 @@ impl Shard {
     }
 }
 
-/// Whether nobody sends an input again while the run's shard lives, and its run waits for it.
+/// Whether an input must not get lost: its run waits for it, and no one sends it again while the run's shard lives.
 fn is_sent_once(input: &Input) -> bool {
     matches!(
         input,
@@ -501,7 +500,7 @@ fn is_sent_once(input: &Input) -> bool {
     )
 }
 
-/// What the last heartbeat of a call said.
+/// The details of the last heartbeat of a call.
 fn details_of(instance: &Instance, operation: OperationId) -> Option<&Payload> {
     match instance.ledger().pending_operation(operation)? {
         Pending::Activity(activity) => activity.details.as_ref(),

@@ -17,21 +17,21 @@
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
 //!   messages, which is what senders feel.
 //!
-//! The parts of a shard, each with fields of its own that no other file reaches, and an invariant in its first lines:
+//! The parts of a shard. Each has private fields that no other file touches, and states an invariant in its module doc:
 //!
 //! | part | what it knows |
 //! |---|---|
-//! | [`runs`], [`residency`] | the runs at hand, and how many; which have their code in memory, and which are read |
-//! | [`sweeps`] | the turns that are gathered, what they want done, and what waits for its commit |
-//! | [`partitions`] | what is owned, what a loss drops, the ways to all |
-//! | [`outward`] | what is on its way to queues, topics and timers |
-//! | [`calls`], [`questions`], [`watching`] | who waits: runs for runs, callers for updates, callers for a change |
-//! | [`searches`] | who looks for runs, and how far each search has come |
-//! | [`recording`] | how long things take, from the first question on |
+//! | [`runs`], [`residency`] | the runs at hand, and their numbers; which have their code in memory, and which are being read
+//! |
+//! | [`sweeps`] | the turns of the present sweep, their effects, and the sweeps that wait for their commits |
+//! | [`partitions`] | which partitions are owned, what is dropped with a lost one, and the ways to other shards |
+//! | [`outward`] | tasks, publishes and timers on their way out |
+//! | [`calls`], [`questions`], [`watching`] | who waits: runs for other runs, callers for updates, callers for a change |
+//! | [`searches`] | searches for runs, and how far each has come |
+//! | [`recording`] | durations, recorded once somebody has asked for them |
 //!
-//! The other files have no state: they say what is done with a message ([`requests`]), an errand ([`instances`]), a turn
-//! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`],
-//! [`replacing`], [`resetting`]).
+//! The other files have no state: they handle messages ([`requests`]), errands ([`instances`]), turns ([`turns`],
+//! [`refused`]), and what happens between runs ([`family`], [`signalling`], [`replacing`], [`resetting`]).
 
 mod asking;
 mod calls;
@@ -95,10 +95,10 @@ use sweeps::effects::{Effect, Effects};
 use sweeps::told::ToldInSweep;
 use watching::Watchers;
 
-/// In a sweep that leaves reports behind, a request that begins a run counts as this many others.
+/// In a sweep that leaves reports behind, a request that begins a run takes as much of the budget as this many other
+/// requests.
 const BEGINNING_COST: usize = 16;
 
-/// The part.
 #[derive(Debug)]
 pub(crate) struct Shard {
     shared: Arc<ShardShared>,
@@ -107,45 +107,45 @@ pub(crate) struct Shard {
     reports: Inbox<Envelope<ActivityReports>>,
     bell: Bell,
     ways: Ways,
-    /// Which partitions it owns.
+    /// The partitions that the shard owns, with their epochs.
     epochs: EpochTable,
     /// The runs at hand.
     entries: Roster,
-    /// How many they are.
+    /// Counts of the runs.
     census: Census,
-    /// The children that runs here have asked for and wait for.
+    /// The children that runs here have asked for and wait for, and the signals that they have sent.
     calls: Calls,
-    /// Runs that end with this turn, each with the one in which it goes on.
+    /// Runs that end in this turn and continue as new, each with the next run of its instance.
     continuing: Vec<(RunId, RunId, Box<Started>)>,
-    /// What waits for room in a topic.
+    /// Publishes that wait for room in a topic.
     backlogs: Backlogs,
-    /// What is to be appended to durable topics.
+    /// Records to be appended to durable topics.
     appends: Appends,
-    /// Which of them have their code in memory, and which are being read.
+    /// Which runs have their code in memory, and which are being read.
     residency: Residency,
-    /// Of the runs that have ended and are at hand.
+    /// Results of ended runs that are still at hand.
     results: Results,
-    /// Ids of which a reader has to say whether they have finished runs.
+    /// Ids for which a reader has to say whether they have finished runs.
     asking: Asking,
-    /// Those who wait for the answer to an update, by its run and its request.
+    /// The callers that wait for the answer to an update, by run and request.
     updates: UpdateWaiters,
-    /// Those who are told when a run goes on.
+    /// The callers that are told when a run makes progress.
     watchers: Watchers,
-    /// Those who look for runs.
+    /// The searches for runs.
     searches: Searches,
-    /// What is on its way to the task queues.
+    /// Tasks on their way to the task queues.
     dispatch: Dispatch,
-    /// What the present sweep wants done.
+    /// The effects of the present sweep.
     effects: Effects,
-    /// What runs were told in it.
+    /// The inputs of the runs in the present sweep.
     told: ToldInSweep,
     /// The turns of the present sweep, and the sweeps whose commits are under way.
     sweeps: Sweeps,
     outbox: Outbox,
-    /// The memory of the last turn, for the next.
+    /// Buffers of the last turn, reused for the next.
     turn: Option<Box<Turn>>,
     alarms: Alarms,
-    /// How long things take; `None` until a caller asks for durations.
+    /// Durations of runs, attempts and commits; `None` until a caller asks for them.
     recording: Option<Box<DurationRecording>>,
     resting: Resting,
 }
@@ -197,7 +197,7 @@ impl Shard {
         }
     }
 
-    /// Takes in what recovery found after a predecessor of this opening had failed.
+    /// Takes in the runs that recovery found after a predecessor of this shard had failed in this process.
     pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
         if self.shared.is_read_only {
             return self.begin_with(runs, now);
@@ -210,21 +210,21 @@ impl Shard {
         self.ask_for_calls();
     }
 
-    /// Takes in what recovery found when the runtime began.
+    /// Takes in the runs that recovery found when the runtime began.
     pub(crate) fn begin_with(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
         let owned: Vec<_> = self.epochs.owned().collect();
         self.seed(runs, &owned, false, now);
         if !self.shared.is_read_only && !owned.is_empty() {
             let partitions = Arc::new(owned.iter().map(|(partition, _)| *partition).collect());
-            // Runs of other nodes may wait for children there.
+            // Runs of other nodes may wait for children in these partitions.
             self.ways.send_to_nodes(|| PartitionMessage::Begun {
                 partitions: Arc::clone(&partitions),
             });
         }
     }
 
-    /// Takes in what recovery found in these partitions. Whether the publishes that are pending are repeated: only if
-    /// it is known which of them were performed.
+    /// Takes in the runs that recovery found in these partitions. `repeats_publishes` says whether pending publishes are
+    /// performed again: only if it is known which of them have been performed.
     fn seed(
         &mut self,
         runs: Vec<RecoveredRun>,
@@ -253,7 +253,7 @@ impl Shard {
         self.dispatch.send(&self.shared, &self.bell);
     }
 
-    /// Queues the sweep's turns. Whether there was room.
+    /// Queues the turns of the sweep at the journal. Returns whether there was room.
     fn flush(&mut self) -> bool {
         if self.appends.are_due() {
             self.append_decided();
@@ -314,8 +314,7 @@ impl Shard {
         self.record_durable();
         self.alarms.send(&self.shared.timers);
         self.dispatch.send(&self.shared, &self.bell);
-        // Behind the tasks: one that was decided before its call was cancelled is in the queue by now, if it
-        // ever will be.
+        // After the tasks: a task that was decided before its call was cancelled is in the queue by now, or will never be.
         self.dispatch.tell_cancelled(&self.shared);
     }
 
@@ -337,7 +336,7 @@ impl Shard {
             Effect::Timer(command) => self.alarms.want(command),
             Effect::Keep(kept) => {
                 let run = kept.run;
-                // The run may have ended since; of one that goes on, the history is enough.
+                // Failure is harmless: the whole history brings a live run back as well, and the run may have ended since.
                 if let Err(error) = self.shared.journal.put_snapshot(*kept) {
                     tracing::debug!(%run, %error, "the beginning of a history is not kept");
                 }
@@ -345,17 +344,18 @@ impl Shard {
         }
     }
 
-    /// Handles up to `budget` messages, and as many reports. Whether there are more.
+    /// Handles up to `budget` messages and as many reports. Returns whether there are more.
     fn sweep(&mut self, budget: usize) -> bool {
         let budget = budget.min(self.shared.config.sweep_len_max);
-        // A turn that is larger is taken alone, so an empty batch has room for one.
+        // A turn larger than that goes into a batch alone, so an empty batch has room for any turn.
         let bytes_max = (self.shared.config.journal.batch_bytes_max / 2).max(1);
         let mut reports = self.reports.take();
         let mut messages = self.mailbox.take();
-        // Behind the messages: a request that was made when another owner had answered already is not answered here.
+        // After the messages are taken: so no request is answered here that was made after a new owner of its partition had
+        // already answered.
         self.hear_news();
-        // The time is asked for behind the messages: a timer that is among them was due before it
-        // was sent, and must not look early.
+        // The clock is read after the messages are taken: a timer among them was due before it was sent, and must not look
+        // early.
         let moment = of_no_run(self.shared.host.now());
         self.shared.watch.begin(self.ways.index(), moment.now);
         if let Some(recording) = &mut self.recording {
@@ -366,7 +366,7 @@ impl Shard {
             && self.sweeps.bytes() < bytes_max
             && let Some(envelope) = reports.next()
         {
-            // Other subscribers of the topic have the envelope too.
+            // Other subscribers of the topic share the envelope, so the payload may have to be cloned.
             let reports = envelope
                 .into_payload()
                 .unwrap_or_else(|envelope| envelope.payload().clone());
@@ -376,15 +376,15 @@ impl Shard {
                 self.with_run(run, Self::errand_of(report), moment);
             }
         }
-        // What has begun goes first: let in as fast as their steps end, runs would pile up, be unloaded,
-        // and have to be read again for each step.
+        // Running workflows go first. If new runs were let in as fast as steps of others end, runs would pile up, be
+        // unloaded, and have to be read again for each step.
         let beginning_cost = if reports.is_empty() { 1 } else { BEGINNING_COST };
         let (mut left, mut is_first) = (budget, true);
         if !self.asking.is_empty() {
             let answers = self.answers.take();
             answers.for_each(|answered| self.on_answered(answered, moment));
         }
-        // Large reports do not keep the first message from its turn.
+        // The first message is handled even if large reports have filled the sweep.
         while left > 0
             && (is_first || self.sweeps.bytes() < bytes_max)
             && !self.is_asking_too_much()
@@ -411,7 +411,7 @@ impl Part for Shard {
     fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
         self.shared.watch.note_pulse(self.ways.index());
         if self.shared.journal.failure().is_some() {
-            // Nobody gets an answer: dropping the questions tells them that the runtime stopped.
+            // The callers get no answer: dropping their requests tells them that the runtime stopped.
             drop(self.mailbox.close_discarding());
             self.reports.close_discarding();
             return Next::Stop;
@@ -437,7 +437,7 @@ impl Part for Shard {
             is_flushed = self.flush();
         }
         if is_flushed {
-            // Answers that depend on nothing new need not wait for another commit.
+            // Answers that depend on nothing new are sent at once, without another commit.
             self.perform_durable();
         }
         self.start_loads();

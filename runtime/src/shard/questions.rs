@@ -1,5 +1,4 @@
-//! Queries and updates: what is asked of a run's state, and answered when the state it rests on
-//! is durable.
+//! Queries and updates: questions to a run's state, answered when the state that the answer depends on is durable.
 //!
 //! ```text
 //!   query  ──► the state, now ───────────────────────────────► effect of the sweep
@@ -20,7 +19,7 @@ use crate::ownership::partition_set::PartitionSet;
 use crate::{QueryError, RunError};
 
 impl Shard {
-    /// Asks a run in memory.
+    /// Answers a query of a run in memory.
     pub(super) fn answer_query(
         &mut self,
         run: RunId,
@@ -67,20 +66,20 @@ impl Shard {
 
 /// The callers who wait for the answer to an update, by its run and its request.
 ///
-/// Invariant: each has its answer as an effect of the turn that gives it, or of the one that ends or parks the run; or
-/// it is dropped, and asks again.
+/// Invariant: each caller gets its answer as an effect of the turn that gives it, or of the turn that ends or parks the run;
+/// otherwise the caller is dropped, and asks again.
 #[derive(Debug, Default)]
 pub(super) struct UpdateWaiters(BTreeMap<(RunId, String), Vec<UpdateReply>>);
 
 impl UpdateWaiters {
-    /// Lists a caller, and forgets those that gave up.
+    /// Lists a caller, and removes those that gave up.
     pub(super) fn wait(&mut self, key: (RunId, String), reply: UpdateReply) {
         let waiting = self.0.entry(key).or_default();
         waiting.retain(|waiter| !waiter.is_closed());
         waiting.push(reply);
     }
 
-    /// The one who asked last: others may wait for the same request.
+    /// Takes the caller that asked last: several may wait for the same request.
     fn take_latest(&mut self, key: &(RunId, String)) -> Option<UpdateReply> {
         let waiting = self.0.get_mut(key)?;
         let latest = waiting.pop();
@@ -116,7 +115,7 @@ impl UpdateWaiters {
         }
     }
 
-    /// A run does not go on by itself: its updates are recorded, and wait.
+    /// A run is parked: its updates are recorded and wait, and their callers are told so.
     pub(super) fn tell_parked(&mut self, run: RunId, reason: &ParkReason, effects: &mut Effects) {
         self.refuse_all(run, &UpdateRefused::Parked(reason.clone()), effects);
     }
@@ -129,7 +128,7 @@ impl UpdateWaiters {
         }
     }
 
-    /// Drops the callers that wait for answers of a run: they are told to ask again.
+    /// Drops the callers that wait for answers of a run, which tells them to ask again.
     pub(super) fn drop_of(&mut self, run: RunId) {
         for key in self.keys_of(run) {
             self.0.remove(&key);
@@ -142,7 +141,7 @@ impl UpdateWaiters {
         of_run.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Tells the callers that wait for runs of these partitions that they have another owner.
+    /// Tells the callers that wait for runs of these partitions that the partitions have another owner.
     pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let of_lost = self
             .0

@@ -1,12 +1,12 @@
-//! How long things take in a shard, recorded from the first call of [`durations`](crate::Runtime::durations) on.
+//! Durations in a shard, recorded from the first call of [`durations`](crate::Runtime::durations) on.
 //!
 //! ```text
 //!   run ends, attempt is reported ──► measured ── queued, turn taken ──► histograms
 //!   sweep queued ──────────────────► in flight ── durable ─────────────► histogram of commits
 //! ```
 //!
-//! Before that call a shard has no [`DurationRecording`], and each place that would record looks whether there is one. No clock
-//! is read: a run's ledger has the time of its beginning and of when an attempt was due, and a turn has its own time.
+//! Before that call a shard has no [`DurationRecording`], and each place that would record only checks for one. No clock is
+//! read: a run's ledger has the time of its beginning and the time when an attempt was due, and a turn has its own time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use super::sweeps::Sweeps;
 use crate::code::workflows::is_reserved;
 use crate::looking::durations::{DurationTallies, DurationTally, NamedTallies};
 
-/// What a shard remembers to record durations, which are those of the user's workflows and activities.
+/// What a shard remembers to record durations of the user's workflows and activities.
 #[derive(Debug)]
 pub(super) struct DurationRecording {
     tallies: Arc<DurationTallies>,
-    /// The time of the present sweep, or of the turn before it has begun.
+    /// The time of the present sweep; before the sweep begins, the time of the shard's turn.
     now: Timestamp,
     runs: KnownTallies,
     attempts: KnownTallies,
-    /// What has ended in the present sweep: the run whose turn says so, its histogram, and how long it took.
+    /// Durations measured in the present sweep: the run whose turn ended something, the histogram, and the duration.
     measured: Vec<(RunId, Arc<DurationTally>, Duration)>,
-    /// The sweeps whose commits are under way, by number, and when they were queued.
+    /// The sweeps whose commits are under way: their numbers, and when they were queued.
     in_flight: VecDeque<(u64, Timestamp)>,
 }
 
-/// The histograms that a shard has looked up, by name: no more than `duration_names_max`.
+/// The histograms that a shard has looked up, by name; at most `duration_names_max`.
 #[derive(Debug, Default)]
 struct KnownTallies(FxHashMap<Box<str>, Arc<DurationTally>>);
 
@@ -54,7 +54,6 @@ impl KnownTallies {
 }
 
 impl DurationRecording {
-    /// A sweep begins at this time.
     pub(super) fn begin_sweep(&mut self, now: Timestamp) {
         self.now = now;
     }
@@ -70,8 +69,8 @@ impl DurationRecording {
             .push((run, row, self.now.saturating_since(began_at)));
     }
 
-    /// Notes the report of an attempt, before its run is told of it, and says whether `input` is such a report. A run that
-    /// then refuses the report has it [taken back](Self::take_back).
+    /// Notes the report of an attempt, before its run is told of it, and returns whether `input` is such a report. If the run
+    /// refuses the report, [`take_back`](Self::take_back) removes it.
     #[cold]
     pub(super) fn note_input(&mut self, run: RunId, ledger: &Ledger, input: &Input) -> bool {
         let (Input::ActivityCompleted {
@@ -105,8 +104,8 @@ impl DurationRecording {
         self.measured.pop();
     }
 
-    /// Counts what was noted in the present sweep, which has been queued. The runs of refused turns are read and told
-    /// again, so theirs is dropped.
+    /// Counts the durations of the present sweep, which has been queued. Those of refused turns are dropped: their runs are
+    /// read and told again.
     #[cold]
     fn settle(&mut self, sweeps: &Sweeps, refused: &[RefusedTurn]) {
         let refused_runs: BTreeSet<_> = refused
@@ -118,7 +117,7 @@ impl DurationRecording {
                 row.record(took);
             }
         }
-        // A sweep without turns may have records of durable topics.
+        // A sweep without turns may still carry records of durable topics.
         if sweeps.has_turns() && (refused.is_empty() || refused.len() < sweeps.turns_len()) {
             self.in_flight.push_back((sweeps.present(), self.now));
         }
@@ -134,7 +133,7 @@ impl DurationRecording {
 }
 
 impl Shard {
-    /// Begins to record if a caller has asked for durations, and hands the recording the turn's time.
+    /// Begins to record if a caller has asked for durations, and sets the time of the shard's turn.
     #[inline]
     pub(super) fn begin_recording(&mut self, now: Timestamp) {
         if !self.shared.durations.is_on() {
@@ -158,7 +157,7 @@ impl Shard {
         recording.now = now;
     }
 
-    /// Counts what the present sweep has noted; it has been queued, but for the refused turns.
+    /// Counts the durations of the present sweep, which has been queued, except those of refused turns.
     #[inline]
     pub(super) fn record_queued(&mut self, refused: &[RefusedTurn]) {
         if let Some(recording) = &mut self.recording {

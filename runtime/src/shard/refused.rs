@@ -1,5 +1,5 @@
-//! What a shard does when the journal refuses a turn: what it knew of the run was wrong, so it drops that and
-//! reads the run's history again.
+//! What a shard does when the journal refuses a turn: what the shard knew of the run was wrong, so it drops that and reads
+//! the run's history again.
 //!
 //! ```text
 //!   sweep ──► enqueue ──► refused: its run's effects are dropped, its picture too
@@ -7,11 +7,11 @@
 //!                └ others: as ever                                               have told it in the sweep
 //! ```
 //!
-//! Nothing of it has left: effects wait for their sweep. Callers that asked in the sweep something of this
-//! run are told to ask again, and nothing of theirs is recorded. This is no failure of the shard.
+//! Nothing of the refused turn has left the shard, since effects wait for their sweep. Callers whose requests to this run
+//! were in the sweep are told to ask again; their requests are not recorded. The shard itself has not failed.
 //!
-//! A turn that is fenced under the present epoch of its partition is another matter: the partition has another owner,
-//! and [is lost](super::partitions::loss).
+//! A turn that is fenced under the present epoch of its partition means something else: the partition has another owner, and
+//! [is lost](super::partitions::loss).
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::RunError;
 use crate::ownership::partition_set::PartitionSet;
 
 impl Shard {
-    /// Takes back what runs decided in this sweep whose turns were refused.
+    /// Undoes the decisions of this sweep whose turns were refused.
     #[cold]
     pub(super) fn take_back(&mut self, refused: &[RefusedTurn]) {
         let mut runs = BTreeMap::new();
@@ -36,11 +36,11 @@ impl Shard {
             let turn = self.sweeps.turn_at(*turn);
             let (run, head, epoch) = (turn.run(), turn.head(), turn.epoch());
             if self.epochs.get(run.partition()) != Some(epoch) {
-                // Of a former epoch: all that is here of it has been dropped already.
+                // Of a former epoch: what belonged to it has been dropped already.
                 continue;
             }
             match error {
-                // An earlier append of the same turn: it is, or will be, durable.
+                // The same turn was appended before: it is, or will be, durable.
                 TurnRefused::AlreadyAppended => {}
                 TurnRefused::Fenced { .. } => lost.insert(run.partition()),
                 error => {
@@ -63,9 +63,9 @@ impl Shard {
         }
     }
 
-    /// Forgets what is known of a run beyond its history, and has that read.
+    /// Forgets what is known of a run beyond its history, and has the history read.
     fn read_again(&mut self, run: RunId, error: &TurnRefused) {
-        // Told in any case: a journal that refuses this says why when it is read.
+        // Told in any case: a journal that refuses this gives its reason when the run is read.
         let told = self.shared.journal.read_again(run, self.epoch_of(run));
         tracing::debug!(%run, ?told, "a run is read again");
         let told_again = self.told.take_inputs(run).into_iter();
@@ -83,7 +83,7 @@ impl Shard {
             return;
         };
         let mut park = match error {
-            // Decided again, it would be refused again.
+            // The code would decide the same turn again, so the run is parked.
             TurnRefused::TooLarge { .. } => Some(ParkReason::Stuck {
                 message: format!("its turn was refused: {error}"),
             }),
@@ -102,7 +102,7 @@ impl Shard {
             Residence::Cold | Residence::Ended(_) => false,
         };
         entry.residence = Residence::Loading(Box::new(Loading { held, park }));
-        // All that is queued by now is durable with this sweep.
+        // Everything that is queued by now is durable once this sweep is.
         entry.last_sweep = self.sweeps.present();
         if !is_listed {
             self.residency.read(run);
@@ -117,22 +117,22 @@ impl Shard {
         }
     }
 
-    /// A run of this workflow has not ended with this result.
+    /// Undoes the count of an end that was not recorded.
     fn take_back_end(&mut self, workflow: &WorkflowName, result: ResultNumber) {
-        // A result that is not durable is at hand.
+        // The result is not durable, so it is still at hand.
         let outcome = self.results.get(result).map(Outcome::kind);
         self.census
             .take_back_end(workflow, outcome.unwrap_or(OutcomeKind::Terminated));
     }
 
-    /// A run that began in this sweep has not begun.
+    /// Undoes the beginning of a run whose first turn was refused.
     fn undo_beginning(&mut self, run: RunId, error: &TurnRefused) {
         drop(self.told.take_inputs(run));
         drop(self.told.take_appends(run));
         let Some(id) = self.entries.get(run).map(|entry| entry.id.clone()) else {
             return;
         };
-        // The run that it went on from, if it did.
+        // The former run of the instance, if it continued one.
         let of_id = self.entries.iter().filter(|known| known.id == id.as_str());
         let former = of_id.map(|known| known.run).filter(|other| *other != run).max();
         let Some(mut entry) = self.entries.undo(run, former) else {
@@ -162,7 +162,7 @@ impl Shard {
         }
     }
 
-    /// A run of which a turn was refused has ended, by another turn: it is found among the finished ones.
+    /// A run whose turn was refused has been ended by another turn; its result is found among the finished runs.
     pub(super) fn let_go_ended(&mut self, run: RunId, moment: Moment) {
         let Some(mut entry) = self.entries.remove(run) else {
             return;
@@ -176,9 +176,9 @@ impl Shard {
         if let Residence::Loading(loading) = entry.residence {
             for errand in loading.held {
                 match errand {
-                    // Those behind it need not wait.
+                    // The values behind it need not wait for it.
                     Errand::Republish(_, topic) => self.feed_topic(topic, moment),
-                    // It is looked for among the finished runs.
+                    // The signal is looked up among the finished runs.
                     Errand::Signal(signal) => self.on_signal(signal, moment),
                     Errand::Replace(replacement) => self.start_anew(*replacement, moment),
                     errand => self.answer_unknown(errand, RunError::NotFound),

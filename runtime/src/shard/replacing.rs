@@ -5,8 +5,8 @@
 //!                                                                 └─ nothing can begin ──► it goes on
 //! ```
 //!
-//! What begins is weighed, and updated if the start brings an update, before the live run ends. The turn in which it
-//! begins is tied to the one that ends the other: the journal takes both or neither.
+//! The new run is checked, and updated if the start brings an update, before the live run ends. The turn in which it begins
+//! is tied to the turn that ends the live run: the journal takes both or neither.
 
 use millrun_core::RunId;
 use millrun_persistence::TurnError;
@@ -22,9 +22,9 @@ use crate::mail::{
 };
 use crate::{RunError, StartError};
 
-/// Whether a turn fits the journal, so that recording it does not fail once the other run has ended.
+/// Whether a turn fits the journal, so that recording it cannot fail once the other run has ended.
 pub(super) fn check_turn(turn: &mut Turn, max: usize) -> Result<(), TurnError> {
-    /// More than a journal adds to a turn, and to a record.
+    /// More than a journal adds to a turn and to a record.
     const TURN_BYTES: usize = 1_024;
     const RECORD_BYTES: usize = 64;
     if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last_mut() {
@@ -44,14 +44,14 @@ pub(super) fn check_turn(turn: &mut Turn, max: usize) -> Result<(), TurnError> {
 }
 
 impl Replacement {
-    /// The response that tells its caller that the live run could not be terminated.
+    /// The response that tells the caller that the live run could not be terminated.
     pub(super) fn refuse(self: Box<Self>, error: RunError) -> Response {
         Response::Start(self.start.reply, Err(StartError::not_replaced(error)))
     }
 }
 
 impl Shard {
-    /// The run that was to be ended has ended by itself.
+    /// The run that was to be ended has ended by itself: the new run starts as usual.
     #[cold]
     pub(super) fn start_anew(&mut self, replacement: Replacement, moment: Moment) {
         let Replacement { start, with } = replacement;
@@ -61,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// Ends a run in memory, and begins another in its place, in one sweep.
+    /// Ends a run in memory and begins another in its place, in one sweep.
     pub(super) fn replace(&mut self, former: RunId, replacement: Replacement, moment: Moment) {
         let Replacement { start, with } = replacement;
         let StartRequest {
@@ -98,7 +98,7 @@ impl Shard {
             let input = Input::Update { request, name, input };
             if let Err(refused) = instance.apply(input, self.moment_of(run, moment.now), &mut turn) {
                 self.give_back(turn);
-                // Only the update's sender is told.
+                // The refusal of the update is the only answer; the reply to the start is dropped.
                 let refused = UpdateRefused::Run(RunError::from(refused));
                 return self.effects.answer(Response::Update(updated, Err(refused)));
             }

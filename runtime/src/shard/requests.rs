@@ -19,7 +19,7 @@ use crate::mail::{
 };
 use crate::{OnConflict, RunError, StartError};
 
-/// A beginning with what the caller said of it beside its input, if anything.
+/// Adds to a beginning what the caller has set beside the input, if anything.
 pub(super) fn with_details(started: Started, details: Option<Box<StartDetails>>, moment: Moment) -> Started {
     match details {
         Some(details) => details.said_of(started, moment.now),
@@ -27,8 +27,8 @@ pub(super) fn with_details(started: Started, details: Option<Box<StartDetails>>,
     }
 }
 
-/// Lets a trace begin with a run, if it is among those that are chosen and has none. The run's id decides, so that the
-/// choice falls alike wherever it is looked at.
+/// Begins a trace with a run, if the run is among the chosen ones and is not in a trace yet. The run's id decides, so that
+/// the choice is the same wherever it is made.
 #[cold]
 fn begin_trace(run: RunId, started: &mut Started, per_million: u32) {
     let is_chosen = SpanId::of_run(run).bits() % u64::from(MILLION) < u64::from(per_million);
@@ -38,7 +38,7 @@ fn begin_trace(run: RunId, started: &mut Started, per_million: u32) {
     }
 }
 
-/// A beginning with the signal that starts the run.
+/// Adds the signal that starts the run to its beginning.
 pub(super) fn with_first_signal(
     started: Started,
     name: Name,
@@ -52,18 +52,18 @@ pub(super) fn with_first_signal(
     }
 }
 
-/// Whether a run may begin behind this one, which has ended so, if that is for runs that have failed.
+/// Whether a run may begin after one with this outcome, under a policy that lets only failed runs be followed.
 fn unless_succeeded(run: RunId, outcome: OutcomeKind) -> Result<StartWay, StartError> {
     match outcome {
         OutcomeKind::Completed => Err(StartError::AlreadyFinished { run }),
-        // One that goes on in another is the latest of its instance only if that one is not retained.
+        // A run that continued as new is the latest of its instance only if the run that continued it is not retained.
         OutcomeKind::Failed | OutcomeKind::Cancelled | OutcomeKind::Terminated | OutcomeKind::Continued => {
             Ok(StartWay::Free)
         }
     }
 }
 
-/// What a start has to know of the finished run of its id.
+/// What a start has to know about the finished run of its id.
 fn reads_for(policy: OnConflict) -> FinishedReads {
     match policy.looks_at_outcome() {
         true => FinishedReads::End,
@@ -76,7 +76,7 @@ fn reads_for(policy: OnConflict) -> FinishedReads {
 pub(super) enum StartWay {
     /// A run may begin.
     Free,
-    /// The start leads to this run.
+    /// The start attaches to this run.
     Attach(StartedRun),
     /// This live run ends, and another begins in its place.
     Replace(RunId),
@@ -107,8 +107,8 @@ impl Shard {
         }
     }
 
-    /// What another node has mailed. It goes from the store with this sweep: what it leads to later is asked for again if this
-    /// shard fails before.
+    /// Handles mail of another node. The mail is removed from the store in this sweep's commit; if this shard fails before
+    /// something that follows from it is done, the sender asks for that again.
     fn on_mailed(&mut self, mailed: Mailed, moment: Moment) {
         match mailed {
             Mailed::Message {
@@ -130,7 +130,7 @@ impl Shard {
                 place,
             } => {
                 drop(place);
-                // Under another epoch it is dropped, and with that read again, or asked again.
+                // Under another epoch the request is dropped with the mail; the mail is read again, or its sender asks again.
                 if self.epochs.get(partition) == Some(epoch) {
                     self.handle(ShardMessage::Request(request), moment);
                 }
@@ -140,7 +140,7 @@ impl Shard {
                 children,
                 awaited,
             } => {
-                // One that has been claimed here since may have begun children of which this does not know.
+                // A partition that was claimed here since may have begun children that the message does not know.
                 let still = parents.iter().filter(|(partition, epoch)| {
                     let now = self.epochs.get(*partition);
                     now.is_none_or(|now| now == *epoch)
@@ -206,8 +206,8 @@ impl Shard {
         }
     }
 
-    /// A run has asked something of an instance in this partition. If that is not owned, the run waits, and asks again
-    /// when the partition is granted here.
+    /// A run has asked something of an instance in this partition. If the partition is not owned, no answer is given: the run
+    /// waits, and asks again when the partition is granted here.
     fn on_asked(&mut self, partition: Partition, answer: impl FnOnce(&mut Self)) {
         if !self.owns(partition) {
             return;
@@ -258,7 +258,8 @@ impl Shard {
                 children,
                 awaited,
             } => {
-                // Of runs in partitions that have moved since, or begun anew, this was out of date: their owner says it again.
+                // The message is out of date for partitions that have moved or begun anew since: their owner sends another
+                // one.
                 let parents = self.shared.claims.owned().still(&parents);
                 self.on_orphans(&parents, &children, &awaited, moment);
             }
@@ -314,7 +315,7 @@ impl Shard {
         }
     }
 
-    /// The run that is meant. Who is told that there is none looks among the finished runs.
+    /// The run that a target names. A caller that is told that there is none looks among the finished runs.
     fn find(&self, target: &Target) -> Result<RunId, RunError> {
         match target {
             Target::Latest(latest) => {
@@ -329,7 +330,7 @@ impl Shard {
         }
     }
 
-    /// The run that is meant, if it has not ended.
+    /// The run that a target names, if it has not ended.
     pub(super) fn find_live(&self, target: &Target) -> Result<RunId, RunError> {
         let run = self.find(target)?;
         match self.entries.get(run) {
@@ -338,8 +339,8 @@ impl Shard {
         }
     }
 
-    /// Does something with the run that is meant: it is found and checked in the turn that does it, so
-    /// that no other run takes its id in between.
+    /// Performs an errand on the run that a target names. The run is found and checked in the turn that performs the errand,
+    /// so that no other run takes its id in between.
     fn with_target(&mut self, target: &Target, errand: Errand, moment: Moment) {
         match self.find(target) {
             Ok(run) => self.with_run(run, errand, moment),
@@ -383,7 +384,7 @@ impl Shard {
         }
     }
 
-    /// Starts a run in the place of one that has finished, if no other has taken it.
+    /// Starts a run that follows a finished one, if no other run has followed that one.
     fn on_start_after(&mut self, request: StartFollowing, moment: Moment) {
         let Some(way) = self.succession(&request.start.id, request.run) else {
             let id = request.start.id.clone();
@@ -408,7 +409,7 @@ impl Shard {
         }
     }
 
-    /// Starts a run that finds a request when it begins, or hands that to the one that is there.
+    /// Starts a run with a request that it finds when it begins, or gives the request to the run that exists.
     pub(super) fn on_start_with(&mut self, request: StartWith, moment: Moment) {
         let start = &request.start;
         let Some(way) = self.conflict(&start.id, &start.workflow, start.on_conflict) else {
@@ -458,7 +459,7 @@ impl Shard {
                         reply: updated,
                     } => match self.begin_updated(started, end, update, updated, moment) {
                         Some(answer) => self.answer_start(reply, answer),
-                        // Only the update's sender is told.
+                        // The refusal of the update is the only answer; the reply to the start is dropped.
                         None => drop(reply),
                     },
                 }
@@ -510,7 +511,7 @@ impl Shard {
         }
     }
 
-    /// Begins a run that a caller asked for, if there is room for one.
+    /// Begins a run that a caller asked for, if there is room for another live run.
     #[inline]
     fn begin_asked(
         &mut self,
@@ -524,7 +525,7 @@ impl Shard {
         Ok(StartedRun::begun(run))
     }
 
-    /// Names a run that a caller asked for, if there is room for one. A trace may begin with it.
+    /// Chooses the id of a run that a caller asked for, if there is room for another live run. A trace may begin with it.
     pub(super) fn next_run(&self, started: &mut Started, moment: Moment) -> Result<RunId, StartError> {
         let len_max = self.shared.config.live_len_max;
         if self.census.live_len() >= len_max {
@@ -533,7 +534,7 @@ impl Shard {
         Ok(self.name_run(started, moment))
     }
 
-    /// Names a run that a caller asked for. A trace may begin with it.
+    /// Chooses the id of a run that a caller asked for. A trace may begin with it.
     pub(super) fn name_run(&self, started: &mut Started, moment: Moment) -> RunId {
         let run = RunId::new(started.id.partition(), moment.now, self.shared.host.random());
         let per_million = self.shared.config.traced_per_million;
@@ -543,8 +544,8 @@ impl Shard {
         run
     }
 
-    /// Begins a run and updates it in the same turn. `None` if it refused the update, whose sender has been
-    /// told then, and nothing has begun.
+    /// Begins a run and applies an update to it in the same turn. `None` if the run refused the update: then nothing has
+    /// begun, and the update's caller has been told so.
     fn begin_updated(
         &mut self,
         mut started: Started,
@@ -581,7 +582,7 @@ impl Shard {
         })
     }
 
-    /// Makes an instance, and the turn in which it begins.
+    /// Makes an instance, and its first turn.
     #[inline]
     pub(super) fn start_instance(
         &mut self,
@@ -599,8 +600,8 @@ impl Shard {
         (instance, turn)
     }
 
-    /// Begins a run, whose end is told there. `continued` is the version of the run of the same workflow that it continues, if it
-    /// does.
+    /// Begins a run and lists the receiver that is told its end. `continued` is the version of the run that this one
+    /// continues, if that run was of the same workflow.
     pub(super) fn begin(
         &mut self,
         run: RunId,
@@ -616,7 +617,7 @@ impl Shard {
         self.take_in(run, entry, parent, turn, moment)
     }
 
-    /// Lists a run whose first turn this is, and records the turn.
+    /// Lists a run and records its first turn.
     pub(super) fn take_in(
         &mut self,
         run: RunId,
@@ -647,7 +648,7 @@ impl Shard {
         }
     }
 
-    /// What a start finds at its id, or why nothing may start. `None` if the disk has to be asked first.
+    /// What a start finds at its id, or why it is refused. `None` if a reader has to be asked first.
     pub(super) fn conflict(
         &self,
         id: &InstanceId,
@@ -676,7 +677,7 @@ impl Shard {
             (OnConflict::TerminateRunning, true) => Ok(StartWay::Replace(run)),
             (OnConflict::RestartFinished | OnConflict::TerminateRunning, false) => Ok(StartWay::Free),
             (OnConflict::RestartFailed, false) => {
-                // The entry of a run that has ended goes with its result.
+                // The roster drops the entry of an ended run together with its result, so the outcome is known.
                 let outcome = entry.result().and_then(|number| self.results.get(number));
                 unless_succeeded(run, outcome.map_or(OutcomeKind::Completed, Outcome::kind))
             }
@@ -685,7 +686,7 @@ impl Shard {
         })
     }
 
-    /// As [`conflict`](Self::conflict), of an id without a run at hand.
+    /// As [`conflict`](Self::conflict), for an id without a run in the roster.
     fn conflict_on_disk(&self, id: &InstanceId, policy: OnConflict) -> Option<Result<StartWay, StartError>> {
         let found = self.finished(id)?;
         let run = match found.finished {
@@ -700,7 +701,7 @@ impl Shard {
                 Ok(outcome) => unless_succeeded(run, outcome),
                 Err(error) => match StartError::of_unread(run, error) {
                     Some(error) => Err(error),
-                    // It was dropped while it was read.
+                    // The finished run was dropped while it was read.
                     None => Ok(StartWay::Free),
                 },
             },
@@ -708,14 +709,14 @@ impl Shard {
         })
     }
 
-    /// Whether this run is the latest of its instance and has finished, so that another may follow it; or why not.
-    /// `None` if the disk has to be asked first.
+    /// Whether this run is the latest of its instance and has finished, so that another may follow it; otherwise the reason.
+    /// `None` if a reader has to be asked first.
     fn succession(&self, id: &InstanceId, after: RunId) -> Option<Result<(), StartError>> {
         let (run, is_live) = match self.entries.latest(id) {
             Some(entry) => (entry.run, !entry.has_ended()),
             None => match self.finished(id)?.finished {
                 Ok(Some(run)) => (run, false),
-                // Others may have followed it, and be dropped as well.
+                // Other runs may have followed it and been dropped as well.
                 Ok(None) | Err(ReadError::Expired { .. }) => {
                     return Some(Err(StartError::NotRetained { run: after }));
                 }
@@ -763,10 +764,10 @@ impl Shard {
                 entry.wait(reply);
                 self.answer_if_parked(run, moment);
             }
-            // No code will ever say more than its history.
+            // A read-only runtime runs no code: the history is all there is.
             Residence::Cold if self.shared.is_read_only => entry.wait(reply),
             Residence::Cold if entry.is_parked() || !self.shared.workflows.have(entry.beginning()) => {
-                // Nothing may ever wake it: it is read, to say why it does not run.
+                // Nothing may ever wake the run, so it is read to tell the caller why it does not run.
                 entry.wait(reply);
                 entry.residence = Residence::Loading(Box::default());
                 self.residency.read(run);
@@ -775,7 +776,7 @@ impl Shard {
         }
     }
 
-    /// Has a run described: here if it is in memory or asked to come there, and by a reader otherwise.
+    /// Describes a run: here if it is in memory or may be brought there, otherwise by a reader.
     fn on_describe(&mut self, target: &Target, wake: Wake, reply: Reply<Described>, moment: Moment) {
         let on_disk = match wake {
             Wake::Never => self.find_on_disk(target),
@@ -791,7 +792,7 @@ impl Shard {
         }
     }
 
-    /// The run that is meant, or the one in which it goes on, if that is on disk only.
+    /// The run that a target names, or the run that continues it, if that is only on disk.
     fn find_on_disk(&self, target: &Target) -> Option<OnDisk> {
         let mut run = self.find(target).ok()?;
         loop {
@@ -810,7 +811,7 @@ impl Shard {
         }
     }
 
-    /// What there is to say about a run in memory.
+    /// The description of a run in memory.
     pub(super) fn describe(&self, run: RunId) -> Option<InstanceDescription> {
         let entry = self.entries.get(run)?;
         let Residence::Hot(instance) = &entry.residence else {

@@ -1,5 +1,5 @@
-//! Which runs are in memory: brought back from their histories when something wakes them, let go of
-//! when they have waited longest, kept for a while when they have ended.
+//! Which runs are in memory. A run is brought back from its history when something wakes it, unloaded when it has waited
+//! longest, and kept for a while after its end.
 
 use std::collections::VecDeque;
 
@@ -17,24 +17,24 @@ use crate::mail::{Load, Standing, Story, Tell, WholeHistory};
 use crate::ownership::partition_set::PartitionSet;
 use crate::{RunError, RuntimeConfig};
 
-/// Steps of one look at what can be unloaded.
+/// How many runs one pass looks at to find some to unload.
 const STEPS_MAX: usize = 4_096;
 
-/// How many runs are read at a time to be tried on newer code, as long as nobody waits for a run to be read.
+/// How many runs are read at a time to be tried on newer code, while no run is read for another reason.
 const TRIALS_IN_FLIGHT_MAX: usize = 4;
 
-/// Which runs have their code in memory, and which are to get there.
+/// Which runs have their code in memory, and which are being read.
 #[derive(Debug, Default)]
 pub(super) struct Residency {
-    /// Runs whose code is in memory, those that waited longest first (second chance).
+    /// Runs whose code is in memory, those that have waited longest first (second chance).
     hot: VecDeque<Spot>,
     hot_len: usize,
     hot_bytes: usize,
-    /// Runs to be read when their turns are durable and there is room.
+    /// Runs to be read once their turns are durable and there is room.
     loads: VecDeque<RunId>,
-    /// Runs that may move to the newest version of their workflow: they are read when nothing else is to be.
+    /// Runs that may move to the newest version of their workflow. They are read when no other run is to be.
     to_move: VecDeque<RunId>,
-    /// The runs whose histories were asked for and have not come.
+    /// The runs whose histories are being read.
     loads_in_flight: FxHashSet<RunId>,
 }
 
@@ -45,14 +45,14 @@ impl Residency {
         self.hot_len
     }
 
-    /// A run has its code in memory from now on. What it holds is [weighed](Self::weigh) apart.
+    /// Enters a run whose code is in memory from now on. Its memory is [counted](Self::weigh) apart.
     #[inline]
     pub(super) fn enter(&mut self, run: RunId, entries: &mut Roster) {
         self.hot_len += 1;
         let Some(entry) = entries.get_mut(run) else {
             return;
         };
-        // Those that wait longest are at the front: its turn comes when all others had theirs.
+        // A run enters at the back: it is considered after all others.
         entry.is_touched = false;
         if !std::mem::replace(&mut entry.is_listed, true)
             && let Some(spot) = entries.spot(run)
@@ -61,14 +61,14 @@ impl Residency {
         }
     }
 
-    /// The code of a run that is in memory is let go of. Its place in line is passed over later.
+    /// Counts out a run whose code is dropped. Its place in the list is skipped later.
     #[inline]
     pub(super) fn leave(&mut self, entry: &mut Entry) {
         self.hot_len -= 1;
         self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
     }
 
-    /// Counts what a run in memory holds now, in place of what it held before.
+    /// Counts the memory that a run holds now, in place of the former amount.
     #[inline]
     pub(super) fn weigh(&mut self, entry: &mut Entry) {
         let bytes = entry.memory_bytes();
@@ -76,18 +76,18 @@ impl Residency {
         self.hot_bytes += bytes as usize;
     }
 
-    /// Has a run read, when its turns are durable and there is room.
+    /// Has a run read, once its turns are durable and there is room.
     #[inline]
     pub(super) fn read(&mut self, run: RunId) {
         self.loads.push_back(run);
     }
 
-    /// Has a run read when nothing else is to be, so that it is tried on the newest version of its workflow.
+    /// Has a run read when no other is to be read, so that it is tried on the newest version of its workflow.
     pub(super) fn move_later(&mut self, run: RunId) {
         self.to_move.push_back(run);
     }
 
-    /// Whether nobody waits for a run to be read but these, so that another may be tried on newer code.
+    /// Whether no runs but the `read` ones are to be read, and another may be tried on newer code.
     fn has_room_to_move_beside(&self, read: usize) -> bool {
         self.loads.len() == read && self.loads_in_flight.len() + read < TRIALS_IN_FLIGHT_MAX
     }
@@ -103,15 +103,15 @@ impl Residency {
         self.loads.iter().chain(&self.loads_in_flight).copied()
     }
 
-    /// Drops what was to be read of runs in these partitions.
+    /// Forgets the reads of runs in these partitions.
     pub(super) fn lose(&mut self, lost: &PartitionSet) {
         self.loads.retain(|run| !lost.contains(run.partition()));
         self.to_move.retain(|run| !lost.contains(run.partition()));
         self.loads_in_flight.retain(|run| !lost.contains(run.partition()));
     }
 
-    /// Takes runs whose turns are all in the first `durable_len` sweeps to be read now, as long as fewer than
-    /// `len_max` are being read.
+    /// Takes runs off the list of reads whose turns are all in the first `durable_len` sweeps, while fewer than `len_max` are
+    /// being read.
     fn start_loads(
         &mut self,
         entries: &Roster,
@@ -128,7 +128,7 @@ impl Residency {
                 continue;
             };
             if entry.last_sweep > durable_len {
-                // Not all of it could be read yet. The bell rings with the next commit.
+                // Some of its turns are not durable yet. The bell rings with the next commit.
                 self.loads.push_back(run);
                 continue;
             }
@@ -137,18 +137,18 @@ impl Residency {
         }
     }
 
-    /// Lets go of the code of runs that waited longest, while there are too many.
+    /// Unloads the runs that have waited longest, while there are too many in memory.
     fn unload(&mut self, entries: &mut Roster, durable_len: u64, config: &RuntimeConfig) {
-        // Once around at most: who cannot go now is not looked at again before the next turn.
+        // At most one pass over the list: a run that cannot be unloaded now is considered again in the next turn.
         for _ in 0..self.hot.len().min(STEPS_MAX) {
-            // One that is larger than the budget by itself would be read again for each message.
+            // A single run larger than the budget stays: it would be read again for each message.
             let is_heavy = self.hot_bytes > config.hot_bytes_max && self.hot_len > 1;
             let is_over = self.hot_len > config.hot_len_max || is_heavy;
             if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
                 return;
             }
             let Some(spot) = self.hot.pop_front() else { return };
-            // Most have ended since.
+            // Most runs in the list have ended since.
             let Some(run) = entries.run_at(spot) else {
                 continue;
             };
@@ -177,7 +177,7 @@ impl Residency {
 }
 
 impl Shard {
-    /// Asks the reader for the histories of runs that are waited for, as far as there is room.
+    /// Asks the reader for the histories of runs that are to be read, as far as there is room.
     #[inline]
     pub(super) fn start_loads(&mut self) {
         if !self.asking.is_empty() {
@@ -199,7 +199,7 @@ impl Shard {
             });
     }
 
-    /// Has some of the runs read that may move to newer code, if nobody waits for a run to be read.
+    /// Has some runs read that may move to newer code, if no run is read for another reason.
     #[cold]
     fn read_to_move(&mut self) {
         let mut read = 0;
@@ -207,7 +207,7 @@ impl Shard {
             let Some(run) = self.residency.to_move.pop_front() else {
                 return;
             };
-            // One that is in memory has been tried as it was read.
+            // A run in memory was tried on newer code when it was read.
             if let Some(entry) = self.entries.get_mut(run)
                 && matches!(entry.residence, Residence::Cold)
             {
@@ -218,7 +218,7 @@ impl Shard {
         }
     }
 
-    /// A history has been read: the run is brought back, and what waited for it is done.
+    /// A history has been read: brings the run back, and performs the errands that waited for it.
     pub(super) fn on_loaded(&mut self, load: Load, history: Option<Result<Story, RunError>>, moment: Moment) {
         let run = load.run;
         self.residency.loads_in_flight.remove(&run);
@@ -230,7 +230,7 @@ impl Shard {
     fn bring_back(&mut self, load: Load, history: Option<Result<Story, RunError>>, moment: Moment) {
         let Load { run, is_whole, .. } = load;
         let Some(history) = history else {
-            // The reader's successor tries it, or the runtime stops with the reader.
+            // The reader failed: its successor reads the run, or the runtime stops with the reader.
             return self.residency.read(run);
         };
         self.census.note_load();
@@ -245,10 +245,10 @@ impl Shard {
         {
             return self.let_go_ended(run, moment);
         }
-        // Nothing has come to the run since it was read for this.
+        // Whether the run was read whole to be reset, and has had no other input since.
         let is_to_be_reset = is_whole && loading.begins_with_reset();
         if let (Err(error), true) = (&history, is_to_be_reset) {
-            // Less than all of it may bring the run back, for those who want something else.
+            // Reading the whole history failed, but the run may still come back from a kept beginning, for the other errands.
             let reset = loading.held.remove(0);
             self.residency.read(run);
             return self.answer_unknown(reset, error.clone());
@@ -275,7 +275,7 @@ impl Shard {
                 if let Some(reason) = park {
                     instance.park(reason);
                 }
-                // A turn that said otherwise was refused.
+                // The turn that set another version was refused.
                 let version = instance.ledger().version();
                 self.census.set_version(entry, version);
                 if let Some(reason) = instance.park_reason()
@@ -284,7 +284,7 @@ impl Shard {
                 {
                     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
                 }
-                // It is parked no longer if the turn that parked it was refused, or it could not be read before.
+                // The run is not parked if the turn that parked it was refused, or if only a failed read had parked it.
                 let parking = Parking::of(instance.park_reason());
                 self.census.set_parking(entry, parking);
                 entry.residence = Residence::Hot(instance);
@@ -306,7 +306,7 @@ impl Shard {
             Err(error) => {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
                 entry.residence = Residence::Cold;
-                // Who asks for its result later is not to wait for a run that nothing wakes.
+                // A later caller that asks for the result must not wait for a run that nothing wakes.
                 if !entry.is_parked() {
                     self.census.set_parking(entry, Parking::Parked);
                 }
@@ -318,7 +318,7 @@ impl Shard {
                 }
                 for errand in held {
                     match errand {
-                        // Those behind it need not wait.
+                        // The values behind it need not wait for it.
                         Errand::Republish(_, topic) => self.feed_topic(topic, moment),
                         errand => self.answer_unknown(errand, error.clone()),
                     }
@@ -330,8 +330,8 @@ impl Shard {
         }
     }
 
-    /// If a run in memory is parked and a caller waits for its result: when its code is at hand it
-    /// goes on, otherwise they are told that it does not run.
+    /// If a run in memory is parked and a caller waits for its result, the run goes on if its code is registered; otherwise
+    /// the caller is told that the run does not go on.
     pub(super) fn answer_if_parked(&mut self, run: RunId, moment: Moment) {
         let is_parked = |entry: &Entry| match &entry.residence {
             Residence::Hot(instance) => instance.final_park_reason().is_some() && entry.is_waited_for(),
@@ -355,7 +355,7 @@ impl Shard {
         }
     }
 
-    /// Lets go of the code of runs that waited longest, while there are too many.
+    /// Unloads the runs that have waited longest, while there are too many in memory.
     #[inline]
     pub(super) fn unload_coldest(&mut self) {
         let config = &self.shared.config;
@@ -363,8 +363,8 @@ impl Shard {
         self.residency.unload(&mut self.entries, durable_len, config);
     }
 
-    /// Takes up the runs whose end is durable now, of which there have been `ended_len` in all: their results
-    /// stay at hand until there are too many.
+    /// Takes note of the runs whose ends have become durable: `ended_len` in all. Their results stay at hand until there are
+    /// too many.
     pub(super) fn retire(&mut self, ended_len: u64) {
         let every = self.shared.config.replay_check_every;
         while let Some(run) = self.results.next_durable(ended_len) {

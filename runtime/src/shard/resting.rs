@@ -1,12 +1,13 @@
-//! A shard comes to rest: all that attempts had reported by a moment has been told to their runs, and is queued at the journal.
+//! A shard comes to rest: everything that attempts had reported by a moment has been told to their runs, and is queued at the
+//! journal.
 //!
 //! ```text
 //!   shutdown: these attempts have ended ── ask ──► the inbox of reports is empty ──► the runs that are being read are read ──► has come
 //! ```
 //!
-//! The report of an attempt whose run is not in memory waits until the run has been read. With its door shut a shard hears of
-//! no history any more: the report would be lost, and the attempt be made again by the next who has the run. So it would be with a
-//! partition that is given back.
+//! The report of an attempt whose run is not in memory waits until the run has been read. A shard whose mailbox is closed
+//! gets no more histories: the report would be lost, and the run's next owner would make the attempt again. The same holds
+//! for a partition that is given back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,39 +16,39 @@ use millrun_core::RunId;
 use super::Shard;
 use super::runs::entry::Residence;
 
-/// What a shutdown and a shard tell each other.
+/// Shared between a shutdown and a shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardRest {
-    /// How often it was asked,
+    /// How often the shard was asked to come to rest.
     asked: AtomicU64,
-    /// and which of these has been answered.
+    /// The last question that has been answered.
     come: AtomicU64,
 }
 
 impl ShardRest {
-    /// The shard, which is to be rung for, looks at it with its next turn. Gives the number of the question.
+    /// Asks the shard to come to rest, and returns the number of the question. The caller has to ring the shard's bell.
     pub(crate) fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Whether all has been told that was in the inbox when this was asked.
+    /// Whether everything has been told that was in the inbox when this question was asked.
     pub(crate) fn has_come(&self, number: u64) -> bool {
         self.come.load(Ordering::Acquire) >= number
     }
 }
 
-/// How far a shard is with that.
+/// How far a shard has come with coming to rest.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
-    /// The question that it is at, or has answered last.
+    /// The question that is being worked on, or was answered last.
     number: u64,
     has_come: bool,
-    /// The runs that were being read when the inbox was empty; `None` until it is.
+    /// The runs that were being read when the inbox was found empty; `None` before.
     left: Option<Vec<RunId>>,
 }
 
 impl Shard {
-    /// Looks whether it is asked to come to rest, behind a turn of which everything is queued. One load if it is not.
+    /// Checks, after a turn whose results are all queued, whether the shard is asked to come to rest. Costs one load if not.
     #[inline]
     pub(super) fn look_at_rest(&mut self) {
         let asked = self.shared.rests[self.ways.index()].asked.load(Ordering::Acquire);

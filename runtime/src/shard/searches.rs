@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants: a step is made when all that the shard has decided is queued at the journal, and the answer is an effect, so
-//! that it tells nothing that is not durable; searches take turns; no run is woken.
+//! it tells nothing that is not durable; searches take turns; no run is woken.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,12 +25,12 @@ use crate::looking::find::{RunSearch, RunStatus, RunSummary};
 use crate::mail::{FindLive, FoundLive, Reply};
 use crate::shared::ShardShared;
 
-/// So many runs are examined in one turn of a shard: about a tenth of a millisecond where they lie side by side, and one
-/// where each has to be fetched from memory.
+/// How many runs are examined in one turn of a shard. That takes about a tenth of a millisecond if they lie side by side in
+/// memory, and a millisecond if each has to be fetched.
 const RUNS_EXAMINED_MAX: usize = 8_192;
 
-/// The searches that are under way, each with the way of its answer. [How many](crate::looking::find::SEARCHES_MAX) there
-/// are is bounded by what asks.
+/// The searches under way, each with the channel for its answer. Whoever asks bounds [their
+/// number](crate::looking::find::SEARCHES_MAX).
 #[derive(Debug, Default)]
 pub(super) struct Searches(VecDeque<Search>);
 
@@ -41,7 +41,7 @@ enum Search {
 }
 
 impl Search {
-    /// Whether its caller waits.
+    /// Whether its caller still waits.
     fn is_wanted(&self) -> bool {
         match self {
             Self::Find(finding) => !finding.find.reply.is_closed(),
@@ -50,14 +50,14 @@ impl Search {
     }
 }
 
-/// A search for the latest begun.
+/// A search for the latest runs that match.
 #[derive(Debug)]
 struct Finding {
     find: FindLive,
     way: Way,
-    /// The latest of those that were found,
+    /// The latest matches so far.
     found: BTreeSet<StartKey>,
-    /// and whether there were more.
+    /// Whether there were more matches than were asked for.
     is_cut: bool,
 }
 
@@ -65,11 +65,11 @@ struct Finding {
 #[derive(Debug)]
 enum Way {
     Order(StartWalk),
-    /// Those that are parked, behind this one.
+    /// The parked runs that began before this one.
     Parked(Option<StartKey>),
 }
 
-/// A search for the first by their ids.
+/// A listing of live runs, ordered by id.
 #[derive(Debug)]
 struct IdListing {
     after: Option<InstanceId>,
@@ -120,13 +120,13 @@ impl Shard {
         self.searches.0.push_back(Search::List(Box::new(listing)));
     }
 
-    /// Goes on with a search, if there is one.
+    /// Makes a step of a search, if there is one.
     #[inline]
     pub(super) fn search_on(&mut self) -> bool {
         !self.searches.is_empty() && self.step()
     }
 
-    /// Goes on with the first search whose caller waits; the others are dropped.
+    /// Makes a step of the first search whose caller waits; searches without a caller are dropped.
     fn step(&mut self) -> bool {
         while let Some(search) = self.searches.0.pop_front() {
             if search.is_wanted() {
@@ -142,7 +142,7 @@ impl Shard {
         false
     }
 
-    /// Examines the next runs, and answers if that was enough.
+    /// Examines the next runs, and answers if the search is done.
     fn step_of(&mut self, search: Search) {
         let (entries, shared) = (&self.entries, &*self.shared);
         match search {
@@ -170,13 +170,13 @@ impl Shard {
     }
 }
 
-/// What a step of a search has come to.
+/// How far a step of a search has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     More,
     /// As many were found as were asked for.
     Full,
-    /// All were examined.
+    /// All runs were examined.
     End,
 }
 
@@ -208,7 +208,7 @@ impl Finding {
                 let mut left = RUNS_EXAMINED_MAX;
                 while left > 0 {
                     let (walked, visited) = entries.walk(walk, left, |known| is_full = examine(known));
-                    // A chunk costs something, too.
+                    // Finishing a chunk costs something, too.
                     left = left.saturating_sub(visited + 1);
                     match walked {
                         Walked::Some => {}
@@ -241,7 +241,7 @@ impl Finding {
         }
     }
 
-    /// What was found, as it stands now.
+    /// What was found, in its present state.
     fn answer(&self, entries: &Roster, shared: &ShardShared, is_end: bool) -> FoundLive {
         let mut statuses = Statuses::new(shared);
         let known = self.found.iter().rev().filter_map(|key| entries.known(key.run()));
@@ -263,7 +263,7 @@ impl Finding {
     }
 }
 
-/// Whether a run is one that is looked for.
+/// Whether a run matches the search.
 fn matches(filter: &RunSearch, known: Known<'_>, statuses: &mut Statuses<'_>) -> bool {
     !known.has_ended()
         && is_reserved(known.workflow.as_str()) == filter.is_of_own
@@ -276,10 +276,10 @@ fn matches(filter: &RunSearch, known: Known<'_>, statuses: &mut Statuses<'_>) ->
         && (filter.has_all_live() || filter.has(statuses.of(known)))
 }
 
-/// Says what live runs do. Runs that stand side by side are mostly of one workflow.
+/// Computes the status of live runs. Neighbouring runs are mostly of one workflow, so the last lookup is kept.
 struct Statuses<'a> {
     shared: &'a ShardShared,
-    /// A workflow, a version of it, and whether that is registered.
+    /// A workflow, a version of it, and whether that version is registered.
     last: Option<(String, u32, bool)>,
 }
 
@@ -309,7 +309,7 @@ impl<'a> Statuses<'a> {
 }
 
 impl IdListing {
-    /// Whether all were examined.
+    /// Examines the next slots. Returns whether all were examined.
     fn step(&mut self, entries: &Roster) -> bool {
         let end = (self.slot + RUNS_EXAMINED_MAX).min(entries.slots_len());
         for known in entries.in_slots(self.slot..end) {
@@ -332,7 +332,7 @@ impl IdListing {
         end == entries.slots_len()
     }
 
-    /// What was found, as it stands now.
+    /// What was found, in its present state.
     fn answer(&self, entries: &Roster, shared: &ShardShared) -> Vec<InstanceSummary> {
         let listed = self.found.iter().filter_map(|(id, run)| {
             let known = entries.known(*run)?;

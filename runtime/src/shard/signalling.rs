@@ -1,4 +1,4 @@
-//! Signals from runs to instances: sent until it is durable at the sender what became of each, and recorded once.
+//! Signals from runs to instances: sent until the outcome of each is durable in the sender's history, and recorded once.
 //!
 //! ```text
 //!   sender's shard                                         shard of the instance
@@ -6,10 +6,10 @@
 //!     turn: SignalSent ◄──────────────── SignalSent ── commit ─┘
 //! ```
 //!
-//! Each message may be lost with a crash of either shard. A sender's shard that begins sends what is pending again, and
-//! so do the others when the shard of the instance has begun anew ([calls](super::calls)). The run that gets it knows
-//! the sender, and says so again; of a run that has ended since, the history is looked at. The answer to one sending
-//! does not count once there is another: a refusal means that the signal is recorded nowhere.
+//! Each message may be lost in a crash of either shard. A sender's shard that begins sends pending signals again, and so do
+//! the others when the shard of the instance has begun anew ([calls](super::calls)). A run that has the signal already knows
+//! the sender and answers again; for a run that has ended since, a reader looks into its history. Only the answer to the
+//! latest sending counts, since a refusal says that the signal is not recorded anywhere.
 
 use millrun_core::{Cause, RunId};
 use millrun_persistence::ReadError;
@@ -56,7 +56,7 @@ fn failure_of(error: RunError) -> SignalFailure {
 }
 
 impl Shard {
-    /// A run signals an instance: the latest run of it is found and told.
+    /// A run signals an instance: gives the signal to the instance's latest run.
     pub(super) fn on_signal(&mut self, signal: Box<RunSignal>, moment: Moment) {
         if let Some(known) = self.entries.latest(&signal.to) {
             let run = known.run;
@@ -89,7 +89,7 @@ impl Shard {
         }
     }
 
-    /// An entity that there is not begins with a signal.
+    /// Begins an entity that does not live with a signal.
     fn tell_new(&mut self, signal: Box<RunSignal>, moment: Moment) {
         match self.begin_told(&signal, moment) {
             Ok(run) => {
@@ -101,7 +101,7 @@ impl Shard {
         }
     }
 
-    /// Gives a run in memory a signal of another one.
+    /// Gives a signal of another run to a run in memory.
     pub(super) fn take_signal(&mut self, run: RunId, signal: Box<RunSignal>, moment: Moment) {
         let input = Input::RunSignal {
             sender: Box::new(signal.sender),
@@ -112,7 +112,7 @@ impl Shard {
         self.answer_signal(signal, taken.map_err(failure_of));
     }
 
-    /// The instance has ended: before the signal came, or after it was recorded.
+    /// The instance has ended, before the signal came or after it was recorded: a reader finds out.
     pub(super) fn find_signal(&mut self, run: RunId, signal: Box<RunSignal>) {
         if !signal.is_repeated {
             return self.answer_signal(signal, Err(SignalFailure::Finished));
@@ -132,8 +132,8 @@ impl Shard {
         self.told.note_signal(self.effects.present(), signal);
     }
 
-    /// The journal has refused turns of these runs: the answers to signals that they were told of in this sweep are
-    /// dropped, and they are told again.
+    /// The journal has refused turns of these runs: the signals that they got in this sweep are sent to them again; the
+    /// answers to these were dropped.
     pub(super) fn signal_again(&mut self, refused: &[RunId]) {
         for (of, signal) in self.told.take_signals() {
             if refused.iter().any(|run| Behalf::from(*run) == of) {
@@ -143,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// What became of a signal that a run here has sent, if it has not been sent again since.
+    /// Takes the outcome of a signal that a run here has sent, if it was not sent again since.
     pub(super) fn on_signal_sent(
         &mut self,
         run: RunId,

@@ -1,6 +1,6 @@
-//! What a sweep changes that observers are told, once it is durable: see [`changes`](crate::looking::changes).
+//! The changes of a sweep that observers are told once they are durable: see [`changes`](crate::looking::changes).
 //!
-//! It is read from the turns of the sweep when they are queued, and only while a feed is open.
+//! They are read from the turns of the sweep when it is queued, and only while a feed is open.
 
 use millrun_core::{InstanceId, Sequence};
 use millrun_persistence::{RefusedTurn, TurnView};
@@ -13,7 +13,7 @@ use crate::looking::changes::{ChangeKind, ChangedRun, cut};
 use crate::looking::find::RunStatus;
 
 impl Shard {
-    /// Gathers the changes of the sweep that was queued just now, but for those of turns that were refused.
+    /// Gathers the changes of the sweep that was queued just now, without those of refused turns.
     #[cold]
     pub(super) fn gather_changes(&mut self, refused: &[RefusedTurn]) {
         let mut changes = Vec::new();

@@ -1,4 +1,4 @@
-//! What becomes of a turn: its events go into the sweep's batch, its commands into the sweep's effects.
+//! What happens with a turn: its events go into the sweep's batch, its commands become the sweep's effects.
 //!
 //! ```text
 //!   Turn ─► record: events ─► batch ──────────────────────► journal
@@ -71,8 +71,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Writes a turn that has a kept beginning. Says whether it trims its run; otherwise what is kept is to be put
-    /// beside the history.
+    /// Writes a turn that has a kept beginning. Returns whether the turn trims its run; if not, the kept beginning is to be
+    /// stored beside the history.
     fn write_keeping(&mut self, header: TurnHeader<'_>, turn: &Turn) -> Result<bool, TurnError> {
         let id = self.entries.get(header.run).map(|entry| entry.id.clone());
         let trims = self.shared.config.trims_histories()
@@ -82,7 +82,7 @@ impl Shard {
         if let (Some(id), Some((_, kept))) = (id.filter(|_| trims), &turn.kept) {
             match self.sweeps.write(header, &turn.events, Some((&id, kept))) {
                 Ok(()) => return Ok(true),
-                // By itself it may fit; the next checkpoint trims.
+                // The turn without the kept beginning may fit; the next checkpoint trims.
                 Err(TurnError::TooLarge { bytes, max }) => too_large = Some((id, kept.len(), bytes, max)),
                 Err(error) => return Err(error),
             }
@@ -102,7 +102,7 @@ impl Shard {
         Ok(false)
     }
 
-    /// Puts what a recorded turn asks for into the sweep's effects, and keeps the run's entry in step with it.
+    /// Turns the commands of a recorded turn into the sweep's effects, and updates the run's entry.
     fn carry_out(&mut self, run: RunId, turn: &mut Turn) {
         if !turn.events.is_empty() {
             self.watchers.tell(run, &mut self.effects);
@@ -189,7 +189,7 @@ impl Shard {
             Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => Parking::Runs,
         };
         if let Some(at) = began_with.filter(|_| parking != Parking::Delayed) {
-            // It begins before its time, or never.
+            // The run begins early, or never: its timer is removed.
             let clear = TimerCommand::Clear(at, run, Alarm::Resume);
             self.effects.push(Effect::Timer(clear));
         }
@@ -197,7 +197,7 @@ impl Shard {
     }
 }
 
-/// Tells all that wait for a run why it rests.
+/// Tells all callers that wait for a run why it is parked.
 fn tell_of_parking(effects: &mut Effects, entry: &mut Entry, run: RunId, reason: &ParkReason) {
     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
     for waiter in entry.take_waiters() {
@@ -206,7 +206,7 @@ fn tell_of_parking(effects: &mut Effects, entry: &mut Entry, run: RunId, reason:
     }
 }
 
-/// Tells all that wait for a run's result, and its parent, how it ended. One that goes on in another run has not.
+/// Tells all callers that wait for a run's result, and its parent, how it ended. A run that continues as new has no result.
 fn tell_of_end(effects: &mut Effects, entry: &mut Entry, outcome: &Outcome) {
     if matches!(outcome, Outcome::Continued(_)) {
         return;

@@ -1,12 +1,11 @@
-//! Callers who want to be told that a run has gone on: each is told once, when the run's next turn is
-//! durable, and comes again.
+//! Callers that want to know when a run makes progress. Each is told once, when the run's next turn is durable, and then has
+//! to ask again.
 //!
 //! ```text
 //!   Watch ──► listed by run ──► a turn of the run with events ──► effect of its sweep ──► told
 //! ```
 //!
-//! What becomes of a run without a turn (its code is let go of, or brought back) is no change. A shard that
-//! fails drops the list, which its callers notice: they ask again.
+//! Loading or unloading a run's code is no progress. A shard that fails drops the list; its callers notice and ask again.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ use crate::RunError;
 use crate::mail::{Changed, Reply, Target};
 use crate::ownership::partition_set::PartitionSet;
 
-/// Who is told that a run has gone on, by its run.
+/// Callers to be told when a run makes progress, by run.
 #[derive(Debug, Default)]
 pub(super) struct Watchers(BTreeMap<RunId, Vec<oneshot::Sender<()>>>);
 
@@ -40,7 +39,7 @@ impl Watchers {
         Ok(changed)
     }
 
-    /// A run has gone on.
+    /// Tells the watchers of a run that it has made progress.
     #[inline]
     pub(super) fn tell(&mut self, run: RunId, effects: &mut Effects) {
         if !self.0.is_empty()
@@ -57,8 +56,7 @@ impl Watchers {
 }
 
 impl Shard {
-    /// Lists a caller as a watcher of a run. The caller looks at the run only after it is listed, so it
-    /// misses no change.
+    /// Lists a caller as a watcher of a run. The caller looks at the run only after it is listed, so it misses no change.
     pub(super) fn on_watch(&mut self, target: &Target, reply: Reply<Changed>) {
         let len_max = self.shared.config.watchers_len_max;
         let found = self.find_live(target);

@@ -1,11 +1,11 @@
-//! What a shard wants of the timers, sent to them together.
+//! What a shard asks of the timers, sent in one message.
 //!
-//! Invariant: the timers get what was wanted in its order, and nothing that is not durable: it is wanted when the
-//! effects of a sweep are performed, or when a recovered run is taken in.
+//! Invariant: the timers get the commands in the order in which they were asked, and only durable ones: a command is added
+//! when the effects of a sweep are performed, or when a recovered run is taken in.
 
 use crate::timers::{TimerCommand, TimersDoor};
 
-/// What was not sent yet.
+/// Commands that have not been sent yet.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Alarms(Vec<TimerCommand>);
 

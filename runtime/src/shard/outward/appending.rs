@@ -1,4 +1,4 @@
-//! Records of durable topics on their way into the journal: those of callers by themselves, those of runs with a turn.
+//! Records of durable topics on their way into the journal: those of callers go alone, those of runs with a turn.
 //!
 //! ```text
 //!   caller ─► Append ──────────────────────────────► record ─┐           ┌─► answer, once durable
@@ -7,9 +7,9 @@
 //!                      Published, a turn of its own ─ with ─► record ─┘
 //! ```
 //!
-//! Invariant: a record of a run is in the journal exactly if the run's history says that it was published: both are in one
-//! turn of one batch. So a publish that is pending was not performed, whatever has happened in between, and
-//! is performed when the run is at hand.
+//! Invariant: a record of a run is in the journal if and only if the run's history says that it was published, as both are in
+//! one turn of one batch. So a pending publish was never performed, whatever happened in between; it is performed when the
+//! run is in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ struct AskedAppend {
     reply: Reply<Appended, DurablePublishError>,
 }
 
-/// What a run is to publish to a durable topic.
+/// What a run publishes to a durable topic.
 pub(in crate::shard) struct RunRecord {
     topic: TopicNumber,
     scheduled: Arc<PublishScheduled>,
@@ -56,7 +56,7 @@ pub(in crate::shard) struct RunRecord {
 }
 
 impl Appends {
-    /// Whether runs have decided something that has not been done.
+    /// Whether runs have decided to publish records that are not in the batch yet.
     #[inline]
     pub(in crate::shard) fn are_due(&self) -> bool {
         !self.decided.is_empty()
@@ -68,7 +68,7 @@ impl Appends {
         !self.asked.is_empty()
     }
 
-    /// A run publishes to a durable topic: it is done before the sweep is queued.
+    /// Notes that a run publishes to a durable topic. The record joins the batch before the sweep is queued.
     pub(in crate::shard) fn decide(&mut self, run: RunId, operation: OperationId) {
         self.decided.push_back((run, operation));
     }
@@ -103,7 +103,7 @@ impl Shard {
         };
         let mut appended = self.sweeps.append(record, &[&body]);
         for body in more {
-            // All are in one batch, so what becomes of the last has become of each.
+            // All records are in one batch, so the result of the last holds for each.
             appended = appended.and_then(|_| self.sweeps.append(record, &[&body]));
         }
         match appended {
@@ -121,15 +121,16 @@ impl Shard {
         }
     }
 
-    /// Whether a topic that only the owner of one partition writes has had no record since this one. As long as this shard
-    /// owns the partition, no former owner can add one, and each of its own stands in the summary once its writer was answered.
+    /// Whether `last` is the latest record of a topic that only the owner of one partition writes. While this shard owns the
+    /// partition, no former owner can add a record, and the summary has each record of this shard once its writer has been
+    /// answered.
     fn is_last_record(&self, topic: TopicNumber, last: Sequence) -> bool {
         let streams = self.shared.journal.topics();
         let summary = streams.and_then(|streams| streams.summary(topic));
         summary.is_some_and(|summary| summary.last == last)
     }
 
-    /// The batch is queued: its callers are told what became of their records, once that is durable.
+    /// The batch is queued: its callers are answered once their records are durable.
     #[cold]
     pub(in crate::shard) fn answer_appends(&mut self) {
         let appends = self.sweeps.take_topic_appends();
@@ -154,8 +155,8 @@ impl Shard {
         }
     }
 
-    /// Does what runs have decided in this sweep: each is told that it has published, in a turn with which the record goes,
-    /// and may publish further. What the batch has no room for comes in the next sweep.
+    /// Performs the publishes that runs have decided in this sweep. Each run is told that it has published, in a turn that
+    /// carries the record, and may publish further in it. What does not fit the batch goes into the next sweep.
     #[cold]
     pub(in crate::shard) fn append_decided(&mut self) {
         let moment = of_no_run(self.shared.host.now());
@@ -170,8 +171,8 @@ impl Shard {
         }
     }
 
-    /// What a run in memory is to publish to a durable topic with this operation; `None` if that is not pending, or not for
-    /// such a topic.
+    /// The record that a run in memory publishes with this operation; `None` if the operation is not pending, or its topic is
+    /// not durable.
     pub(in crate::shard) fn record_of(&self, run: RunId, operation: OperationId) -> Option<RunRecord> {
         if self.shared.durable.is_empty() {
             return None;
@@ -191,7 +192,7 @@ impl Shard {
         })
     }
 
-    /// A run publishes to a durable topic: the turn in which it is told so, and the record with it.
+    /// Performs a run's publish to a durable topic: writes the turn that tells the run, with the record in it.
     pub(in crate::shard) fn append(&mut self, run: RunId, record: &RunRecord, moment: Moment) {
         let operation = record.scheduled.operation;
         let cause = Cause {
@@ -228,7 +229,7 @@ impl Shard {
             ))
         };
         let turn = self.sweeps.turns_len();
-        // A turn that cannot be recorded leaves the publish pending, and the run is told again.
+        // If the turn cannot be recorded, the publish stays pending and is tried again.
         let input = Input::Published { operation, outcome };
         drop(self.apply(run, input, moment, Sender::Append(operation)));
         if !is_small || is_deleted || self.sweeps.turns_len() == turn {

@@ -1,14 +1,14 @@
-//! How activities get from a shard to their task queues: several to an envelope, in the order in which
-//! they were decided. What a queue has no room for becomes backlog: 32 bytes for each, the call itself
-//! stands in its run's history.
+//! How activities get from a shard to their task queues: in envelopes of several tasks, in the order in which they were
+//! decided. Tasks for which a queue has no room become backlog, which takes 32 bytes for each; the call itself stands in its
+//! run's history.
 //!
 //! ```text
 //!   effect ──► staged, by queue ── room ───────────────► queue
 //!                   └── none, or others wait ─► backlog ─► queue, as room appears
 //! ```
 //!
-//! Invariants: tasks of one queue reach it in the order of their decisions, but for one whose run had to be read, which
-//! goes first. A cancel goes to the pool of its call's queue alone, behind all tasks of the call.
+//! Invariants: tasks of one queue reach it in the order of their decisions, except that a task whose run had to be read goes
+//! first. A cancel goes only to the pool of its call's queue, after all tasks of the call.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -31,20 +31,20 @@ pub(in crate::shard) struct Dispatch {
     /// By the number of the queue.
     outlets: Vec<Outlet>,
     last_activity: LastActivity,
-    /// Calls whose pools are to be told that nobody waits for them.
+    /// Cancelled calls whose pools have not been told yet.
     cancelled: Vec<CancelledCall>,
-    /// Activities and queues of which it was said that calls wait for them.
+    /// Activities and queues for which a warning was logged that calls wait for them.
     warned: BTreeSet<(Name, Name)>,
-    /// Whether a predecessor may have left tasks in the queues.
+    /// Whether a failed predecessor may have left tasks in the queues.
     is_successor: bool,
 }
 
 /// What is on its way from a shard to one task queue.
 #[derive(Debug, Default)]
 struct Outlet {
-    /// To be offered to the queue when the effects of all sweeps that are durable have been performed.
+    /// To be offered to the queue once the effects of all durable sweeps have been performed.
     staged: Vec<ActivityTask>,
-    /// What did not fit the queue's window.
+    /// Tasks for which the queue's window had no room.
     backlog: VecDeque<(RunId, OperationId)>,
 }
 
@@ -59,18 +59,18 @@ impl Dispatch {
         }
     }
 
-    /// The shard has taken the place of one that failed, and that may have left tasks in the queues.
+    /// This shard replaces a failed one, which may have left tasks in the queues.
     pub(in crate::shard) fn succeed(&mut self) {
         self.is_successor = true;
     }
 
-    /// Nobody waits for a call any more: its pool is [told](Self::tell_cancelled) behind the tasks that are on their way.
+    /// Notes a cancelled call. Its pool is [told](Self::tell_cancelled) after the tasks that are on their way.
     #[inline]
     pub(in crate::shard) fn cancel(&mut self, call: CancelledCall) {
         self.cancelled.push(call);
     }
 
-    /// Drops what runs of these partitions want.
+    /// Drops the tasks and cancels of runs of these partitions.
     pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet) {
         self.cancelled.retain(|call| !lost.contains(call.run.partition()));
         for Outlet { staged, backlog } in &mut self.outlets {
@@ -79,10 +79,10 @@ impl Dispatch {
         }
     }
 
-    /// Collects a task for its queue; a queue without code here leaves it in its history.
+    /// Collects a task for its queue. If no code here serves the queue, the task stays in its run's history.
     pub(in crate::shard) fn stage(&mut self, task: ActivityTask, shared: &ShardShared) {
         if let Some(timeout) = task.scheduled.schedule_to_start {
-            // The pool that there always is looks at the time of calls on queues without one.
+            // A queue without a pool here has its calls' deadlines watched by the default pool, which always exists.
             let queue = shared.pool(&task.scheduled.queue);
             if let Some(pool) = queue.or_else(|| shared.pool(DEFAULT_QUEUE)) {
                 pool.expect_start(&task, timeout);
@@ -95,7 +95,8 @@ impl Dispatch {
         }
     }
 
-    /// Logs once for each activity and queue that calls wait for them; for `WARNED_LEN_MAX` at most.
+    /// Logs that calls wait for an activity or queue that is not registered here: once for each, at most `WARNED_LEN_MAX`
+    /// times.
     fn warn_of(&mut self, task: &ActivityTask) {
         const WARNED_LEN_MAX: usize = 64;
         let (activity, queue) = (&task.scheduled.activity, &task.scheduled.queue);
@@ -109,7 +110,7 @@ impl Dispatch {
         }
     }
 
-    /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
+    /// Hands the collected tasks to their queues, in order. Tasks that do not fit become backlog.
     #[inline]
     pub(in crate::shard) fn send(&mut self, shared: &ShardShared, bell: &Bell) {
         for (outlet, queue) in self.outlets.iter_mut().zip(shared.queues.all()) {
@@ -117,7 +118,7 @@ impl Dispatch {
             if staged.is_empty() {
                 continue;
             }
-            // What has waited longer goes first.
+            // Backlog has waited longer and goes first.
             if backlog.is_empty() {
                 queue.offer(staged);
             }
@@ -130,13 +131,13 @@ impl Dispatch {
         }
     }
 
-    /// Tells the pools of calls that nobody waits for any more, each that of its own queue.
+    /// Tells the pools which calls were cancelled, each pool those of its own queue.
     #[inline]
     pub(in crate::shard) fn tell_cancelled(&mut self, shared: &ShardShared) {
         if self.cancelled.is_empty() {
             return;
         }
-        // A predecessor may have left a task of the same call in the queue.
+        // Not after a restart: a failed predecessor may have left a task of the same call in the queue.
         if !self.is_successor {
             self.drop_cancelled_backlog(shared);
         }
@@ -148,7 +149,7 @@ impl Dispatch {
         {
             match queue.and_then(|number| shared.pools.get(number as usize)) {
                 Some(pool) => pool.cancel((run, operation)),
-                // As when the call was staged.
+                // As in `stage`: the default pool watches deadlines of queues without a pool.
                 None => {
                     if let Some(pool) = shared.pool(DEFAULT_QUEUE) {
                         pool.forget_start((run, operation));
@@ -158,9 +159,9 @@ impl Dispatch {
         }
     }
 
-    /// Removes cancelled calls from the backlogs, once they are so many that looking at all costs little
-    /// for each: their pools never had a task of theirs, and need not remember them. The others are passed
-    /// over when their turn comes.
+    /// Removes cancelled calls from the backlogs, once they are so many that a pass over all costs little for each. Their
+    /// pools never had these tasks, and need not remember the cancels. Other cancelled calls are skipped when their turn
+    /// comes.
     fn drop_cancelled_backlog(&mut self, shared: &ShardShared) {
         const LOOKS_MAX: usize = 64;
         let looks_max = LOOKS_MAX.saturating_mul(self.cancelled.len());
@@ -186,7 +187,7 @@ impl Dispatch {
         }
     }
 
-    /// Gives a queue the task of a run that was read for it, before all that has waited less.
+    /// Offers a queue the task of a run that was read for it, ahead of the rest of the backlog.
     pub(in crate::shard) fn send_loaded(&mut self, task: ActivityTask, shared: &ShardShared, bell: &Bell) {
         let number = shared.queues.number_for(&task.scheduled, &mut self.last_activity);
         let Some(number) = number.filter(|number| *number < self.outlets.len()) else {
@@ -196,7 +197,7 @@ impl Dispatch {
         let mut tasks = vec![task];
         queue.offer(&mut tasks);
         if let Some(refused) = tasks.pop() {
-            // Its place has been taken by one that was decided meanwhile.
+            // Another task has taken its place meanwhile.
             self.outlets[number].backlog.push_front(refused.key());
             if queue.wait_for_room(bell) {
                 bell.ring();
@@ -206,7 +207,7 @@ impl Dispatch {
 }
 
 impl Shard {
-    /// Moves backlog into the windows of its queues, as far as there is room.
+    /// Moves backlog into the queues, as far as there is room.
     pub(in crate::shard) fn feed_queues(&mut self, now: Timestamp) {
         for number in 0..self.dispatch.outlets.len() {
             if !self.dispatch.outlets[number].backlog.is_empty() {
@@ -215,7 +216,7 @@ impl Shard {
         }
     }
 
-    /// Tasks of runs that are not in memory have to be read first, and have their places meanwhile.
+    /// Tasks of runs that are not in memory have to be read first; their places in the queue stay reserved meanwhile.
     fn feed_queue(&mut self, number: usize, now: Timestamp) {
         const FED_MAX: usize = 256;
         let moment = of_no_run(now);
@@ -226,7 +227,7 @@ impl Shard {
         let mut cold = Vec::new();
         let loading_len = self.residency.loading_len();
         let room = queue.room();
-        // One at least: histories may be read all the time, for whatever else wakes runs.
+        // At least one: runs may be read all the time for other reasons.
         let room = room.min(room.saturating_sub(loading_len).max(1)).min(FED_MAX);
         while tasks.len() + cold.len() < room
             && let Some((run, operation)) = self.dispatch.outlets[number].backlog.pop_front()
@@ -256,7 +257,7 @@ impl Shard {
         }
         if !backlog.is_empty() {
             let has_room = queue.wait_for_room(&self.bell);
-            // Each load that comes back is a turn of its own.
+            // While runs are being read, each that arrives brings a turn of its own.
             if has_room && self.residency.loading_len() == 0 {
                 self.bell.ring();
             }

@@ -1,8 +1,8 @@
-//! What leaves a shard for other parts of its process, when it is durable: tasks for the queues, values for the topics, what
-//! is wanted of the timers.
+//! What leaves a shard for other parts of its process once it is durable: tasks for the queues, values for the topics,
+//! commands for the timers.
 //!
-//! Invariant: nothing here waits. What finds no room is kept in line, in a few bytes; all else of it stands in the history
-//! of its run.
+//! Invariant: nothing here waits. What finds no room is kept in line, in a few bytes each; the rest of it stands in its run's
+//! history.
 
 pub(super) mod alarms;
 pub(super) mod appending;

@@ -1,4 +1,4 @@
-//! What workflows publish: performed after the commit that decided it, without ever waiting here.
+//! What workflows publish: performed after the commit that decided it. Nothing waits on the shard's thread.
 //!
 //! ```text
 //!   effect ── room ──────────────────────────────────────► topic ──► Published, a message
@@ -7,12 +7,12 @@
 //!                └─ the others: (run, operation) in line, their values in their histories
 //! ```
 //!
-//! One value per topic and shard waits for room with a task of its own; a million behind it cost a
-//! [few bytes](crate::shard::runs::line) each, and their runs are unloaded as any that wait. When room is there for all of them,
-//! they are published in their order, a bounded number in each turn of the shard.
+//! One value per topic and shard waits for room in a task. A million more cost a [few bytes](crate::shard::runs::line) each,
+//! and their runs are unloaded like any that wait. When there is room for all, they are published in order, a bounded number
+//! in each turn of the shard.
 //!
-//! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
-//! that takes the place of one that failed publishes what that one had decided and not performed.
+//! A value that was handed to a topic is [listed](HandedOver) until its outcome is durable. So a shard that replaces a failed
+//! one neither loses nor repeats a publish.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,48 +32,48 @@ use crate::shard::runs::entry::{Errand, Residence};
 use crate::shard::runs::line::Line;
 use crate::topics::handed::HandedOver;
 
-/// How many values that have waited for room a shard publishes in one turn, so that those who ask
-/// something meanwhile get their answers; the rest has the next turns.
+/// How many values that have waited for room a shard publishes in one turn. The limit keeps callers from waiting long for
+/// their answers; the rest is published in the next turns.
 const FED_TURN_MAX: usize = 256;
 
-/// What waits for room in topics.
+/// Publishes that wait for room in topics.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Backlogs {
     by_topic: BTreeMap<Name, Backlog>,
-    /// Topics whose next value has its turn.
+    /// Topics whose next value can be published.
     to_feed: VecDeque<Name>,
-    /// Whether they are being worked through.
+    /// Whether a loop over `to_feed` is running.
     is_feeding: bool,
-    /// How many values have had their turns in this turn of the shard.
+    /// How many values were fed in this turn of the shard.
     fed_len: usize,
 }
 
 impl Backlogs {
-    /// A turn of the shard begins, which may feed [as many](FED_TURN_MAX) values again.
+    /// A turn of the shard begins: it may feed [as many](FED_TURN_MAX) values again.
     #[inline]
     pub(in crate::shard) fn begin_turn(&mut self) {
         self.fed_len = 0;
     }
 
-    /// Whether a topic's next value has its turn.
+    /// Whether a topic has a value that can be published now.
     #[inline]
     pub(in crate::shard) fn is_due(&self) -> bool {
         !self.to_feed.is_empty()
     }
 }
 
-/// What waits for room in one topic.
+/// Publishes that wait for room in one topic.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// A publish has its turn, or is about to: new ones stand in line.
+    /// A value is being published, or is about to be: new ones stand in line.
     is_busy: bool,
-    /// The value that waits with a task, or whose history is being read.
+    /// The value that waits in a task, or whose history is being read.
     front: Option<(RunId, OperationId)>,
     waiting: Line,
 }
 
 impl Backlog {
-    /// This value has its turn.
+    /// Makes this value the one that is published next.
     fn turn_of(&mut self, front: (RunId, OperationId)) {
         self.is_busy = true;
         self.front = Some(front);
@@ -85,13 +85,13 @@ impl Shard {
         &self.shared.handed[self.ways.index()]
     }
 
-    /// The history of a run knows what became of its publish.
+    /// The outcome of a publish is in its run's history: it needs no entry in the list any more.
     pub(in crate::shard) fn forget_publish(&self, run: RunId, operation: OperationId) {
         self.handed().forget((run, operation));
     }
 
-    /// Publishes a value whose decision is durable. A topic that is not registered here leaves it in
-    /// its history.
+    /// Publishes a value whose decision is durable. If its topic is not registered here, the value stays in its run's
+    /// history.
     pub(in crate::shard) fn publish(
         &mut self,
         run: RunId,
@@ -101,7 +101,7 @@ impl Shard {
         let operation = scheduled.operation;
         let Some((topic, begin)) = self.shared.topics.get(&scheduled.topic) else {
             tracing::warn!(%run, topic = %scheduled.topic, "a topic is not registered: the publish waits");
-            // Its history says so, or the next process would not know that nobody has had it.
+            // The history must say so: otherwise the next process would not know that no topic has had the value.
             return self
                 .ways
                 .tell(run, LocalMessage::PublishParked { run, operation });
@@ -109,7 +109,7 @@ impl Shard {
         if let Some(backlog) = self.backlogs.by_topic.get_mut(&topic)
             && backlog.is_busy
         {
-            // One that is not known has ended.
+            // A run that is not in the roster has ended.
             if let Some(spot) = self.entries.spot(run) {
                 backlog.waiting.push(spot, operation);
             }
@@ -132,7 +132,7 @@ impl Shard {
             Ok(begin) => begin,
             Err(problem) => return self.ways.tell(run, published(Err(problem), None)),
         };
-        // A value's own code, which decodes or drops it, may panic.
+        // The value's own code, which decodes or drops it, may panic.
         let begun = catch_unwind(AssertUnwindSafe(|| begin(scheduled, cause, trace)));
         let mut publishing = match begun.unwrap_or_else(|panic| Err(panic_message(panic))) {
             Ok(publishing) => publishing,
@@ -169,8 +169,7 @@ impl Shard {
         }
     }
 
-    /// A value is not to be published any more. One that waits in the list is passed over when its
-    /// turn comes.
+    /// Cancels a publish. A value that stands in line is skipped when its turn comes.
     pub(in crate::shard) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
         if let Some(topic) = self.handed().cancel((run, operation)) {
             let message = LocalMessage::Published {
@@ -179,12 +178,12 @@ impl Shard {
                 outcome: Ok(PublishOutcome::Unknown),
                 topic: Some(topic),
             };
-            // The run passes it over; those behind it get their turn.
+            // The run ignores the message; it gives the values behind this one their turn.
             self.ways.tell(run, message);
         }
     }
 
-    /// The value at the front has found room, or is given up: the next one has its turn.
+    /// The first value in line has found room, or is given up: the next one has its turn.
     pub(in crate::shard) fn on_room(
         &mut self,
         topic: &Name,
@@ -202,8 +201,8 @@ impl Shard {
         }
     }
 
-    /// The value at the front has found room: the next one has its turn, and as long as each finds room
-    /// at once, the ones behind it, as many as a turn of the shard may [feed](FED_TURN_MAX).
+    /// The first value in line has found room: publishes the next one, and further ones as long as each finds room at once,
+    /// up to [`FED_TURN_MAX`] in a turn of the shard.
     pub(in crate::shard) fn feed_topic(&mut self, topic: Name, moment: Moment) {
         let Some(backlog) = self.backlogs.by_topic.get_mut(&topic) else {
             return;
@@ -211,14 +210,14 @@ impl Shard {
         backlog.is_busy = true;
         backlog.front = None;
         self.backlogs.to_feed.push_back(topic);
-        // The loop that is feeding comes to this topic too: thousands in a row must not nest.
+        // If a loop is running already, it comes to this topic too: thousands of nested calls would overflow the stack.
         if !self.backlogs.is_feeding {
             self.feed_topics(moment);
         }
     }
 
-    /// Gives values that stand first in their lines their turns, until this turn of the shard has fed
-    /// as many as it may. Nobody who comes new gets before those that are left.
+    /// Publishes the first values of the lines, up to the limit for one turn of the shard. New publishes queue behind the
+    /// values that are left.
     pub(in crate::shard) fn feed_topics(&mut self, moment: Moment) {
         self.backlogs.is_feeding = true;
         while self.backlogs.fed_len < FED_TURN_MAX
@@ -243,12 +242,12 @@ impl Shard {
                 backlog.front = Some((run, operation));
                 self.with_run(run, Errand::Republish(operation, topic), moment);
             }
-            // It has ended since.
+            // Its run has ended: the next one in line has its turn.
             None => self.backlogs.to_feed.push_back(topic),
         }
     }
 
-    /// A value whose turn has come, of a run in memory.
+    /// Publishes a value whose turn has come, of a run in memory.
     pub(in crate::shard) fn republish(
         &mut self,
         run: RunId,
@@ -256,7 +255,7 @@ impl Shard {
         topic: Name,
         moment: Moment,
     ) {
-        // Another run may by a rare chance be taken for the one that stood in line.
+        // In rare cases the spot in the line was mistaken for another run's, whose publish has been handed over already.
         let is_handed = self.handed().outcome((run, operation)).is_some();
         let found = match self.entries.get(run).map(|entry| (entry, &entry.residence)) {
             Some(_) if is_handed => None,
@@ -281,8 +280,8 @@ impl Shard {
         }
     }
 
-    /// Takes over what a predecessor handed to topics; those of its values that wait for room keep
-    /// their places at the front.
+    /// Takes over the publishes that a failed predecessor handed to topics. Its values that wait for room keep their places
+    /// at the front.
     pub(in crate::shard) fn take_over_publishes(&mut self, runs: &[RecoveredRun]) {
         let pending: FxHashSet<_> = runs
             .iter()
@@ -293,8 +292,7 @@ impl Shard {
         }
     }
 
-    /// Forgets what runs of these partitions publish. Where one of them waited for room at the front of a line, the
-    /// next one has its turn.
+    /// Forgets the publishes of runs in these partitions. Where one of them was first in a line, the next one has its turn.
     pub(in crate::shard) fn lose_publishes(&mut self, lost: &PartitionSet) {
         self.handed().lose(lost);
         for (topic, backlog) in &mut self.backlogs.by_topic {
@@ -307,9 +305,9 @@ impl Shard {
         }
     }
 
-    /// A publish that was pending when its history was last read. Topics are in memory: after a crash
-    /// of the process, or under another owner, one that did not wait for room is not repeated. Whether it was performed nobody
-    /// knows then, and that is what its run is told.
+    /// Decides about a publish that was pending when its history was last read. Topics are in memory: after a crash of the
+    /// process, or under another owner, only a publish known to have waited for room is repeated. For any other, the run is
+    /// told that the outcome is unknown.
     pub(in crate::shard) fn seed_publish(
         &mut self,
         run: RunId,
@@ -319,7 +317,7 @@ impl Shard {
     ) {
         let operation = scheduled.operation;
         if self.shared.durable.number(&scheduled.topic).is_some() {
-            // Its history would say so if the record were there.
+            // The record and the history are written in one turn, so a pending publish has no record yet.
             let message = LocalMessage::Published {
                 run,
                 operation,

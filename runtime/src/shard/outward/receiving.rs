@@ -1,4 +1,4 @@
-//! Has the records looked for that runs of a shard wait for.
+//! Registers the waits of runs for records of durable topics.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::shard::sweeps::effects::Effect;
 use crate::topics::durable::receiving::NewWait;
 
 impl Shard {
-    /// Has the record looked for that a run waits for, durably. One of a topic that is not durable here is waited for in the
-    /// run's history alone.
+    /// Looks for the record that a run waits for; the wait is durable. If the topic is not durable here, the wait stands in
+    /// the run's history alone.
     #[cold]
     pub(in crate::shard) fn receive(&self, run: RunId, scheduled: &ReceiveScheduled, run_began: Timestamp) {
         if self.shared.is_read_only {
@@ -31,8 +31,8 @@ impl Shard {
         durable.waits.list(&self.shared, &self.ways.doors(), topic, wait);
     }
 
-    /// A run was told of a record that it does not wait for. If its wait stands, as after a record whose key has the hash of
-    /// another key, its record is looked for behind that one.
+    /// A run was told of a record that it does not wait for. If it still waits, as after a record whose key has the same hash
+    /// as the wanted key, the search goes on behind that record.
     #[cold]
     pub(in crate::shard) fn receive_behind(
         &mut self,
@@ -53,7 +53,7 @@ impl Shard {
         }
     }
 
-    /// Nobody waits for a record any more.
+    /// A wait for a record was cancelled.
     #[cold]
     pub(in crate::shard) fn cancel_receive(&self, run: RunId, scheduled: &ReceiveScheduled) {
         let durable = &self.shared.durable;
@@ -83,7 +83,7 @@ mod tests {
         Ok(cx.receive_from(PAID).key("mine").await?.into_payload())
     }
 
-    /// Tells a run of a record of another key, as if both keys had one hash.
+    /// Tells a run of a record with another key, as if both keys had the same hash.
     async fn tell_of_another(runtime: &Runtime, run: RunId, sequence: u64) -> Result<(), RunError> {
         let record = RawRecord {
             sequence: Sequence::new(sequence),
@@ -107,7 +107,7 @@ mod tests {
         runtime.inner().ask(&target, request, answer).await
     }
 
-    /// A wait that nobody has but the list.
+    /// A wait that only the list knows.
     fn wait_for(key: KeyFilter, behind: Option<u64>) -> ReceiveScheduled {
         ReceiveScheduled {
             operation: OperationId::new(1),
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(durable.waits.listed_len(topic), 1);
         durable.waits.cancel(topic, run, &scheduled);
 
-        // A pass has given the run a record that the live reader has not come to.
+        // A pass over the topic has given the run a record that the live reader has not reached.
         let ahead = wait_for(prefix(), Some(60));
         for _ in 0..2 {
             list(&ahead);

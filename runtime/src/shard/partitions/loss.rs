@@ -1,4 +1,4 @@
-//! A partition comes and goes: what a shard drops with one that it has lost, and takes in with one that it is granted.
+//! What a shard drops with a partition that it loses, and takes in with one that it is granted.
 //!
 //! ```text
 //!   news of a loss, or a fenced turn ──► runs, timers, tasks, loads, places in line: dropped
@@ -6,11 +6,11 @@
 //!   granted ──► Begin (timers), Orphans and Begun (other shards) ──► its runs, as after a restart
 //! ```
 //!
-//! Invariants: what was durable when the loss was heard of has been performed before; nothing of a lost partition is
-//! performed after. A partition that was lost is claimed again only when the program asks for it.
+//! Invariants: everything that was durable when the shard heard of the loss has been performed before; nothing of a lost
+//! partition is performed after. A lost partition is claimed again only when the program asks for it.
 //!
-//! What was queued for a lost partition may be durable, and then its new owner has it: so a caller is not told that
-//! nothing came of its request, but that the outcome is unknown here.
+//! What was queued for a lost partition may be durable, and then its new owner has it. So a caller is not told that its
+//! request failed, but that the outcome is unknown here.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::shard::sweeps::answers::Response;
 use crate::timers::TimerCommand;
 
 impl Shard {
-    /// Drops all that is here of these partitions, which are not owned any more.
+    /// Drops everything of these partitions, which are not owned any more.
     #[cold]
     pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet) {
         if lost.is_empty() {
@@ -62,7 +62,7 @@ impl Shard {
             pool.lose(lost);
         }
         self.updates.lose(lost, &mut moved);
-        // Their callers ask again, and are told then.
+        // Their callers ask again, and are then told of the loss.
         self.watchers.lose(lost);
         self.alarms.want(TimerCommand::End(partitions));
         self.alarms.send(&self.shared.timers);
@@ -73,7 +73,7 @@ impl Shard {
         self.census.tell();
     }
 
-    /// Lets go of the runs there. Their waiters are told.
+    /// Drops the runs of these partitions, and tells the callers that wait for them.
     fn lose_runs(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let here = self.entries.iter().map(|known| known.run);
         let runs: Vec<_> = here.filter(|run| lost.contains(run.partition())).collect();
@@ -87,7 +87,7 @@ impl Shard {
                 owner: None,
             };
             for reply in entry.take_waiters() {
-                // The next owner is asked, if there may be one.
+                // If another node may own the partition, it is asked in the caller's place.
                 let target = Target::Run(run);
                 self.shared
                     .ask_elsewhere(partition, Request::Await { target, reply });
@@ -112,14 +112,14 @@ impl Shard {
         }
     }
 
-    /// Takes in the partitions that a claim gave to this shard, with the runs there.
+    /// Takes in the partitions that a claim gave to this shard, with their runs.
     #[cold]
     pub(in crate::shard) fn take_granted(&mut self, mut granted: Granted) {
         let now = self.shared.host.now();
         let owned = self.shared.claims.owned();
         let claim = granted.claim;
         let given: Vec<Partition> = granted.partitions.iter().map(|owned| owned.partition).collect();
-        // One that was lost or claimed again since is the matter of later news.
+        // A partition that was lost or claimed again since is handled by later news.
         let begun: Vec<(Partition, Epoch)> = granted
             .partitions
             .iter()
@@ -127,7 +127,7 @@ impl Shard {
             .filter(|(partition, epoch)| owned.is_owned_under(*partition, *epoch))
             .collect();
         let set: PartitionSet = begun.iter().map(|(partition, _)| *partition).collect();
-        // Claimed a second time: what was here was of an earlier epoch.
+        // Claimed a second time: what the shard has of it belongs to an earlier epoch.
         self.lose_former(&begun);
         for (partition, epoch) in &begun {
             self.epochs.set(*partition, Some(*epoch));
@@ -147,15 +147,15 @@ impl Shard {
             partitions: Arc::clone(&partitions),
         });
         if let Some(mail) = &self.shared.mail {
-            // There may be mail for them.
+            // Mail for these partitions may be waiting.
             mail.bell().ring();
         }
         let given = given.into_iter().filter(|partition| self.owns(*partition));
         self.shared.claims.answer(claim, Ok(given.collect()));
     }
 
-    /// Drops what a predecessor has left with pools and timers of partitions that it had lost: it may have failed before it
-    /// had heard of that.
+    /// Drops what a failed predecessor has left with pools and timers for partitions that it had lost: it may have failed
+    /// before it heard of the loss.
     pub(in crate::shard) fn drop_left(&mut self) {
         let here = self.ways.here();
         let left: PartitionSet = here.iter().filter(|partition| !self.owns(*partition)).collect();
@@ -168,7 +168,7 @@ impl Shard {
         self.alarms.want(TimerCommand::End(left.iter().collect()));
     }
 
-    /// Drops what is here of partitions that are owned under another epoch from now on.
+    /// Drops what the shard has of partitions that it owns under another epoch from now on.
     fn lose_former(&mut self, begun: &[(Partition, Epoch)]) {
         let here = begun.iter().map(|(partition, _)| *partition);
         let former: PartitionSet = here.filter(|partition| self.owns(*partition)).collect();
@@ -177,7 +177,7 @@ impl Shard {
 }
 
 impl Errand {
-    /// The request that it was, of which nothing has been done, for the owner of a run.
+    /// Turns an errand that was not begun back into a request for the run's next owner.
     fn into_request(self, run: RunId) -> Result<Request, Self> {
         let target = Target::Run(run);
         Ok(match self {
@@ -205,7 +205,7 @@ impl Errand {
             Self::Update(_, reply) => Some(Response::Update(reply, Err(error.into()))),
             Self::Command(_, reply) => Some(Response::Command(reply, Err(error.into()))),
             Self::Replace(replacement) => Some(replacement.refuse(error)),
-            // Told by a message, if at all.
+            // Its sender is told by a message, if at all.
             Self::Signal(_) => None,
             Self::Input(_)
             | Self::Failed(..)

@@ -1,5 +1,5 @@
-//! The partitions of a shard: which it owns and under which epochs, what is dropped with one that it loses and taken in with
-//! one that it is granted, and the ways to all.
+//! The partitions of a shard: which it owns and under which epochs, what it drops with a lost one and takes in with a granted
+//! one, and the ways to other partitions.
 //!
 //! Invariant: what a shard does for a run, it does under the epoch that the run's partition has in its table.
 

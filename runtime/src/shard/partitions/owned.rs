@@ -1,7 +1,7 @@
-//! Which partitions a shard owns, and under which epoch each: its table of epochs.
+//! Which partitions a shard owns, and under which epoch each: the table of epochs.
 //!
-//! An epoch is given to a partition once: whatever holds only as long as a partition is owned without a break (an
-//! alarm that was set, a history that was asked for) names it, and is [passed over](crate::mail::LocalMessage::life) under another one.
+//! A partition never gets the same epoch twice. Whatever is valid only while a partition is owned without a break (an alarm,
+//! a request for a history) names the epoch, and is [ignored](crate::mail::LocalMessage::life) under another one.
 
 use millrun_core::{Epoch, Partition, RunId, Timestamp};
 use millrun_workflow::Moment;
@@ -23,38 +23,38 @@ impl EpochTable {
         Self(epochs.into())
     }
 
-    /// The epoch of a partition that is owned.
+    /// The epoch of a partition; `None` if it is not owned.
     #[inline]
     pub(crate) fn get(&self, partition: Partition) -> Option<Epoch> {
         self.0[usize::from(partition.index())]
     }
 
-    /// The epoch under which a run's turns are recorded. That of a run whose partition is not owned is one under
-    /// which no journal takes a turn.
+    /// The epoch under which a run's turns are recorded. If the run's partition is not owned, an epoch under which no journal
+    /// accepts a turn.
     #[inline]
     pub(in crate::shard) fn of(&self, run: RunId) -> Epoch {
         self.get(run.partition()).unwrap_or(Epoch::ZERO)
     }
 
-    /// A partition is owned from now on; or is not, without an epoch.
+    /// Sets the epoch of a partition; `None` if it is not owned any more.
     pub(in crate::shard) fn set(&mut self, partition: Partition, epoch: Option<Epoch>) {
         self.0[usize::from(partition.index())] = epoch;
     }
 
-    /// What is owned, in order.
+    /// The owned partitions, in order.
     pub(in crate::shard) fn owned(&self) -> impl Iterator<Item = (Partition, Epoch)> {
         let indices = (0..Partition::COUNT).filter_map(Partition::from_index);
         indices.filter_map(|partition| Some((partition, self.get(partition)?)))
     }
 }
 
-/// This time, for what is handed on until the run is known: it gets its epoch [there](Shard::moment_of).
+/// A moment without an epoch, for code that does not know the run yet; [`Shard::moment_of`] adds the epoch.
 pub(in crate::shard) fn of_no_run(now: Timestamp) -> Moment {
     Moment { now, epoch: 0 }
 }
 
 impl Shard {
-    /// Takes what the journal has said about the partitions.
+    /// Takes the journal's news about granted and lost partitions.
     pub(in crate::shard) fn hear_news(&mut self) {
         let news = self.shared.claims.take_news(self.ways.index());
         if !news.is_empty() {
@@ -67,7 +67,7 @@ impl Shard {
         let mut lost = PartitionSet::default();
         for news in news {
             match news {
-                // What a predecessor has lost was another epoch.
+                // A loss under an older epoch concerns a predecessor.
                 News::Lost(partition, current)
                     if self.epochs.get(partition).is_some_and(|epoch| epoch < current) =>
                 {
@@ -87,7 +87,7 @@ impl Shard {
         self.lose(&lost);
     }
 
-    /// Whether the runs of a partition are here.
+    /// Whether the shard owns a partition.
     #[inline]
     pub(in crate::shard) fn owns(&self, partition: Partition) -> bool {
         self.epochs.get(partition).is_some()
@@ -99,7 +99,7 @@ impl Shard {
         self.epochs.of(run)
     }
 
-    /// This time, for a run's engine.
+    /// The moment that a run's engine is given, at this time.
     #[inline]
     pub(in crate::shard) fn moment_of(&self, run: RunId, now: Timestamp) -> Moment {
         Moment {

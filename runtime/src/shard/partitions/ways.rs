@@ -1,6 +1,6 @@
-//! The ways out of a shard: to its own runs, and to the partitions of all.
+//! Where a shard sends messages: to its own runs, and to other partitions.
 //!
-//! Invariant: nothing that is sent here waits: each message has its place reserved.
+//! Invariant: no send waits: each message has its place reserved.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::cluster::mail_desk::MailDesk;
 use crate::mail::{LocalMessage, PartitionMessage, Router, ShardDoors};
 use crate::ownership::partition_set::PartitionSet;
 
-/// Where a shard stands among the others, and the ways to them.
+/// The place of a shard among the others, and its ways to them.
 #[derive(Debug)]
 pub(in crate::shard) struct Ways {
     /// The number of this shard.
@@ -50,29 +50,29 @@ impl Ways {
         PartitionSet::all().iter().filter(is_elsewhere).collect()
     }
 
-    /// Tells a run something, in a later turn of its shard.
+    /// Sends a run of this shard a message, which is handled in a later turn.
     #[inline]
     pub(in crate::shard) fn tell(&self, run: RunId, message: LocalMessage) {
         self.doors.push(run, message);
     }
 
-    /// Brings a message to a partition.
+    /// Sends a message to a partition.
     #[inline]
     pub(in crate::shard) fn send(&self, to: Partition, message: PartitionMessage) {
         self.router.send(to, message);
     }
 
-    /// Brings a message to several partitions: once to each shard that hosts some.
+    /// Sends a message to several partitions: once to each shard that hosts some.
     pub(in crate::shard) fn send_to_each(&self, to: &PartitionSet, message: impl Fn() -> PartitionMessage) {
         self.router.send_to_each(to, message);
     }
 
-    /// Brings a message to all other nodes.
+    /// Sends a message to all other nodes.
     pub(in crate::shard) fn send_to_nodes(&self, message: impl Fn() -> PartitionMessage) {
         self.router.send_to_nodes(message);
     }
 
-    /// Brings a message to the shard that has [begun](Router::send_to_begun) these partitions anew.
+    /// Sends a message to the shard that has [begun](Router::send_to_begun) these partitions anew.
     pub(in crate::shard) fn send_to_begun(
         &self,
         begun: &PartitionSet,

@@ -1,4 +1,4 @@
-//! A run that waits on disk, with nobody and nothing of it in memory but what finds it again.
+//! A run that waits on disk: in memory is only what finds it again.
 //!
 //! ```text
 //!   Entry (112 bytes, its id apart) ── unloaded, nobody waits for it ──► Sleeper (32 bytes in all)
@@ -6,23 +6,22 @@
 //!         └───────────────────────── a message wants it ─────────────────────┘
 //! ```
 //!
-//! A million that wait are a million of these: a short id stands in place, and of the workflow's name
-//! there is a number.
+//! A shard may hold a million of these, so a short id is stored in place, and the workflow's name as a number.
 
 use millrun_core::InstanceId;
 
 use super::entry::{Entry, Parking, WorkflowName};
 
-/// The most workflow names that get a number. A run of any other workflow is not put to sleep.
+/// How many workflow names get a number. A run of any other workflow is not put to sleep.
 const NAMES_LEN_MAX: usize = 256;
 
-/// Ids of up to this many bytes stand in place.
+/// Ids of up to this many bytes are stored in place.
 const IN_PLACE_MAX: usize = 22;
 
 #[derive(Debug)]
 pub(in crate::shard) struct Sleeper {
     id: ShortId,
-    /// The number of its workflow's name.
+    /// The number of its workflow's name in [`Names`].
     workflow: u16,
     pub(in crate::shard) parking: Parking,
 }
@@ -62,13 +61,13 @@ impl Sleeper {
     }
 }
 
-/// The names of the workflows that have runs asleep, by number.
+/// The names of the workflows that have sleeping runs, by number.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Names(Vec<WorkflowName>);
 
 impl Names {
-    /// Puts a run to sleep if it [can](Entry::can_sleep), and its workflow is one of those that are
-    /// numbered; otherwise gives it back.
+    /// Puts a run to sleep if it [can sleep](Entry::can_sleep) and its workflow's name has or gets a number; otherwise
+    /// returns it.
     pub(in crate::shard) fn put_to_sleep(&mut self, entry: Entry) -> Result<Sleeper, Entry> {
         if !entry.can_sleep() {
             return Err(entry);

@@ -1,11 +1,11 @@
-//! What is counted of a shard's runs, and told by the counters that all shards share.
+//! The counts of a shard's runs, and their sum over all shards in the shared counters.
 //!
 //! ```text
 //!   a run comes, ends, goes ──► counted here ──► told once in a sweep, before its answers leave ──► Counters
 //! ```
 //!
-//! Invariants: a run is live from when it is taken in until it has ended or is let go of, and is counted as live once.
-//! A counter of live or hot runs holds what each shard has told last; a shard that goes takes its share back.
+//! Invariants: a run is live from when it is taken in until it has ended or is dropped, and is counted once. A shared counter
+//! of live or hot runs is the sum of what each shard has told last; a shard that ends subtracts its share.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -21,29 +21,29 @@ use super::start_order::StartKey;
 use super::tally::Rows;
 use crate::shared::{Counters, ShardShared};
 
-/// The numbers of one shard.
+/// The counts of one shard.
 #[derive(Debug)]
 pub(in crate::shard) struct Census {
     shared: Arc<ShardShared>,
     live_len: usize,
     /// How many of the live runs are children.
     children_len: usize,
-    /// Runs started since the shared counters were last updated.
+    /// Runs started since the shared counters were last updated. `finished` and `events` count in the same way.
     started: u64,
     finished: u64,
     events: u64,
-    /// Of each workflow.
+    /// The counts of each workflow.
     rows: Rows,
-    /// The runs that are parked, by when they began.
+    /// The runs that are parked, in the order in which they began.
     parked: BTreeSet<StartKey>,
-    /// How many live runs, and runs with their code in memory, it has told of.
+    /// The number of live runs, and of runs with code in memory, as last added to the shared counters.
     told_live: u64,
     told_hot: u64,
-    /// Runs whose histories are not trimmed because what is kept of them is too large.
+    /// Runs for which a warning was logged that their histories cannot be trimmed.
     untrimmed: FxHashSet<RunId>,
 }
 
-/// How many runs a shard remembers of which it has told that their histories are not trimmed.
+/// How many runs a shard remembers in `untrimmed`.
 const UNTRIMMED_LEN_MAX: usize = 1_024;
 
 impl Census {
@@ -77,7 +77,7 @@ impl Census {
         self.children_len > 0
     }
 
-    /// A live run is here from now on: it begins, was recovered, or has not ended after all.
+    /// Counts a live run that has begun, was recovered, or has not ended after all.
     #[inline]
     pub(in crate::shard) fn enter(&mut self, workflow: &WorkflowName, is_child: bool) {
         self.rows.enter(workflow);
@@ -85,7 +85,7 @@ impl Census {
         self.children_len += usize::from(is_child);
     }
 
-    /// A live run is not here any more, or not live.
+    /// Counts out a run that has left the shard, or is not live any more.
     #[inline]
     pub(in crate::shard) fn leave(&mut self, entry: &Entry) {
         self.rows.leave(&entry.workflow);
@@ -93,19 +93,19 @@ impl Census {
         self.children_len -= usize::from(entry.parent().is_some());
     }
 
-    /// The first turn of a run is recorded.
+    /// Counts a run whose first turn is recorded.
     #[inline]
     pub(in crate::shard) fn note_start(&mut self) {
         self.started += 1;
     }
 
-    /// So many events are recorded.
+    /// Counts events that are recorded.
     #[inline]
     pub(in crate::shard) fn note_events(&mut self, len: usize) {
         self.events += len as u64;
     }
 
-    /// The last turn of a run is recorded.
+    /// Counts the end of a run whose last turn is recorded.
     #[inline]
     pub(in crate::shard) fn note_end(&mut self, entry: &Entry, outcome: OutcomeKind) {
         self.rows.note_end(&entry.workflow, outcome);
@@ -114,18 +114,18 @@ impl Census {
         self.finished += 1;
     }
 
-    /// The first turn of a run was refused, after it had been told of.
+    /// Undoes the count of a start whose turn was refused after the shared counters had it.
     pub(in crate::shard) fn take_back_start(&self) {
         self.counters().started.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The last turn of a run was refused, after it had been told of.
+    /// Undoes the count of an end whose turn was refused after the shared counters had it.
     pub(in crate::shard) fn take_back_end(&mut self, workflow: &WorkflowName, outcome: OutcomeKind) {
         self.counters().finished.fetch_sub(1, Ordering::Relaxed);
         self.rows.take_back_end(workflow, outcome);
     }
 
-    /// Whether a run's code runs has changed, or the run is not here any more.
+    /// Sets whether a run's code runs; [`Parking::Runs`] also for a run that leaves.
     #[inline]
     pub(in crate::shard) fn set_parking(&mut self, entry: &mut Entry, parking: Parking) {
         if parking != entry.parking {
@@ -146,7 +146,7 @@ impl Census {
         }
     }
 
-    /// The version of its workflow that a run has, which is counted there from now on. Whether that is another than before.
+    /// Counts a run under the version of its workflow that it has now. Returns whether that is another version than before.
     pub(in crate::shard) fn set_version(&mut self, entry: &mut Entry, version: u32) -> bool {
         if entry.workflow.version() == version {
             return false;
@@ -161,23 +161,23 @@ impl Census {
         true
     }
 
-    /// The runs that are parked and began before this one, the latest first; all if there is none.
+    /// The parked runs that began before this one, the latest first; all of them for `None`.
     pub(in crate::shard) fn parked_before(&self, before: Option<StartKey>) -> impl Iterator<Item = StartKey> {
         let before = before.map_or(Bound::Unbounded, Bound::Excluded);
         self.parked.range((Bound::Unbounded, before)).rev().copied()
     }
 
-    /// The history of a run was read.
+    /// Counts the read of a history.
     pub(in crate::shard) fn note_load(&self) {
         self.counters().loads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A history has become long.
+    /// Counts a history that has become long.
     pub(in crate::shard) fn note_long_history(&self) {
         self.counters().long_histories.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A run's history could not be trimmed, since what is kept of it is too large. Says whether that is the first time,
+    /// Notes that a run's history could not be trimmed, since what is kept of it is too large. Returns whether that is news,
     /// as far as is remembered.
     #[cold]
     pub(in crate::shard) fn note_untrimmed(&mut self, run: RunId) -> bool {
@@ -193,7 +193,7 @@ impl Census {
         is_first
     }
 
-    /// Adds up what was counted, before anybody gets an answer that depends on it.
+    /// Adds the counts to the shared counters, before a caller gets an answer that depends on them.
     #[inline]
     pub(in crate::shard) fn tell(&mut self) {
         let counters = &self.shared.counters;
@@ -210,13 +210,13 @@ impl Census {
         self.rows.tell();
     }
 
-    /// Tells how many runs have their code in memory.
+    /// Updates the shared number of runs with code in memory.
     #[inline]
     pub(in crate::shard) fn tell_hot(&mut self, len: usize) {
         tell_change(&mut self.told_hot, len, &self.shared.counters.hot);
     }
 
-    /// Removes this shard's live runs from the shared counters: the shard that takes its place counts its runs anew.
+    /// Removes this shard's live runs from the shared counters: its successor counts its runs anew.
     pub(in crate::shard) fn withdraw(&mut self) {
         let parked_len = std::mem::take(&mut self.parked).len();
         self.rows.withdraw();
@@ -228,12 +228,12 @@ impl Census {
     }
 }
 
-/// Adds what is more, or less, than when it was told last.
+/// Adds the difference to the number that was told last.
 #[inline]
 pub(super) fn tell_change(told: &mut u64, len: usize, counter: &AtomicU64) {
     let len = len as u64;
     if len != *told {
-        // Wraps if there are fewer.
+        // Wraps if there are fewer, which subtracts.
         let more = len.wrapping_sub(std::mem::replace(told, len));
         counter.fetch_add(more, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! What a shard knows of one run that is not [asleep](super::asleep). There may be very many that are
-//! awaited or have callers, so it is kept small: what few runs have stands behind a pointer.
+//! What a shard knows of a run that is not [asleep](super::asleep). There may be very many runs with callers or parents, so
+//! the entry is small: fields that few runs need stand behind a pointer.
 
 use std::sync::Arc;
 
@@ -22,35 +22,35 @@ pub(in crate::shard) struct Entry {
     pub(in crate::shard) id: InstanceId,
     pub(in crate::shard) workflow: WorkflowName,
     pub(in crate::shard) residence: Residence,
-    /// The first caller that waits for the result: seldom is there another.
+    /// The first caller that waits for the result; there is seldom a second.
     waiter: Option<CallerReply<Standing>>,
     rare: Option<Box<Rare>>,
-    /// The number of the sweep with its last turn.
+    /// The number of the sweep that has its last turn.
     pub(in crate::shard) last_sweep: u64,
-    /// What it holds while it is in memory, as far as is known.
+    /// The memory that the run holds while it is in memory, as far as is known.
     pub(in crate::shard) hot_bytes: u32,
     pub(in crate::shard) parking: Parking,
-    /// Used since it was last considered for unloading.
+    /// Whether it was used since it was last considered for unloading.
     pub(in crate::shard) is_touched: bool,
-    /// Stands in the list of those with code in memory.
+    /// Whether it is in the list of runs with code in memory.
     pub(in crate::shard) is_listed: bool,
     /// Whether `waiter` is the caller that started the run; it may never ask for the result.
     is_waiter_starter: bool,
 }
 
-/// What few runs have.
+/// Fields that few runs need.
 #[derive(Debug, Default)]
 struct Rare {
-    /// Who called it, if it is a child.
+    /// The run that called it, if it is a child.
     parent: Option<Parent>,
-    /// Those who wait for the result behind the first.
+    /// Further callers that wait for the result.
     waiters: Vec<Reply<Standing>>,
 }
 
-/// The name of a run's workflow, the version that it has, and the name of the workflow that its instance began as, in two words.
+/// The name of a run's workflow, the run's version, and the workflow that its instance began as, in two words.
 #[derive(Clone, Debug)]
 pub(in crate::shard) enum WorkflowName {
-    /// Of code that is part of the program, in version 0; the instance began as it.
+    /// The name of code in this program, in version 0; the instance began as this workflow.
     Known(&'static str),
     Other(Arc<OtherName>),
 }
@@ -112,9 +112,9 @@ impl Parking {
 /// A run that is being read.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Loading {
-    /// What came meanwhile, in order.
+    /// Errands that came while it was being read, in order.
     pub(in crate::shard) held: Vec<Errand>,
-    /// Its code must not run when it is there, for this reason.
+    /// If set, the run is parked for this reason once it has been read.
     pub(in crate::shard) park: Option<ParkReason>,
 }
 
@@ -122,7 +122,7 @@ pub(in crate::shard) struct Loading {
 #[derive(Debug)]
 pub(in crate::shard) enum Errand {
     Tell(Tell, Reply<()>),
-    /// A signal that another run sends, or this one.
+    /// A signal that another run, or this run itself, sends.
     Signal(Box<RunSignal>),
     Input(Input),
     Resume,
@@ -130,27 +130,27 @@ pub(in crate::shard) enum Errand {
     Query(Question, Reply<Payload, QueryError>),
     Update(UpdateRequest, UpdateReply),
     Command(Box<EntityRequest>, CommandReply),
-    /// It is terminated, and another run of its instance begins in its place.
+    /// Terminates the run, and begins another one of its instance.
     Replace(Box<Replacement>),
-    /// A failed attempt, and what it said last.
+    /// A failed attempt, with its last heartbeat details.
     Failed(OperationId, u32, Box<AttemptFailure>),
     Dispatch(OperationId),
-    /// The shard of a child that it waits for has begun anew: the child is asked for again.
+    /// The shard of a child has begun anew: asks for the child again.
     CallAgain(OperationId),
-    /// A value that waited for room in its topic has its turn.
+    /// A value that waited for room in its topic can be published.
     Republish(OperationId, Name),
-    /// A value that goes to a durable topic.
+    /// A value to be published to a durable topic.
     Append(OperationId),
 }
 
-/// Who an input comes from.
+/// Where an input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shard) enum Sender {
-    /// A caller that gets an answer, and asks again if there is none.
+    /// A caller, which gets an answer, or asks again if there is none.
     Outside,
-    /// A part of the runtime, which does not send it again.
+    /// A part of the runtime, which does not send the input again.
     Inside,
-    /// The shard, as it [publishes](Errand::Append) to a durable topic what the run may have decided in this very sweep.
+    /// The shard itself, as it [publishes](Errand::Append) to a durable topic what the run may have decided in this sweep.
     Append(OperationId),
 }
 
@@ -178,7 +178,7 @@ impl Entry {
         }
     }
 
-    /// The same entry, with the caller that started the run listed to be told of its end.
+    /// The same entry, with the caller that started the run waiting for its end.
     #[inline]
     pub(in crate::shard) fn with_starter(mut self, end: Option<CallerReply<Standing>>) -> Self {
         self.is_waiter_starter = end.is_some();
@@ -186,14 +186,14 @@ impl Entry {
         self
     }
 
-    /// Drops the caller that started the run from the list; it asks if it wants to know, and need not be waiting.
+    /// Drops the caller that started the run from those that wait. It asks again if it wants the result.
     pub(in crate::shard) fn forget_starter(&mut self) {
         if std::mem::take(&mut self.is_waiter_starter) {
             self.waiter = None;
         }
     }
 
-    /// Its place in a distributed trace, if it has one and is in memory.
+    /// The run's place in a distributed trace, if it has one and is in memory.
     #[inline]
     pub(in crate::shard) fn trace(&self) -> Option<&TraceContext> {
         match &self.residence {
@@ -202,9 +202,9 @@ impl Entry {
         }
     }
 
-    /// What it holds while it is in memory, as far as is known.
+    /// The memory that the run holds while it is in memory, as far as is known.
     pub(in crate::shard) fn memory_bytes(&self) -> u32 {
-        /// A channel for one answer, and what the allocator adds.
+        /// The size of a channel for one answer, with the allocator's overhead.
         const WAITER_BYTES: usize = 192;
         let Residence::Hot(instance) = &self.residence else {
             return 0;
@@ -222,12 +222,12 @@ impl Entry {
         self
     }
 
-    /// What says which code it has.
+    /// What determines the run's code.
     pub(in crate::shard) fn beginning(&self) -> Beginning<'_> {
         Beginning::from((self.workflow.as_str(), self.workflow.version(), &self.id))
     }
 
-    /// Who called it, if it is a child.
+    /// The run that called it, if it is a child.
     pub(in crate::shard) fn parent(&self) -> Option<&Parent> {
         self.rare.as_ref()?.parent.as_ref()
     }
@@ -268,13 +268,13 @@ impl Entry {
             || others.into_iter().flatten().any(|waiter| !waiter.is_closed())
     }
 
-    /// Whether all of it is on disk, and nobody waits for it. Children stay awake: who called them is
-    /// known here only.
+    /// Whether the whole run is on disk and no caller waits for it. Children stay awake, since a sleeper does not hold their
+    /// parent.
     pub(in crate::shard) fn can_sleep(&self) -> bool {
         matches!(self.residence, Residence::Cold) && !self.is_waited_for() && self.parent().is_none()
     }
 
-    /// Takes those out who wait for the result.
+    /// Takes the callers that wait for the result.
     pub(in crate::shard) fn take_waiters(&mut self) -> impl Iterator<Item = Reply<Standing>> + use<> {
         let others = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.waiters));
         let first = self.waiter.take().map(Reply::Caller);
@@ -283,7 +283,7 @@ impl Entry {
 }
 
 impl Loading {
-    /// Whether what is done first is to reset the run, for which all of its history is read.
+    /// Whether the first errand is a reset, which needs the whole history.
     pub(in crate::shard) fn begins_with_reset(&self) -> bool {
         matches!(self.held.first(), Some(Errand::Tell(Tell::Reset(_), _)))
     }
@@ -300,7 +300,7 @@ impl Residence {
 }
 
 impl WorkflowName {
-    /// `began_as` is the workflow that the instance began as, if that is another.
+    /// `began_as` is the workflow that the instance began as, if that is not `name`.
     #[inline]
     pub(in crate::shard) fn new(name: Name, version: u32, began_as: Option<Name>) -> Self {
         match (name, version, began_as) {
@@ -313,7 +313,7 @@ impl WorkflowName {
         }
     }
 
-    /// That of a run that begins.
+    /// The name for a run that begins.
     #[inline]
     pub(in crate::shard) fn of(started: &Started) -> Self {
         let origin = started.origin.as_ref();
@@ -321,7 +321,7 @@ impl WorkflowName {
         Self::new(started.workflow.clone(), started.version, began_as)
     }
 
-    /// That of a run that has begun in this turn.
+    /// The name for a run that has begun in this turn.
     #[inline]
     pub(in crate::shard) fn of_begun(instance: &Instance) -> Self {
         let started = instance.ledger().started();
@@ -353,7 +353,7 @@ impl WorkflowName {
         }
     }
 
-    /// The workflow that the instance began as, which its handles are of.
+    /// The workflow that the instance began as, which is the workflow of its handles.
     pub(in crate::shard) fn began_as(&self) -> &str {
         match self {
             Self::Known(name) => name,
@@ -361,7 +361,7 @@ impl WorkflowName {
         }
     }
 
-    /// Whether both are of one version of one workflow, whatever their instances began as.
+    /// Whether both are the same version of the same workflow, whatever their instances began as.
     #[inline]
     pub(in crate::shard) fn is_counted_as(&self, other: &Self) -> bool {
         match (self, other) {
@@ -377,8 +377,7 @@ impl WorkflowName {
 }
 
 impl Errand {
-    /// Whether anything waits for the answer that is not a part of the run itself: a client, or a run that signals
-    /// this one.
+    /// Whether somebody outside the run waits for the answer: a client, or a run that signals this one.
     pub(in crate::shard) fn is_from_outside(&self) -> bool {
         match self {
             Self::Tell(..)
@@ -398,7 +397,7 @@ impl Errand {
         }
     }
 
-    /// Whether it concerns the instance, and so the run in which it goes on, if it does.
+    /// Whether it concerns the instance, and so also the run that continues this one.
     pub(in crate::shard) fn is_for_the_instance(&self) -> bool {
         let is_of_the_run = matches!(
             self,

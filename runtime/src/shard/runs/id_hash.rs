@@ -1,5 +1,5 @@
-//! The hash of an instance's id, with a secret: ids are chosen by strangers, who must not be able to
-//! choose many that fall together. It costs a fraction of what the standard library's does.
+//! The hash of an instance's id, with a secret: clients choose ids, and must not be able to choose many that collide. It is
+//! much cheaper than the standard library's hash.
 
 use std::hash::BuildHasher;
 use std::{fmt, hash};
@@ -8,7 +8,7 @@ use std::{fmt, hash};
 pub(in crate::shard) struct IdHasher(ahash::RandomState);
 
 impl Default for IdHasher {
-    /// With a secret that nobody else has.
+    /// With a random secret.
     fn default() -> Self {
         let secret = hash::RandomState::new();
         let [a, b, c, d] = [0_u8, 1, 2, 3].map(|part| secret.hash_one(part));
@@ -17,14 +17,13 @@ impl Default for IdHasher {
 }
 
 impl fmt::Debug for IdHasher {
-    /// Without the secret.
+    /// Does not print the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IdHasher")
     }
 }
 
 impl IdHasher {
-    /// The hash of an id.
     pub(in crate::shard) fn hash(&self, id: &str) -> u64 {
         self.0.hash_one(id)
     }

@@ -1,20 +1,20 @@
-//! A queue of runs' operations that wait for something, of twelve bytes each, since a million may wait.
+//! A queue of runs' operations that wait for something: twelve bytes each, since a million may wait.
 //!
 //! ```text
 //!   line:  [ 17·tag·op │ 4·tag·op │ … ]        slots: [ … │ 17: run, asleep │ … ]
-//!             └──────────── the run that stands there, if it is still that one ─┘
+//!             └──────────── the run in that slot, if the tag still matches        ─┘
 //! ```
 //!
-//! Who gives up is not looked for in the middle of a line: a run that has ended leaves its slot to
-//! another, and the tag, a part of the run's id, tells the two apart.
+//! An operation that gives up is not removed from the middle of a line: a run that has ended leaves its slot to another run,
+//! and the tag, a part of the run's id, tells the two apart.
 
 use std::collections::VecDeque;
 
 use millrun_core::RunId;
 use millrun_workflow::OperationId;
 
-/// The slot of a run in its shard's roster, with 32 bits of the run's id that tell whether the slot still
-/// holds that run. They mistake one later run in four billion.
+/// The slot of a run in its shard's roster, with 32 bits of the run's id that tell whether the slot still holds that run. One
+/// later run in four billion is mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shard) struct Spot {
     pub(in crate::shard) slot: u32,
@@ -29,18 +29,18 @@ impl Spot {
         }
     }
 
-    /// Whether it may be the spot of this run, which stands in its slot now.
+    /// Whether this may be the spot of `run`, which is in the slot now.
     pub(in crate::shard) fn is_of(self, run: RunId) -> bool {
         self.tag == Self::tag_of(run)
     }
 
-    /// The runs' ids are random in their lower half.
+    /// The lower half of a run's id is random.
     fn tag_of(run: RunId) -> u32 {
         u32::try_from(run.bits() & u128::from(u32::MAX)).expect("masked to 32 bits")
     }
 }
 
-/// Operations of runs, in the order in which they came.
+/// Operations of runs, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Line(VecDeque<(Spot, OperationId)>);
 
@@ -52,7 +52,7 @@ impl Line {
     pub(in crate::shard) fn pop(&mut self) -> Option<(Spot, OperationId)> {
         let first = self.0.pop_front();
         if self.0.len() < self.0.capacity() / 4 {
-            // A million have been here: their memory goes with them.
+            // After a million entries, most of the memory is given back.
             self.0.shrink_to(self.0.len() * 2);
         }
         first

@@ -7,8 +7,8 @@
 //!   census: how many there are, and which are parked; tally: how many of each workflow
 //! ```
 //!
-//! Invariant: what is here is a picture of the histories, made from them again whenever it is let go of. Nothing in this
-//! room records a turn, sends a message or knows the shard.
+//! Invariant: the roster is a picture of the histories, and can be made again from them. Nothing in this folder records a
+//! turn, sends a message or knows the shard.
 
 pub(super) mod asleep;
 pub(super) mod census;

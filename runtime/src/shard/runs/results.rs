@@ -1,4 +1,4 @@
-//! The results of runs that have ended, at hand for a while.
+//! The results of runs that have ended, kept at hand for a while.
 //!
 //! ```text
 //!   a run ends ──► [ oldest │ … │ durable ║ not yet │ … │ youngest ]
@@ -6,8 +6,8 @@
 //!   too many ◄────────┘             └── its last turn is durable
 //! ```
 //!
-//! They stand side by side, in the order in which they came: what is let go of was last touched when
-//! it came, and is found without a detour through memory that has grown cold since.
+//! They stand side by side in the order of the runs' ends. So the oldest, which is dropped next, is found without a detour
+//! through memory that has left the cache.
 //!
 //! Invariant: turns become durable in the order in which runs end.
 
@@ -20,12 +20,12 @@ use millrun_workflow::Outcome;
 pub(in crate::shard) struct Results {
     /// Oldest first.
     kept: VecDeque<Kept>,
-    /// How many were let go of.
+    /// The number of results that have been dropped.
     gone_len: u64,
-    /// How many of those that are kept are durable, and the size of these.
+    /// The number and the size of the kept results that are durable.
     durable_len: usize,
     durable_bytes: usize,
-    /// How many were asked for whether they are [checked](Self::is_checked).
+    /// How many runs were considered for a [check](Self::is_checked).
     asked_len: u64,
 }
 
@@ -35,7 +35,7 @@ struct Kept {
     outcome: Outcome,
 }
 
-/// Names a result: how many came before it.
+/// Names a result: the number of results before it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shard) struct ResultNumber(u64);
 
@@ -47,8 +47,8 @@ impl Results {
         number
     }
 
-    /// A run has not ended after all, or is another owner's: its place stays, so that the others keep their numbers, and is
-    /// nobody's.
+    /// Empties the place of a run that has not ended after all, or belongs to another owner. The place stays, so that other
+    /// results keep their numbers.
     pub(in crate::shard) fn void(&mut self, number: ResultNumber) {
         let place = number.0.checked_sub(self.gone_len);
         let place = place.and_then(|place| usize::try_from(place).ok());
@@ -63,19 +63,18 @@ impl Results {
         }
     }
 
-    /// A result that has not been let go of.
+    /// A result that has not been dropped.
     pub(in crate::shard) fn get(&self, number: ResultNumber) -> Option<&Outcome> {
         let place = usize::try_from(number.0.checked_sub(self.gone_len)?).ok()?;
         Some(&self.kept.get(place)?.outcome)
     }
 
-    /// How many there have been.
+    /// How many results there have been.
     pub(in crate::shard) fn ended_len(&self) -> u64 {
         self.gone_len + self.kept.len() as u64
     }
 
-    /// The first `len` results there have been are durable. Of these, the oldest that was not counted as
-    /// such is; whose it is.
+    /// Of the first `len` results, which are durable, counts the oldest that was not counted yet, and returns its run.
     pub(in crate::shard) fn next_durable(&mut self, len: u64) -> Option<RunId> {
         if self.gone_len + self.durable_len as u64 >= len {
             return None;
@@ -86,7 +85,7 @@ impl Results {
         Some(kept.run)
     }
 
-    /// Whether the run that was counted as durable just now is one of those that are replayed: one of this many.
+    /// Whether the run that was just counted as durable is replayed as a check: one in `every`.
     pub(in crate::shard) fn is_checked(&mut self, every: u64) -> bool {
         self.asked_len += 1;
         self.asked_len.is_multiple_of(every)
@@ -105,7 +104,7 @@ impl Results {
     }
 }
 
-/// What a result holds on to, in bytes.
+/// The memory that a result holds, in bytes.
 fn bytes_of(outcome: &Outcome) -> usize {
     match outcome {
         Outcome::Completed(value) => value.len(),

@@ -1,4 +1,4 @@
-//! The runs a shard knows, found by run and by id.
+//! The runs that a shard knows, found by run and by id.
 //!
 //! ```text
 //!   by_run ─► 17 ─┐      slots: [ run, asleep │ free │ run, awake: 4 │ run, asleep … ]
@@ -6,10 +6,9 @@
 //!                        awake: [ entry │ free │ … │ entry ] ◄┘
 //! ```
 //!
-//! A million runs that wait are a million slots here, so these stand side by side in one list, and
-//! what finds them holds four bytes for each. Those that are [asleep](super::asleep) have nothing
-//! else; a change to one wakes it. The [order](super::start_order) in which they began is kept for searches:
-//! eight bytes for each run.
+//! A million waiting runs are a million slots here, so the slots stand side by side in one list, and each index holds four
+//! bytes for a run. [Sleeping](super::asleep) runs have nothing else; a change to one wakes it. The
+//! [order](super::start_order) in which runs began is kept for searches: eight bytes for each run.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -38,13 +37,13 @@ pub(in crate::shard) struct Roster {
     /// The latest run of each instance.
     by_id: HashTable<u32>,
     hasher: IdHasher,
-    /// All runs, by when they began.
+    /// All runs, in the order in which they began.
     order: StartOrder,
-    /// The run that was found last, and is awake: often the next one, too.
+    /// The run that was found last, if awake: the next lookup is often for the same run.
     last: Cell<Option<Found>>,
 }
 
-/// Where a run is that is awake.
+/// The place of a run that is awake.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     run: RunId,
@@ -54,7 +53,7 @@ struct Found {
 
 #[derive(Debug)]
 struct Slot {
-    /// The run in this slot; in a free slot, the last run that was in it.
+    /// The run in this slot; in a free slot, its last run.
     run: RunId,
     state: SlotState,
 }
@@ -63,11 +62,11 @@ struct Slot {
 enum SlotState {
     Free,
     Asleep(Sleeper),
-    /// At this place in the list of those.
+    /// Its place in the list of entries.
     Awake(u32),
 }
 
-/// What can be said of a run without waking it.
+/// What can be told of a run without waking it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shard) struct Known<'a> {
     pub(in crate::shard) run: RunId,
@@ -82,7 +81,7 @@ impl<'a> Known<'a> {
         self.parking.is_parked()
     }
 
-    /// Who called it, if it is a child.
+    /// The run that called it, if it is a child.
     pub(in crate::shard) fn parent(&self) -> Option<&'a Parent> {
         self.entry?.parent()
     }
@@ -99,14 +98,14 @@ impl<'a> Known<'a> {
         self.result().is_some()
     }
 
-    /// Whether it is on disk only, and nothing has asked for it to be read.
+    /// Whether it is only on disk, and is not being read.
     pub(in crate::shard) fn is_on_disk(&self) -> bool {
         self.entry
             .is_none_or(|entry| matches!(entry.residence, Residence::Cold))
     }
 }
 
-/// The id of the run in a slot, or nothing.
+/// The id of the run in a slot; empty for a free slot.
 fn id_at<'a>(slots: &'a [Slot], awake: &'a [Option<Entry>], slot: u32) -> &'a str {
     match &slots[slot as usize].state {
         SlotState::Free => "",
@@ -117,19 +116,19 @@ fn id_at<'a>(slots: &'a [Slot], awake: &'a [Option<Entry>], slot: u32) -> &'a st
     }
 }
 
-/// The run that stands there, if it is the one whose spot that was.
+/// The run of a spot, if it is still in its slot.
 fn run_in(slots: &[Slot], spot: Spot) -> Option<RunId> {
     let Slot { run, state } = slots.get(spot.slot as usize)?;
     (spot.is_of(*run) && !matches!(state, SlotState::Free)).then_some(*run)
 }
 
-/// The runs' ids are random in their lower half.
+/// The lower half of a run's id is random, so a simple hash will do.
 fn hash_of(run: RunId) -> u64 {
     FxBuildHasher.hash_one(run)
 }
 
 impl Roster {
-    /// A run that is awake.
+    /// The entry of a run that is awake.
     #[inline]
     pub(in crate::shard) fn get(&self, run: RunId) -> Option<&Entry> {
         let place = match self.last.get() {
@@ -139,7 +138,7 @@ impl Roster {
         self.awake[place as usize].as_ref()
     }
 
-    /// A run, which is awake from now on.
+    /// The entry of a run, which is woken if it sleeps.
     #[inline]
     pub(in crate::shard) fn get_mut(&mut self, run: RunId) -> Option<&mut Entry> {
         let place = match self.last.get() {
@@ -154,7 +153,7 @@ impl Roster {
         self.slot_of(run).is_some()
     }
 
-    /// Where a run stands, for who remembers many.
+    /// A small value that finds the run later, as long as it is in the roster.
     pub(in crate::shard) fn spot(&self, run: RunId) -> Option<Spot> {
         let slot = match self.last.get() {
             Some(last) if last.run == run => last.slot,
@@ -163,12 +162,12 @@ impl Roster {
         Some(Spot::new(slot, run))
     }
 
-    /// The run that stands there, if it is the one whose spot that was.
+    /// The run of a spot, if it is still in its slot.
     pub(in crate::shard) fn run_at(&self, spot: Spot) -> Option<RunId> {
         run_in(&self.slots, spot)
     }
 
-    /// Puts a run to sleep that is on disk, all of it, and for which nobody waits.
+    /// Puts a run to sleep that is only on disk and for which no caller waits.
     pub(in crate::shard) fn put_to_sleep(&mut self, run: RunId) {
         let Some(slot) = self.slot_of(run) else { return };
         let SlotState::Awake(place) = self.slots[slot as usize].state else {
@@ -187,7 +186,7 @@ impl Roster {
         }
     }
 
-    /// Where a run is that is awake.
+    /// The place of a run that is awake.
     fn find(&self, run: RunId) -> Option<Found> {
         let slot = self.slot_of(run)?;
         let SlotState::Awake(place) = self.slots[slot as usize].state else {
@@ -198,7 +197,7 @@ impl Roster {
         Some(found)
     }
 
-    /// Where a run is, which is awake from now on.
+    /// The place of a run, which is woken if it sleeps.
     fn rouse(&mut self, run: RunId) -> Option<Found> {
         let slot = self.slot_of(run)?;
         let place = match &mut self.slots[slot as usize].state {
@@ -230,7 +229,7 @@ impl Roster {
         entry
     }
 
-    /// Gives an entry its place among those awake.
+    /// Puts an entry into the list of those awake, and returns its place.
     fn place(&mut self, entry: Entry) -> u32 {
         match self.awake_free.pop() {
             Some(place) => {
@@ -290,7 +289,7 @@ impl Roster {
             .and_then(|slot| self.known_at(slot))
     }
 
-    /// Enters a run, the latest of its instance from now on; gives the one that was so far.
+    /// Enters a run as the latest of its instance. Returns the run that was the latest before.
     pub(in crate::shard) fn insert(&mut self, entry: Entry) -> Option<RunId> {
         let run = entry.run;
         let state = if entry.can_sleep() {
@@ -330,7 +329,7 @@ impl Roster {
         replaced.map(|former| self.slots[former as usize].run)
     }
 
-    /// Makes a slot that of the latest run of its instance; gives the one that was so far.
+    /// Makes the run in a slot the latest of its instance. Returns the slot of the former latest run.
     fn point(&mut self, slot: u32) -> Option<u32> {
         let Self {
             slots,
@@ -353,7 +352,7 @@ impl Roster {
         }
     }
 
-    /// Takes a run out. If it is the latest of its instance, that has none from now on.
+    /// Removes a run. If it is the latest of its instance, the instance has no latest run afterwards.
     pub(in crate::shard) fn remove(&mut self, run: RunId) -> Option<Entry> {
         let slots = &self.slots;
         let is_it = |slot: &u32| slots[*slot as usize].run == run;
@@ -375,7 +374,7 @@ impl Roster {
         Some(entry)
     }
 
-    /// Takes a run out, and makes `former` the latest of its instance again.
+    /// Removes a run, and makes `former` the latest of its instance again.
     pub(in crate::shard) fn undo(&mut self, run: RunId, former: Option<RunId>) -> Option<Entry> {
         let entry = self.remove(run)?;
         if let Some(slot) = former.and_then(|former| self.slot_of(former)) {
@@ -389,7 +388,7 @@ impl Roster {
         self.by_run.iter().filter_map(|slot| self.known_at(*slot))
     }
 
-    /// How many slots there are, those that are free included.
+    /// The number of slots, free ones included.
     pub(in crate::shard) fn slots_len(&self) -> usize {
         self.slots.len()
     }
@@ -399,14 +398,14 @@ impl Roster {
         slots.filter_map(|slot| self.known_at(u32::try_from(slot).ok()?))
     }
 
-    /// Begins a walk over the runs that began no later than `before`, and before `until`, and perhaps some more; see
-    /// [`StartOrder`].
+    /// Begins a walk over the runs that began no later than `before` and before `until`. It may visit some later ones too,
+    /// see [`StartOrder`].
     pub(in crate::shard) fn begin_walk(&mut self, before: Option<StartKey>, until: Timestamp) -> StartWalk {
         let before = before.map_or(u64::MAX, StartKey::millis);
         self.order.begin(Some(before.min(until.as_millis())))
     }
 
-    /// No run that a walk has left began later.
+    /// An upper bound for the beginnings of the runs that a walk has not visited yet.
     pub(in crate::shard) fn latest_left(&self, walk: &StartWalk) -> Option<Timestamp> {
         let millis = self.order.latest_left(walk)?;
         Some(Timestamp::from_micros(millis.saturating_mul(1_000)))
@@ -417,7 +416,7 @@ impl Roster {
         self.order.end(walk);
     }
 
-    /// Visits the next runs of a walk, as [`StartOrder::walk`].
+    /// Visits the next runs of a walk, see [`StartOrder::walk`].
     pub(in crate::shard) fn walk(
         &self,
         walk: &mut StartWalk,
@@ -462,14 +461,14 @@ mod tests {
         };
         let mut roster = Roster::default();
         assert!(size_of::<Slot>() <= 48);
-        // By id, the runs entered and not taken out, the latest last.
+        // By id: the runs entered and not removed, the latest last.
         let mut model: BTreeMap<InstanceId, Vec<RunId>> = BTreeMap::new();
         let latest_of = |model: &BTreeMap<InstanceId, Vec<RunId>>, id: &InstanceId| {
             model.get(id).and_then(|runs| runs.last().copied())
         };
-        // Where runs stood that were taken out.
+        // Former spots of removed runs.
         let mut left: Vec<Spot> = Vec::new();
-        // Once the latest has been taken out, an instance has none, whatever was before it.
+        // Once the latest run of an instance is removed, the instance has no latest run, whatever came before.
         for step in 0..50_000 {
             let id: InstanceId = format!("i-{}", random(300)).parse().unwrap();
             match random(9) {
@@ -509,7 +508,7 @@ mod tests {
                     assert_eq!(walked, all);
                 }
                 7 => {
-                    // It is woken with what is known of it, and is asleep again if it can be.
+                    // It is woken with what is known of it, and sleeps again if it can.
                     let Some(run) = latest_of(&model, &id) else {
                         continue;
                     };

@@ -1,34 +1,34 @@
-//! The runs of a shard in the order in which they began, to be walked from the latest to the earliest.
+//! The runs of a shard in the order in which they began, walked from the latest to the earliest.
 //!
 //! ```text
 //!   earliest [ spots of 0 ms .. │ spots of 1,200 ms .. │ spots of 1,730 ms .. ] latest ◄── a run begins: one is added
 //!                 ▲ cleaned, a few spots with each that is added                ◄── a walk goes this way
 //! ```
 //!
-//! A million runs are eight megabytes here. A run that ends is not looked for: its spot [tells](Spot) that it is nobody's
-//! now, and goes when it is come across.
+//! A million runs take eight megabytes here. A run that ends is not removed: its spot [becomes stale](Spot), and is removed
+//! when the cleaning comes across it.
 //!
-//! Invariants: a chunk has the spots of all runs that began within its milliseconds, in no order; chunks are in order and
-//! have no gaps between them. While a search walks, spots are added and none is moved.
+//! Invariants: a chunk has the spots of all runs that began within its milliseconds, in no order; chunks are in order,
+//! without gaps between them. While a search walks, spots are added but none is moved.
 
 use millrun_core::RunId;
 
 use super::line::Spot;
 
-/// A chunk that has as many spots gets no later ones.
+/// A chunk with this many spots gets no later ones.
 const CHUNK_LEN: usize = 512;
 
-/// Spots that are nobody's are let be while they are no more than those of runs, and these.
+/// Cleaning begins when the stale spots outnumber those of runs by more than this.
 const SLACK: usize = 1_024;
 
-/// How many spots are looked at with each that is added, while too many are nobody's.
+/// How many spots are cleaned for each spot that is added, while too many are stale.
 const CLEANED_LEN: usize = 4;
 
 /// Orders runs by their beginning: the millisecond, then a random number, then the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StartKey(u128);
 
-/// The bits of a run's id that tell its partition.
+/// The bits of a run's id that hold its partition.
 const PARTITION_BITS: u32 = 16;
 
 impl StartKey {
@@ -52,22 +52,22 @@ fn millis_of(run: RunId) -> u64 {
 #[derive(Debug, Default)]
 pub(in crate::shard) struct StartOrder {
     chunks: Vec<Chunk>,
-    /// How many spots there are in all.
+    /// The number of all spots.
     len: usize,
     /// The chunk and the spot that are cleaned next.
     cleaned: (usize, usize),
-    /// How many walks are under way.
+    /// The number of walks under way.
     walks: usize,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    /// It has the runs that began in this millisecond and later, up to the next chunk's.
+    /// It has the runs that began in this millisecond or later, up to the next chunk's `from`.
     from: u64,
-    /// None began later.
+    /// No run of it began later.
     to: u64,
     spots: Vec<Spot>,
-    /// It is divided when it has as many spots.
+    /// It is divided when it has this many spots.
     divided_at: usize,
 }
 
@@ -85,25 +85,25 @@ impl Chunk {
 /// How far a walk has come.
 #[derive(Debug)]
 pub(in crate::shard) struct StartWalk {
-    /// How many chunks are left, the one that is being walked included.
+    /// The number of chunks that are left, the present one included.
     chunks_left: usize,
-    /// How many spots of that one have been visited.
+    /// The number of visited spots of the present chunk.
     visited: usize,
 }
 
-/// What a walk has come to.
+/// How far a step of a walk has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shard) enum Walked {
-    /// There is more in the chunk.
+    /// There is more in the present chunk.
     Some,
-    /// A chunk is through: all runs that are left began before those that were visited.
+    /// A chunk is finished: all runs that are left began before those that were visited.
     Chunk,
-    /// There are no more.
+    /// The walk is over.
     All,
 }
 
 impl StartOrder {
-    /// Adds a run that stands there. `run_at` gives the run of a spot, if that is still there.
+    /// Adds a run's spot. `run_at` returns the run of a spot, if it is still in its slot.
     #[inline]
     pub(in crate::shard) fn push(
         &mut self,
@@ -130,11 +130,11 @@ impl StartOrder {
         }
     }
 
-    /// Adds a run that is not of the last chunk.
+    /// Adds a run that does not belong to the last chunk.
     fn push_elsewhere(&mut self, spot: Spot, millis: u64, run_at: &impl Fn(Spot) -> Option<RunId>) {
         let behind = self.chunks.partition_point(|chunk| chunk.from <= millis);
         let Some(at) = behind.checked_sub(1) else {
-            // The first of all, whenever those began that follow.
+            // The first chunk of all begins at zero, for runs that began earlier.
             let mut first = Chunk::new(0);
             first.to = millis;
             first.spots.push(spot);
@@ -155,7 +155,7 @@ impl StartOrder {
         }
     }
 
-    /// Makes two chunks of one, if its runs began in several milliseconds.
+    /// Divides a chunk in two, if its runs began in several milliseconds.
     #[cold]
     fn divide(&mut self, at: usize, run_at: impl Fn(Spot) -> Option<RunId>) {
         let chunk = &mut self.chunks[at];
@@ -189,7 +189,7 @@ impl StartOrder {
         self.cleaned = (0, 0);
     }
 
-    /// Looks at a few spots, and lets go of those that are nobody's.
+    /// Looks at a few spots, and removes the stale ones.
     fn clean(&mut self, run_at: impl Fn(Spot) -> Option<RunId>) {
         if self.walks > 0 {
             return;
@@ -211,12 +211,12 @@ impl StartOrder {
         }
     }
 
-    /// A chunk has been cleaned: it goes into the one before if both are small, and else gives back what it has no use
-    /// for. Gives which one is cleaned next.
+    /// Finishes the cleaning of a chunk: joins it to the one before it if both are small, otherwise gives back unused memory.
+    /// Returns the chunk that is cleaned next.
     ///
-    /// The one behind would be the wrong one: it has not been cleaned yet and is mostly full. Where short runs go
-    /// through, this stays a little behind the latest and never begins at the earliest again, and each chunk would be
-    /// left empty, with its memory.
+    /// The chunk is not joined to the one behind it, which has not been cleaned yet and is mostly full. Where short runs pass
+    /// through, the cleaning stays a little behind the latest chunk and never starts over; it would leave each chunk behind
+    /// empty, with its memory.
     fn join(&mut self, at: usize) -> usize {
         if let Some(before) = at.checked_sub(1)
             && let Some([before, chunk]) = self.chunks.get_mut(before..=at)
@@ -234,8 +234,8 @@ impl StartOrder {
         at + 1
     }
 
-    /// Begins a walk over the runs that began in this millisecond or before, and perhaps some more; over all if there is
-    /// none. It has to be [ended](Self::end).
+    /// Begins a walk over the runs that began in this millisecond or before, or over all for `None`. It may visit some later
+    /// ones too. The walk has to be [ended](Self::end).
     pub(in crate::shard) fn begin(&mut self, millis: Option<u64>) -> StartWalk {
         self.walks += 1;
         let chunks_left = match millis {
@@ -254,13 +254,13 @@ impl StartOrder {
         self.walks -= 1;
     }
 
-    /// The millisecond in which the latest of the runs began, at the most, that a walk has left.
+    /// An upper bound for the millisecond in which the runs began that a walk has not visited.
     pub(in crate::shard) fn latest_left(&self, walk: &StartWalk) -> Option<u64> {
         let at = walk.chunks_left.checked_sub(1)?;
         self.chunks.get(at).map(|chunk| chunk.to)
     }
 
-    /// Visits up to `len_max` spots of one chunk, and says how many they were.
+    /// Visits up to `len_max` spots of one chunk, and returns how far it has come.
     pub(in crate::shard) fn walk(
         &self,
         walk: &mut StartWalk,
@@ -353,7 +353,7 @@ mod tests {
         let mut clock = 1_000_000;
         for step in 0..60_000_u64 {
             clock += u64::from(random(3) == 0);
-            // Seldom a run that began long ago, as one that was recovered.
+            // Rarely, a run that began long ago, as one that was recovered.
             let millis = if random(10) == 0 { random(clock) } else { clock };
             let partition = Partition::from_index(u16::try_from(random(1_024)).unwrap()).unwrap();
             let time = Timestamp::from_micros(millis * 1_000);
@@ -388,12 +388,12 @@ mod tests {
         assert!(world.order.chunks.len() < 200);
     }
 
-    /// The chunks that short runs had been in were left behind one that was cleaned, empty and as large as before: some
-    /// twelve bytes for each run that ever was.
+    /// Regression: chunks emptied of short runs were left behind the cleaning, as large as before: about twelve bytes for
+    /// each run that ever was.
     #[test]
     fn short_runs_leave_nothing_behind_however_many_they_are() {
         const RUNS: u64 = 200_000;
-        // Of so many, one stays.
+        // Of 200,000 runs, one in `one_stays` stays.
         for one_stays in [u64::MAX, 100] {
             let mut world = World::default();
             for number in 0..RUNS {

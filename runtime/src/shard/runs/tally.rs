@@ -1,4 +1,4 @@
-//! What a shard counts of the runs of each workflow, and tells once in a sweep: see [`counts`](crate::looking::counts).
+//! The counts of a shard's runs by workflow, told once in a sweep: see [`counts`](crate::looking::counts).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use super::entry::{Parking, WorkflowName};
 use crate::looking::counts::{self, WorkflowTally};
 use crate::shared::ShardShared;
 
-/// The rows of one shard.
+/// The counts of one shard.
 #[derive(Debug)]
 pub(in crate::shard) struct Rows {
     shared: Arc<ShardShared>,
     rows: Vec<WorkflowRow>,
-    /// By the name of the workflow: the rows of its versions.
+    /// By workflow name: the rows of its versions.
     by_name: FxHashMap<Box<str>, Vec<(u32, usize)>>,
-    /// The row that was wanted last, and often is next.
+    /// The row that was used last; the next use is often the same.
     last: usize,
-    /// Those that have changed since they were told.
+    /// The rows that have changed since they were told.
     changed: Vec<usize>,
-    /// The row of the workflows that have none of their own, if there are such.
+    /// The shared row of workflows that have none of their own, if there are any.
     others: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ struct WorkflowRow {
     told_parked: u64,
     told_paused: u64,
     told_delayed: u64,
-    /// Since they were told.
+    /// Counted since the row was last told.
     ended: [u64; OutcomeKind::ALL.len()],
     is_changed: bool,
 }
@@ -56,7 +56,7 @@ impl Rows {
         }
     }
 
-    /// The row of a workflow, which changes.
+    /// The row of a workflow, marked as changed.
     #[inline]
     fn row(&mut self, name: &WorkflowName) -> &mut WorkflowRow {
         let at = match self.rows.get(self.last) {
@@ -82,8 +82,8 @@ impl Rows {
             self.last = self.add(name.clone(), shared);
             return self.last;
         }
-        // All rows are taken. This shard may still get runs of a workflow whose row another shard has asked for, so it
-        // takes in all of them before it counts the rest together.
+        // All rows are taken. This shard may still get runs of a workflow whose row another shard has requested, so it takes
+        // in all of those rows before it counts the rest together.
         for shared in self.shared.tallies.rows() {
             if self.place_of(shared.workflow(), shared.version()).is_none() {
                 let name = WorkflowName::new(shared.workflow().to_owned().into(), shared.version(), None);
@@ -101,7 +101,7 @@ impl Rows {
         versions.find_map(|(of, at)| (*of == version).then_some(*at))
     }
 
-    /// Adds the row of a workflow's own; its place.
+    /// Adds a row for a workflow. Returns its place.
     fn add(&mut self, name: WorkflowName, shared: Arc<WorkflowTally>) -> usize {
         let (key, version) = (name.as_str().into(), name.version());
         let at = self.push(name, shared);
@@ -144,7 +144,7 @@ impl Rows {
         row.ended[counts::at(outcome)] += 1;
     }
 
-    /// The end of a run was refused, after it had been told of.
+    /// Undoes the count of an end that was refused after it had been told.
     pub(super) fn take_back_end(&mut self, name: &WorkflowName, outcome: OutcomeKind) {
         let row = self.row(name);
         row.shared.ended[counts::at(outcome)].fetch_sub(1, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Rows {
         }
     }
 
-    /// Tells what has changed.
+    /// Adds the changes to the shared rows.
     #[inline]
     pub(super) fn tell(&mut self) {
         while let Some(at) = self.changed.pop() {
@@ -174,7 +174,7 @@ impl Rows {
         }
     }
 
-    /// Takes back what was told of live runs.
+    /// Subtracts this shard's live runs from the shared rows.
     pub(super) fn withdraw(&mut self) {
         for row in &mut self.rows {
             (row.live, row.parked, row.paused, row.delayed) = (0, 0, 0, 0);

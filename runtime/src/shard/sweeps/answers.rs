@@ -1,4 +1,4 @@
-//! What callers are answered, once it is durable.
+//! Answers to callers, sent once they are durable.
 //!
 //! ```text
 //!   durable ──► answers of a sweep ──► task of the workers ──► callers
@@ -6,13 +6,13 @@
 //!                       └──── emptied lists ◄───┘
 //! ```
 //!
-//! Telling a caller wakes its task. From the shard's thread that is a lock of the scheduler's and a line
-//! of another core's memory for each; from a worker it is a place in the worker's own queue. So many
-//! answers travel there together, and the shard goes on.
+//! Sending an answer wakes its caller's task. From the shard's thread that costs a lock of the scheduler and a cache line of
+//! another core for each; from a worker it costs a place in the worker's own queue. So larger lists of answers go to a task
+//! on the workers, and the shard goes on.
 //!
-//! Invariants: a durable answer is sent, whatever becomes of the task: dropping a list sends it. At most
-//! [`QUEUE_LEN_MAX`] lists wait for the task; while it is behind, the shard sends others itself. So answers
-//! may overtake each other: a caller that waits for one asks its next question only then, and is not affected.
+//! Invariants: a durable answer is sent whatever becomes of the task, since dropping a list sends it. At most
+//! [`QUEUE_LEN_MAX`] lists wait for the task; while it is behind, the shard sends further ones itself. So answers may
+//! overtake each other; a caller that waits for one answer before its next question does not notice.
 
 use std::fmt;
 use std::mem;
@@ -32,18 +32,17 @@ use crate::topics::durable::publish::{Appended, DurablePublishError};
 use crate::wire::calls::AnswerToNode;
 use crate::{QueryError, RunError, StartError};
 
-/// The shard sends up to this many answers itself: handing them to the task would cost as much, and take
-/// longer.
+/// Up to this many answers are sent on the shard's own thread; a hand-over to the task would cost as much, and take longer.
 const DIRECT_LEN_MAX: usize = 4;
 
-/// So many lists of answers wait for the task at most.
+/// How many lists of answers wait for the task at most.
 const QUEUE_LEN_MAX: usize = 256;
 
-/// How many emptied lists are kept to be filled again, and for how many answers each, at most.
+/// How many emptied lists are kept for reuse, and the largest capacity of a list that is kept.
 const SPARE_LEN_MAX: usize = 16;
 const SPARE_CAPACITY_MAX: usize = 1_024;
 
-/// An answer, with the channel to the caller that gets it.
+/// An answer, with the channel to its caller.
 pub(in crate::shard) enum Response {
     Start(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
     Tell(Reply<()>, Result<(), RunError>),
@@ -63,7 +62,7 @@ pub(in crate::shard) enum Response {
 }
 
 impl Response {
-    /// Sends the answer to its caller; a caller that has gone is no error.
+    /// Sends the answer to its caller. It is no error if the caller has gone.
     pub(in crate::shard) fn send(self) {
         match self {
             Self::Start(reply, answer) => reply.send(answer),
@@ -90,7 +89,7 @@ impl Response {
 }
 
 impl Response {
-    /// Who waits for it, if that is somebody of another node.
+    /// The question of another node that this answers, if it does.
     pub(in crate::shard) fn asked_by(&self) -> Option<&AskedBy> {
         match self {
             Self::Start(reply, _) => reply.asked_by(),
@@ -101,17 +100,17 @@ impl Response {
             Self::Query(reply, _) => reply.asked_by(),
             Self::Update(reply, _) => reply.asked_by(),
             Self::Command(reply, _) => reply.asked_by(),
-            // Nobody asks these of another node.
+            // Other nodes do not ask these.
             Self::Changed(_) | Self::List(..) | Self::Find(..) | Self::Append(..) => None,
         }
     }
 
-    /// Whether it says that a run is watched.
+    /// Whether it confirms that a run is watched.
     pub(in crate::shard) fn is_watched(&self) -> bool {
         matches!(self, Self::Watched(_, Ok(_)))
     }
 
-    /// As it is mailed; `epoch` is that of a run's partition.
+    /// The answer as mail for another node; `epoch` gives the epoch of a run's partition.
     pub(in crate::shard) fn mailed(&self, epoch: impl Fn(RunId) -> Epoch) -> Option<AnswerToNode> {
         Some(match self {
             Self::Start(_, answer) => AnswerToNode::start(answer),
@@ -126,7 +125,7 @@ impl Response {
         })
     }
 
-    /// In its place, that the partition has another owner.
+    /// Turns the answer into the news that the partition has another owner.
     pub(in crate::shard) fn moved(self, partition: Partition) -> Self {
         let error = || RunError::Moved {
             partition,
@@ -148,9 +147,9 @@ impl Response {
             Self::Update(reply, _) => Self::Update(reply, Err(error().into())),
             Self::Command(reply, _) => Self::Command(reply, Err(error().into())),
             Self::Append(reply, _) => Self::Append(reply, Err(DurablePublishError::Moved { partition })),
-            // They ask again, and are told then.
+            // Watchers are woken as usual; they ask again, and are then told of the loss.
             Self::Changed(watchers) => Self::Changed(watchers),
-            // Of all partitions.
+            // Searches concern all partitions.
             Self::List(reply, list) => Self::List(reply, list),
             Self::Find(reply, found) => Self::Find(reply, found),
         }
@@ -181,7 +180,7 @@ impl fmt::Debug for Response {
 struct Responses(Vec<Response>);
 
 impl Responses {
-    /// Sends them, and gives the emptied list.
+    /// Sends the answers, and returns the emptied list.
     fn send(mut self) -> Vec<Response> {
         send(&mut self.0);
         mem::take(&mut self.0)
@@ -196,17 +195,17 @@ impl Drop for Responses {
 
 fn send(answers: &mut Vec<Response>) {
     for answer in answers.drain(..) {
-        // A task is woken by code of its executor.
+        // Waking a task runs code of its executor, which may panic.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| answer.send())) {
             tracing::error!(panic = panic_message(panic), "waking a caller panicked");
         }
     }
 }
 
-/// Emptied lists.
+/// Emptied lists for reuse.
 type Spare = Arc<Mutex<Vec<Vec<Response>>>>;
 
-/// The way of durable answers out of a shard. Its task ends with it, when all are sent.
+/// Takes durable answers to the task that sends them. The task ends after the outbox is dropped and all are sent.
 #[derive(Debug)]
 pub(in crate::shard) struct Outbox {
     door: mpsc::Sender<Responses>,
@@ -236,15 +235,15 @@ impl Outbox {
         (Self { door, spare }, task)
     }
 
-    /// Sends answers that are durable, and leaves an empty list.
+    /// Sends durable answers, and leaves an empty list.
     pub(in crate::shard) fn send(&mut self, answers: &mut Vec<Response>) {
         if answers.len() <= DIRECT_LEN_MAX {
             return send(answers);
         }
-        // The shard does not wait for the task.
+        // `try_lock`: the shard must not wait for the task.
         let empty = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
         let answers = Responses(mem::replace(answers, empty.unwrap_or_default()));
-        // What the task has no room for is sent here, by being dropped.
+        // If the queue is full, the list is dropped here, which sends the answers.
         drop(self.door.try_send(answers));
     }
 }

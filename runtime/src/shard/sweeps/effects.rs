@@ -1,4 +1,4 @@
-//! Decide, commit, act: what a sweep wants done waits here until the journal holds the decision.
+//! Decide, commit, act: the effects of a sweep wait here until the journal holds its decisions.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,14 +15,14 @@ use crate::mail::{PartitionMessage, RunSignal};
 use crate::ownership::partition_set::PartitionSet;
 use crate::timers::TimerCommand;
 
-/// One thing to do, of those that most runs do not need.
+/// An effect other than an answer or a task.
 pub(in crate::shard) enum Effect {
     /// A message to the shard that hosts the partition.
     Send(Partition, Box<PartitionMessage>),
-    /// With the place of the run in a distributed trace.
+    /// The trace context is the run's place in a distributed trace.
     Publish(RunId, Arc<PublishScheduled>, Option<Box<TraceContext>>),
     CancelPublish(RunId, OperationId),
-    /// A run that began then waits for a record of a durable topic.
+    /// A run waits for a record of a durable topic; the time is that of the run's beginning.
     Receive(RunId, Arc<ReceiveScheduled>, Timestamp),
     CancelReceive(RunId, Arc<ReceiveScheduled>),
     /// The end of a child is durable in its parent's history.
@@ -32,19 +32,19 @@ pub(in crate::shard) enum Effect {
     /// The outcome of a publish is durable.
     ForgetPublish(RunId, OperationId),
     CancelActivity(CancelledCall),
-    /// Has the history of a run that has ended looked at for this signal.
+    /// Asks a reader whether the history of an ended run has this signal.
     FindSignal(RunId, Box<RunSignal>),
     Timer(TimerCommand),
-    /// What is kept of a run's history beside it.
+    /// Stores a kept beginning beside the run's history.
     Keep(Box<Snapshot>),
 }
 
-/// A call that nobody waits for any more.
+/// An activity call that was cancelled.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::shard) struct CancelledCall {
     pub(in crate::shard) run: RunId,
     pub(in crate::shard) operation: OperationId,
-    /// The number of its queue, if that is one of this runtime.
+    /// The number of its queue, if the queue is one of this runtime.
     pub(in crate::shard) queue: Option<u32>,
 }
 
@@ -67,30 +67,30 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// What a sweep wants done: each kind in the order in which it was decided, and on behalf of which run or partition, so
-/// that it can be dropped if the run's turn is refused, or the partition is lost.
+/// The effects of a sweep. Each kind is in the order of the decisions, with the run or partition on whose behalf it was
+/// decided, so that it can be dropped if the run's turn is refused or the partition is lost.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Effects {
     pub(in crate::shard) answers: Vec<Response>,
     pub(in crate::shard) tasks: Vec<ActivityTask>,
     pub(in crate::shard) others: Vec<Effect>,
-    /// Traced runs that have ended. They are told before the answers, so that a caller who knows of an end finds it told.
+    /// Traced runs that have ended. The trace feed hears of them before the answers are sent: a caller that knows of an end
+    /// finds it exported.
     pub(in crate::shard) traced_ends: Vec<RunId>,
-    /// What is told to observers, if there are any.
+    /// Changes for observers, while a feed is open.
     pub(in crate::shard) changes: Option<Vec<(Timestamp, ChangeKind)>>,
-    /// The run that is being worked on.
+    /// The run or partition that is being worked on.
     present: Behalf,
     answers_of: Vec<Behalf>,
     others_of: Vec<Behalf>,
 }
 
-/// Names a partition, and a run there in most of the bits that are random, if it is one run's. Nobody by default. If
-/// two runs of a sweep were alike, the callers of the one would be told to ask again when a turn of the other is
-/// refused.
+/// Names a partition, and perhaps a run in it by most of the random bits of its id; by default neither. If two runs of a
+/// sweep had the same bits, callers of one would be told to ask again when a turn of the other is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::shard) struct Behalf(u64);
 
-/// Those of the bits that name the run. The others hold the number of the partition, counted from one.
+/// The number of bits that name the run. The upper bits hold the partition's number plus one.
 const RUN_BITS: u32 = 53;
 
 impl From<RunId> for Behalf {
@@ -103,7 +103,7 @@ impl From<RunId> for Behalf {
 }
 
 impl From<Partition> for Behalf {
-    /// All that is there, and no run in particular.
+    /// The partition, and no particular run.
     #[inline]
     fn from(partition: Partition) -> Self {
         Self((u64::from(partition.index()) + 1) << RUN_BITS)
@@ -118,7 +118,7 @@ impl Behalf {
 }
 
 impl Effects {
-    /// What follows is on behalf of this run or partition, until the one that was before is [set](Self::resume) again.
+    /// Sets on whose behalf the following effects are. Returns the former value, for [`resume`](Self::resume).
     #[inline]
     pub(in crate::shard) fn work_on(&mut self, of: impl Into<Behalf>) -> Behalf {
         std::mem::replace(&mut self.present, of.into())
@@ -129,12 +129,12 @@ impl Effects {
         self.present = before;
     }
 
-    /// The run that is being worked on.
+    /// The run or partition that is being worked on.
     pub(in crate::shard) fn present(&self) -> Behalf {
         self.present
     }
 
-    /// Drops all that these runs wanted. Those who asked them are told to ask again.
+    /// Drops all effects of these runs. Callers of the dropped requests are told to ask again.
     pub(in crate::shard) fn drop_of(&mut self, runs: &[RunId]) {
         let is_kept = |of: Option<Behalf>| !runs.iter().any(|run| Some(Behalf::from(*run)) == of);
         let (mut answers_of, mut others_of) = (self.answers_of.drain(..), self.others_of.drain(..));
@@ -163,14 +163,14 @@ impl Effects {
         self.others_of.push(self.present);
     }
 
-    /// As [`push`](Self::push), for what was decided durably before: it holds whatever is refused now, as long as the
-    /// partition is owned.
+    /// As [`push`](Self::push), for an effect of an earlier, durable decision: it stays when a turn of this sweep is refused,
+    /// but is dropped if the partition is lost.
     pub(in crate::shard) fn push_decided(&mut self, of: Partition, effect: Effect) {
         self.others.push(effect);
         self.others_of.push(of.into());
     }
 
-    /// Drops all that was wanted on behalf of these partitions. Each answer becomes that the partition has moved.
+    /// Drops all effects on behalf of these partitions. Each answer is replaced by the news that the partition has moved.
     pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let is_lost = |of: Behalf| of.partition().filter(|partition| lost.contains(*partition));
         let of = std::mem::take(&mut self.answers_of);
@@ -201,7 +201,7 @@ impl Effects {
             && self.traced_ends.is_empty()
     }
 
-    /// For how many of each it has memory.
+    /// The largest capacity among its lists.
     fn capacity(&self) -> usize {
         let others = self.others.capacity().max(self.traced_ends.capacity());
         self.answers.capacity().max(self.tasks.capacity()).max(others)
@@ -218,18 +218,17 @@ pub(in crate::shard) struct InFlight {
 /// The effects of one sweep.
 #[derive(Debug)]
 pub(in crate::shard) struct Sweep {
-    /// Durable once the watermark has reached this.
+    /// The sweep is durable once the watermark has reached this offset.
     offset: Offset,
     /// The number of the sweep, counted by its shard.
     pub(in crate::shard) number: u64,
-    /// How many runs had ended by its end, counted by its shard.
+    /// How many runs of the shard had ended by the end of this sweep.
     pub(in crate::shard) ended_len: u64,
     pub(in crate::shard) effects: Effects,
 }
 
 impl InFlight {
-    /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
-    /// leaves `effects` empty.
+    /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and leaves `effects` empty.
     pub(in crate::shard) fn push(
         &mut self,
         offset: Offset,
@@ -253,14 +252,14 @@ impl InFlight {
         self.sweeps.pop_front_if(|sweep| sweep.offset <= watermark)
     }
 
-    /// As [`Effects::lose`], of all sweeps.
+    /// As [`Effects::lose`], for all sweeps under way.
     pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         for sweep in &mut self.sweeps {
             sweep.effects.lose(lost, moved);
         }
     }
 
-    /// Gives emptied lists back for later use.
+    /// Keeps emptied lists for reuse.
     pub(in crate::shard) fn recycle(&mut self, mut effects: Effects) {
         const SPARE_MAX: usize = 16;
         const SPARE_CAPACITY_MAX: usize = 1_024;
@@ -285,7 +284,7 @@ mod tests {
     use super::*;
     use crate::RunError;
 
-    /// What had been queued was listed without its owners, and a loss dropped the effects of all partitions.
+    /// Regression: queued effects were listed without their owners, so a loss dropped those of all partitions.
     #[test]
     fn a_loss_takes_from_sweeps_in_flight_what_is_of_the_lost_partition_alone() {
         let [lost, kept] = [3, 4].map(|index| Partition::from_index(index).unwrap());

@@ -27,20 +27,20 @@ use crate::wire::calls::{self, AnswerToNode};
 use answers::Response;
 use effects::{Behalf, Effects, InFlight, Sweep};
 
-/// What is gathered, and what is under way.
+/// The sweep that is being gathered, and the sweeps whose commits are under way.
 #[derive(Debug)]
 pub(super) struct Sweeps {
     /// The turns of the present sweep.
     batch: Batch,
-    /// What became of the records of durable topics in the last one.
+    /// What became of the records of durable topics in the last sweep.
     topic_appends: Vec<TopicAppend>,
     in_flight: InFlight,
     /// The offset of the last batch that was queued.
     last_offset: Offset,
-    /// How many sweeps have been queued, and how many of them are durable.
+    /// The number of sweeps that have been queued, and of those that are durable.
     queued_len: u64,
     durable_len: u64,
-    /// The mail that the present sweep has handled, with the partitions that it was for.
+    /// The mail that the present sweep has handled, with the partition and epoch of each.
     mail: Vec<(u64, (Partition, Epoch))>,
 }
 
@@ -57,8 +57,8 @@ impl Sweeps {
         }
     }
 
-    /// Appends a turn to the present sweep, all or nothing; with the instance's id, and what takes the place of all
-    /// events before it, if the turn trims its run.
+    /// Appends a turn to the present sweep, all or nothing. `trims` has the instance's id and the kept beginning that replaces
+    /// all earlier events, if the turn trims its run.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -78,7 +78,8 @@ impl Sweeps {
         writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
     }
 
-    /// As [`write`](Self::write), of a run that begins with events of another, which were recorded at these times.
+    /// As [`write`](Self::write), for a run that begins with events of another run, which keep the times at which they were
+    /// recorded.
     #[cold]
     pub(super) fn write_recorded(
         &mut self,
@@ -96,18 +97,19 @@ impl Sweeps {
         writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
     }
 
-    /// Adds a record of a durable topic to the present sweep; gives its index among those.
+    /// Adds a record of a durable topic to the present sweep. Returns its index among these records.
     pub(super) fn append(&mut self, header: TopicRecordHeader, body: &[&[u8]]) -> Result<usize, TurnError> {
         self.batch.topic_record(header, body)
     }
 
-    /// Mail goes with the present sweep, which has handled it, as long as its partition is owned under this epoch.
+    /// Notes that the present sweep has handled this mail. Its commit removes the mail, provided that the partition is still
+    /// owned under this epoch.
     pub(super) fn handle_mail(&mut self, number: u64, owned: (Partition, Epoch)) {
         self.mail.push((number, owned));
     }
 
-    /// Adds what becomes of mail to the present sweep: mail that was handled goes, and answers to callers of other nodes are
-    /// posted, each with the mail that it answers.
+    /// Adds the mail steps of the present sweep: handled mail is removed, and answers to callers of other nodes are posted,
+    /// each with the removal of the mail that it answers.
     pub(super) fn put_mail(&mut self, effects: &Effects, epoch: impl Fn(RunId) -> Epoch) {
         let handled = |number, owned| HandledMail {
             number,
@@ -120,7 +122,7 @@ impl Sweeps {
                 post: None,
             });
         }
-        // How many answers to each piece of mail this sweep has, and whether the mail goes with one of them.
+        // For each piece of mail: the number of its answers in this sweep, and whether the mail is removed with one of them.
         let mut answered: BTreeMap<u64, (usize, bool)> = BTreeMap::new();
         let mut runs = None;
         for (answer, of) in effects.answers() {
@@ -152,7 +154,7 @@ impl Sweeps {
                 handled: goes.map(|mail| handled(mail.number, mail.owned)),
                 post: to_asker(asked.question, body),
             });
-            // The callers beside it that get none of their own.
+            // The other callers of the mail, which get no answer of their own.
             for question in goes.map(|mail| mail.dropped()).unwrap_or_default() {
                 self.batch.mail(MailStep {
                     with,
@@ -163,10 +165,11 @@ impl Sweeps {
         }
     }
 
-    /// Says what mail goes with the sweep that was queued just now, of which these effects are left.
+    /// Tells the mail desk which mail was removed with the sweep that was queued just now; `effects` are those that were not
+    /// dropped.
     pub(super) fn tell_handled(&mut self, effects: &Effects, desk: &MailDesk) {
         let asked = effects.answers().filter_map(|(answer, _)| {
-            // One who watches has an answer only once it does.
+            // A watcher is answered later, when the run changes.
             answer.asked_by().filter(|_| !answer.is_watched())
         });
         let answered: Vec<u64> = asked.filter_map(AskedBy::note_answered).collect();
@@ -181,7 +184,7 @@ impl Sweeps {
         std::mem::take(&mut self.topic_appends)
     }
 
-    /// The last turn that was written counts only if the one before it is taken.
+    /// Makes the last turn count only if the turn before it is taken.
     #[inline]
     pub(super) fn tie_last(&mut self) {
         self.batch.tie_last();
@@ -192,12 +195,12 @@ impl Sweeps {
         self.batch.turn_at(number).expect("it was in the batch")
     }
 
-    /// How many turns the present sweep has, or the one that was queued just now.
+    /// The number of turns of the present sweep, or of the one that was queued just now.
     pub(super) fn turns_len(&self) -> usize {
         self.batch.turns()
     }
 
-    /// How many bytes the turns of the present sweep have.
+    /// The size in bytes of the present sweep's turns.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.batch.bytes()
@@ -209,26 +212,27 @@ impl Sweeps {
         self.queued_len + 1
     }
 
-    /// How many sweeps are durable.
+    /// The number of durable sweeps.
     #[inline]
     pub(super) fn durable_len(&self) -> u64 {
         self.durable_len
     }
 
-    /// How many sweeps wait for their commits.
+    /// The number of sweeps that wait for their commits.
     #[inline]
     pub(super) fn in_flight_len(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Whether the present sweep has turns.
+    /// Whether the present sweep has turns or mail.
     #[inline]
     pub(super) fn has_turns(&self) -> bool {
         !self.batch.is_empty() || !self.mail.is_empty()
     }
 
-    /// Queues the turns of the present sweep, if it has any, and says which were refused, and what became of its records
-    /// of durable topics. Turns can be [looked at](Self::turn_at) until the sweep is [closed](Self::close). `None` if there was no room.
+    /// Queues the turns of the present sweep, if it has any. Returns the refused turns, or `None` if there was no room. The
+    /// turns can be [read](Self::turn_at) until the sweep is [closed](Self::close), and the results of its topic records
+    /// [taken](Self::take_topic_appends).
     #[inline]
     pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<Vec<RefusedTurn>> {
         if self.batch.is_empty() {
@@ -243,17 +247,17 @@ impl Sweeps {
                 }
                 Some(enqueued.refused)
             }
-            // A failure is noticed at the next turn, for which the bell rings.
+            // A failed journal is noticed at the next turn, for which the bell rings.
             Err(_) => {
-                // It is added again with the next try.
+                // The mail is added again by the next try.
                 self.batch.clear_mail();
                 None
             }
         }
     }
 
-    /// The present sweep is under way, with these effects, of which none are left; the next one begins. So many runs
-    /// have ended by its end.
+    /// Puts the present sweep under way with its effects, leaves `effects` empty, and begins the next sweep. `ended_len` is
+    /// the number of runs that have ended by its end.
     #[inline]
     pub(super) fn close(&mut self, ended_len: u64, effects: &mut Effects) {
         self.batch.clear();
@@ -262,7 +266,7 @@ impl Sweeps {
             .push(self.last_offset, self.queued_len, ended_len, effects);
     }
 
-    /// The oldest sweep that was under way, if it is durable.
+    /// Takes the oldest sweep under way, if it is durable.
     #[inline]
     pub(super) fn take_durable(&mut self, watermark: Offset) -> Option<Sweep> {
         let sweep = self.in_flight.pop_durable(watermark);
@@ -272,13 +276,13 @@ impl Sweeps {
         sweep
     }
 
-    /// Gives emptied effects back for later use.
+    /// Keeps emptied effects for reuse.
     #[inline]
     pub(super) fn recycle(&mut self, effects: Effects) {
         self.in_flight.recycle(effects);
     }
 
-    /// As [`Effects::lose`], of all sweeps under way.
+    /// As [`Effects::lose`], for all sweeps under way.
     pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         self.in_flight.lose(lost, moved);
     }
