@@ -1,13 +1,14 @@
-//! The part that beats: by its flushes the other nodes know that this one lives. It has a thread of its own, since what the
-//! looks and declarations of [`ClusterPart`](super::part::ClusterPart) wait for must not keep a node from writing.
+//! The part that sends this node's heartbeats: by its flushes the other nodes know that it lives. The part has a thread of
+//! its own, since the waits of [`ClusterPart`](super::part::ClusterPart) for the server must not keep the node from writing.
 //!
 //! ```text
 //!   5 in a lease: do the shards make turns? ──► SharedStore::beat ──► durable ──► the gate holds for 0.8 of a lease
 //!                        └── no: nothing is said, and others take the partitions
 //! ```
 //!
-//! Invariants: a beat that is not durable is not asked for again; what the gate holds is counted from when a beat was asked for.
-//! A node whose journal writes while its shards stand still says nothing: it would keep its partitions for ever.
+//! Invariants: no beat is asked for while an earlier one is not durable; the gate holds from the time when a beat was asked
+//! for, not from when it landed. A node whose journal writes while its shards stand still sends no beat: it would keep its
+//! partitions for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,27 +19,28 @@ use super::shared::ClusterShared;
 use crate::mail::ShardDoors;
 use crate::shared::ShardShared;
 
-/// How often a node beats in the shortest lease of all nodes: who judges others must know of itself for as short a time.
+/// How many times a node beats within the shortest lease of all nodes. A node that judges others by that lease must hear of
+/// its own flushes as often.
 pub(super) const BEATS_OF_LEASE: u32 = 5;
 
-/// How often it looks whether a beat is durable, in the time between two.
+/// How often it checks between two beats whether a beat is durable.
 const LOOKS_OF_BEAT: u32 = 8;
 
-/// The shortest and the longest time between two such looks.
+/// The shortest and the longest time between two such checks.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// When this node beats: a pure machine.
+/// Decides when this node beats: a pure machine.
 #[derive(Debug)]
 pub(crate) struct BeatClock {
     lease: Duration,
-    /// The last flush that has landed was asked for then.
+    /// When the last flush that has landed was asked for.
     confirmed: Duration,
     next: Duration,
     is_beating: bool,
 }
 
 impl BeatClock {
-    /// Of a node with this lease that has written last at `confirmed`.
+    /// The clock of a node with this lease, whose last flush that has landed was asked for at `confirmed`.
     pub(crate) fn new(lease: Duration, confirmed: Duration) -> Self {
         Self {
             lease,
@@ -48,7 +50,7 @@ impl BeatClock {
         }
     }
 
-    /// Until when a node may begin attempts that has last written at that time: for 0.8 of a lease.
+    /// How long after its last confirmed flush a node may begin attempts: 0.8 of a lease.
     pub(crate) fn held(lease: Duration) -> Duration {
         lease * 4 / 5
     }
@@ -62,14 +64,14 @@ impl BeatClock {
         self.confirmed
     }
 
-    /// As if a flush had landed that was asked for then.
+    /// Simulates that a flush has landed that was asked for at this time.
     #[cfg(test)]
     pub(crate) fn confirm(&mut self, at: Duration) {
         self.confirmed = at;
     }
 
-    /// Whether this node is to beat, by a flush of which it hears by [`landed`](Self::landed); `shortest` is the shortest
-    /// lease of all nodes.
+    /// Whether this node has to beat now; the caller reports the flush by [`landed`](Self::landed). `shortest` is the
+    /// shortest lease of all nodes.
     pub(crate) fn is_due(&mut self, now: Duration, shortest: Duration) -> bool {
         let every = shortest.min(self.lease) / BEATS_OF_LEASE;
         self.next = self.next.min(now + every);
@@ -82,7 +84,7 @@ impl BeatClock {
         is_due
     }
 
-    /// A flush has landed that was asked for at this time.
+    /// A flush that was asked for at this time has landed.
     pub(crate) fn landed(&mut self, asked_at: Duration) {
         self.is_beating = false;
         self.confirmed = self.confirmed.max(asked_at);
@@ -92,14 +94,14 @@ impl BeatClock {
 /// Whether the shards of this runtime make turns.
 #[derive(Debug, Default)]
 struct ShardPulse {
-    /// Of each shard how many turns it had made when that changed last, and when.
+    /// For each shard its number of turns, and when that number last changed.
     turns: Vec<(u64, Duration)>,
     is_hung: bool,
 }
 
 impl ShardPulse {
-    /// Whether no shard has made no turn for as long as this, code of a run apart: that is the run's fault, and would be so on
-    /// any other node.
+    /// Whether every shard has made a turn within `hang_max`. A shard that is inside a run's code does not count as hung: the
+    /// code would hang on any other node too.
     fn is_felt(
         &mut self,
         now: Duration,
@@ -143,7 +145,7 @@ pub(crate) struct BeatPart {
 }
 
 impl BeatPart {
-    /// Goes on from what the gate says was confirmed by a former life of this part, or by the opening.
+    /// Continues from the time that the gate has as confirmed by a former life of this part, or by the opening.
     pub(crate) fn new(shared: Arc<ShardShared>, cluster: Arc<ClusterShared>, doors: ShardDoors) -> Self {
         let confirmed = shared.gate.confirmed(shared.config.lease);
         let confirmed = confirmed.unwrap_or_else(|| shared.host.elapsed());
@@ -157,7 +159,7 @@ impl BeatPart {
         }
     }
 
-    /// Looks whether the shards have made turns, and asks each for one.
+    /// Checks whether the shards have made turns, and rings each for another one.
     fn feel(&mut self, now: Duration) -> bool {
         let watch = &self.shared.watch;
         let shards = (0..self.doors.all().len()).map(|shard| watch.pulse(shard));
@@ -173,7 +175,7 @@ impl Part for BeatPart {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
         let journal = Arc::clone(&self.shared.journal);
         let (Some(store), None) = (journal.nodes(), journal.failure()) else {
-            // The tree looks at the journal when a part has stopped.
+            // The supervision tree looks at the journal when a part has stopped.
             return Next::Stop;
         };
         if let Some((offset, asked_at)) = self.beat
@@ -184,7 +186,7 @@ impl Part for BeatPart {
         }
         self.shared.gate.hold_until(self.clock.holds_until());
         let (elapsed, shortest) = (self.shared.host.elapsed(), self.cluster.shortest_lease());
-        // A node that hangs has no beat under way, and feels its pulse again soon.
+        // A node that hangs has no beat under way, so it checks again at the next turn.
         let may_beat = self.beat.is_none() && (!self.pulse.is_hung || self.feel(elapsed));
         if may_beat && self.clock.is_due(elapsed, shortest) {
             match self.feel(elapsed) {
@@ -218,7 +220,7 @@ mod tests {
         assert!(!clock.is_due(now + LEASE / 5 - Duration::from_millis(1), LEASE));
         assert!(clock.is_due(now + LEASE / 5, LEASE));
         clock.landed(now);
-        // Another node has joined that is to be judged sooner.
+        // Another node has joined whose lease is shorter.
         assert!(!clock.is_due(now, LEASE / 5));
         assert!(clock.is_due(now + LEASE / 25, LEASE / 5));
     }

@@ -1,4 +1,4 @@
-//! Who is dead, and what this node claims: a pure machine, without a clock and without a store.
+//! Which nodes are dead, and what this node claims: a pure machine, without a clock and without a store.
 //!
 //! ```text
 //!   turn(now) ──► Look, each 250 ms ─────► the driver reads ────► looked(began, ended, what is seen) or look_failed
@@ -7,18 +7,18 @@
 //!        Claim, Release ◄── shares.rs ◄──────────────────────────────┘
 //! ```
 //!
-//! Times are those of a clock of this process that never jumps ([`Host::elapsed`](millrun_core::Host::elapsed)); no
-//! time of day decides anything. A node counts as dead when good reads of this node's own have shown the same beat over the
-//! lease that the node has announced, or over this node's if it has announced none. What this node did not see for itself does
-//! not count, so watches begin anew:
+//! Times are those of a clock of this process that never jumps ([`Host::elapsed`](millrun_core::Host::elapsed)); no time of
+//! day decides anything. A node counts as dead when this node's own successful reads have shown the same beat of it for the
+//! lease that it has announced, or for this node's lease if it has announced none. Time in which this node could not see
+//! beats does not count, so all watches begin anew:
 //!
-//! - behind a time without a good read: the store was away, or this process stood still;
-//! - while this node's own flushes do not land: perhaps nobody's do.
+//! - after a time without a successful read: the store was away, or this process stood still;
+//! - while this node's own flushes do not land: perhaps the other nodes' do not either.
 //!
-//! The first watch behind such a gap lasts for several leases: others may still wait for an answer of the server that is lost,
-//! and reach it later than this node does. One that has beaten since is watched as ever.
+//! The first watch after such a gap lasts for several leases: another node may still wait for an answer that the server has
+//! lost, and reach the server later than this node does. Once such a node has beaten, it is watched as usual.
 //!
-//! Nobody's safety rests on this: a node that is declared dead by mistake is fenced, and stops.
+//! Safety does not rest on this: a node that is declared dead by mistake is fenced, and stops.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,29 +29,28 @@ use millrun_persistence::{NodeKey, NodesSeen};
 use super::pace::{ClaimPace, Refusal};
 use super::shares;
 
-/// How often the nodes are looked at, unless a lease is so short that they are more often: ten times in it.
+/// How often the nodes are looked at. With a short lease it is ten times in the lease, if that is more often.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The fewest good reads by which a node counts as dead.
+/// How many successful reads it takes at least to declare a node dead.
 pub(crate) const READS_MIN: u32 = 4;
 
-/// For how many leases a node may write nothing that has not been seen to beat since an outage has ended for the node that
-/// looks.
+/// For how many leases a node may be silent after an outage, as seen by the node that looks, until it has been seen to beat.
 pub(crate) const FIRST_WATCH_LEASES: u32 = 5;
 
-/// For how many leases nothing is given back for a node that lives and has left its share free: it would leave it again.
+/// For how many leases nothing is given back for a node that lives but did not claim its share: it would not claim it again.
 const SHUNNED_LEASES: u32 = 20;
 
-/// What the driver is to do.
+/// An order to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterAction {
-    /// Looks at the nodes of the store.
+    /// Look at the nodes of the store.
     Look,
     DeclareDead(NodeKey),
-    /// Claims these partitions, as several claims it may be. Says of each by [`ClusterMachine::granted`] or
-    /// [`ClusterMachine::refused`] what has become of it, and by [`ClusterMachine::claimed`] when all are answered.
+    /// Claim these partitions, perhaps in several claims. The driver reports the answers by [`ClusterMachine::granted`] or
+    /// [`ClusterMachine::refused`], and calls [`ClusterMachine::claimed`] once all are answered.
     Claim(Vec<Partition>),
-    /// Gives these partitions back.
+    /// Give these partitions back.
     Release(Vec<Partition>),
 }
 
@@ -59,41 +58,41 @@ pub(crate) enum ClusterAction {
 #[derive(Clone, Copy, Debug)]
 struct WatchedNode {
     beat: u64,
-    /// The end of the first good read that has shown this beat.
+    /// The end of the first successful read that has shown this beat.
     since: Duration,
-    /// Good reads that have shown it.
+    /// How many successful reads have shown it.
     reads: u32,
-    /// For how long it may be shown: the lease of the node, or several.
+    /// How long the same beat may be shown until the node counts as dead: its lease, or several.
     patience: Duration,
-    /// Since when it has been seen to beat, without standing still for half of a lease.
+    /// Since when it has been seen to beat, never silent for half of a lease.
     lives_since: Duration,
 }
 
-/// Decides for one node.
+/// The decisions of one node.
 #[derive(Debug)]
 pub(crate) struct ClusterMachine {
     me: NodeKey,
     lease: Duration,
     look_every: Duration,
-    /// Whether it claims and gives back partitions, and declares dead, by itself.
+    /// Whether it claims, gives back and declares dead by itself.
     is_deciding: bool,
     watched: BTreeMap<NodeKey, WatchedNode>,
-    /// The end of the last good read.
+    /// The end of the last successful read.
     last_read: Option<Duration>,
     next_look: Duration,
     is_claiming: bool,
     pace: ClaimPace,
-    /// Since when partitions are free, by the end of the first good read that has shown it.
+    /// Since when partitions are free, by the end of the first successful read that has shown them free.
     free_since: BTreeMap<Partition, Duration>,
     first_watch_leases: u32,
-    /// Nodes that live and have left their share to others. Until then they are given nothing.
+    /// Nodes that live but have left their share to others, and until when nothing is given back for them.
     shunned: BTreeMap<NodeKey, Duration>,
-    /// The nodes that the last look has shown: shares are only evened out between those that stay.
+    /// The nodes that the last look has shown. Shares are only evened out while the set of nodes does not change.
     stable: Vec<NodeKey>,
 }
 
 impl ClusterMachine {
-    /// Of a node that begins to look now.
+    /// The machine of a node that begins to look now.
     pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, now: Duration) -> Self {
         Self {
             me,
@@ -112,7 +111,7 @@ impl ClusterMachine {
         }
     }
 
-    /// From now on this node decides nothing about others or about partitions: it is about to leave.
+    /// Stops deciding about other nodes and about partitions: this node is about to leave.
     pub(crate) fn leave(&mut self) {
         self.is_deciding = false;
     }
@@ -122,7 +121,7 @@ impl ClusterMachine {
         self.next_look
     }
 
-    /// What is due.
+    /// The actions that are due.
     pub(crate) fn turn(&mut self, now: Duration) -> Vec<ClusterAction> {
         let mut actions = Vec::new();
         if now >= self.next_look {
@@ -132,7 +131,7 @@ impl ClusterMachine {
         actions
     }
 
-    /// The nodes are to be looked at soon.
+    /// Sets when the nodes are looked at next.
     pub(crate) fn look_at(&mut self, time: Duration) {
         self.next_look = time;
     }
@@ -153,12 +152,12 @@ impl ClusterMachine {
         self.is_claiming = false;
     }
 
-    /// A look has failed: it says nothing of anybody.
+    /// A look has failed: it tells nothing about any node.
     pub(crate) fn look_failed(&mut self, now: Duration) {
         self.next_look = self.next_look.max(now + self.look_every);
     }
 
-    /// A look that lasted from `began` to `ended` has shown this. The last flush of this node that has landed was asked for
+    /// Takes the result of a look that lasted from `began` to `ended`. This node's last flush that has landed was asked for
     /// at `confirmed`.
     pub(crate) fn looked(
         &mut self,
@@ -169,7 +168,7 @@ impl ClusterMachine {
         let gap = self.last_read.map(|last| began.saturating_sub(last));
         self.last_read = Some(ended);
         let unconfirmed_for = ended.saturating_sub(confirmed);
-        // What was seen before counts for a lease of this length.
+        // Whether earlier looks still count, for a lease of this length.
         let has_watched = |lease: Duration, look_every: Duration| {
             let gap_max = (lease / 4).max(4 * look_every);
             gap.is_some_and(|gap| gap <= gap_max) && unconfirmed_for <= lease / 2
@@ -180,7 +179,7 @@ impl ClusterMachine {
         for node in others {
             let lease = node.terms.map_or(self.lease, |terms| terms.lease);
             let is_watch_on = has_watched(lease, self.look_every);
-            // A node that begins with a look has seen no outage.
+            // A node that has just begun to look has seen no outage.
             let is_first = gap.is_some() && !is_watch_on;
             let known = self.watched.get(&node.node).filter(|_| is_watch_on);
             let lives = known.filter(|known| began.saturating_sub(known.since) < lease / 2);
@@ -236,7 +235,8 @@ impl ClusterMachine {
         }
     }
 
-    /// What this node should claim: its share, or else what has been left for a lease by the node whose share it is.
+    /// The partitions that this node should claim: its share; or else, partitions that other nodes should have claimed and
+    /// have left free for a lease.
     fn wanted(&mut self, (began, ended): (Duration, Duration), seen: &NodesSeen) -> Vec<Partition> {
         let share = self.pace.allowed(ended, shares::to_claim(&self.me, seen));
         if !share.is_empty() {
@@ -246,7 +246,8 @@ impl ClusterMachine {
         let taken_up = shares::to_take_up(&self.me, seen, &left);
         if !taken_up.is_empty() {
             let until = ended + self.lease * SHUNNED_LEASES;
-            // One that has stood still meanwhile is dead, or has come back and is about to claim.
+            // A node that was silent meanwhile is dead, or has come back and is about to claim; only one that lives is
+            // shunned.
             let lives = |node: &NodeKey| {
                 let watched = self.watched.get(node);
                 watched.is_some_and(|watched| {

@@ -1,4 +1,4 @@
-//! Mail between nodes, as the parts of a runtime see it: what is posted, and what is in hand.
+//! Mail between nodes, as the parts of a runtime see it: what is posted, and what is being handled.
 //!
 //! ```text
 //!   shard ── router ── post ──► journal ──► store ──► unread ──► MailPart ──► door of a shard
@@ -6,8 +6,8 @@
 //!                                             └── the mail goes, in one flush ◄───┘ with what it led to
 //! ```
 //!
-//! Invariants: mail that is in hand is not read again, unless its partition has another epoch by now: then the shard that had
-//! it has dropped it, or will. What is in hand is bounded; the rest waits in the store.
+//! Invariants: mail in hand is not read again, unless its partition has another epoch by now; then the shard that had the
+//! mail has dropped it, or will. What is in hand is bounded; the rest waits in the store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,34 +25,34 @@ use crate::ownership::claims::OwnedTable;
 use crate::wire;
 use crate::wire::calls::{self, AnswerToNode, MailedAnswer};
 
-/// How much mail is in hand at most: pieces, and bytes, which the last piece may exceed. Each shard has its share of both, so that
-/// one that is behind holds up no other.
+/// How much mail is in hand at most: pieces, and bytes, which the last piece may exceed. Each shard has its own part of both,
+/// so that a shard that is behind holds up no other.
 const IN_HAND_LEN_MAX: usize = 4_096;
 const IN_HAND_BYTES_MAX: usize = 64 << 20;
 
-/// How many pieces of mail may have been read and not be known to have gone, until no more is read: those in hand, and as many
-/// that wait for the flush with which they go.
+/// How many pieces of mail may have been read and not be known to be removed from the store. Once there are more, none is
+/// read: those in hand, and as many again that wait for the flush that removes them.
 pub(crate) const UNSETTLED_LEN_MAX: usize = 2 * IN_HAND_LEN_MAX;
 
-/// How many callers of this process may wait for answers of other nodes, and how many bytes they may have asked with.
+/// How many callers of this process may wait for answers of other nodes, and the size of their requests in bytes.
 const ASKED_LEN_MAX: usize = 65_536;
 const ASKED_BYTES_MAX: usize = 256 << 20;
 
-/// How often a shard is given a request that it drops, as one does that fails.
+/// How often a shard is given a request that it drops, as a shard does that fails.
 const TRIES_MAX: u32 = 3;
 
-/// In what time a question is asked again so often and no more. Shards that fail one after the other, for other reasons, are a
-/// day's work to a caller that waits for a result.
+/// The period in which a question is asked again at most [`TRIES_MAX`] times. A caller may wait for days for a result, while
+/// shards fail now and then for other reasons.
 const TRIES_PERIOD: Duration = Duration::from_secs(60);
 
-/// Why a request comes to nothing that was dropped again and again.
+/// The error of a request that was dropped several times.
 pub(crate) const FAILED_SEVERAL_TIMES: &str = "a shard has failed with it several times";
 
 /// The mail of this node.
 pub(crate) struct MailDesk {
     journal: Arc<dyn Journal>,
     owned: OwnedTable,
-    /// Of the part that reads.
+    /// The bell of the part that reads mail.
     bell: Bell,
     in_hand: Mutex<HeldMail>,
     set_aside: AtomicU64,
@@ -62,12 +62,12 @@ pub(crate) struct MailDesk {
     host: Arc<dyn Host>,
 }
 
-/// What callers of this process have asked of runs of other nodes, by the numbers of their questions.
+/// Questions of callers of this process to runs of other nodes, by number.
 #[derive(Debug, Default)]
 struct AskedElsewhere {
     last: u64,
     pending: BTreeMap<u64, PendingAsk>,
-    /// The bytes of all that is pending.
+    /// The bytes of all pending requests.
     bytes: usize,
 }
 
@@ -75,13 +75,13 @@ struct AskedElsewhere {
 struct PendingAsk {
     reply: PendingReply,
     partition: Partition,
-    /// The request, for what may be asked twice: it is asked again when the partition moves.
+    /// The request as it was posted, if it may be repeated: it is posted again when the partition moves.
     question: Option<Bytes>,
     /// The node that was believed to own the partition when it was asked.
     owner: Option<NodeKey>,
-    /// What was asked together with a start. Once that has led to a run, it is a question to this.
+    /// The update that was asked together with a start. Once the start has led to a run, the update is asked of that run.
     update: Option<UpdateRequest>,
-    /// How often it was to be asked again, and since when.
+    /// How often it had to be asked again, and since when that is counted.
     tries: u32,
     tried_since: Timestamp,
     bytes: usize,
@@ -114,7 +114,7 @@ pub(crate) struct ShardRoom {
 }
 
 impl ShardRoom {
-    /// Whether there is room for a piece, which may exceed the bytes.
+    /// Whether there is room for another piece, which may exceed the bytes that are left.
     pub(crate) fn is_left(&self) -> bool {
         self.len > 0 && self.bytes > 0
     }
@@ -125,25 +125,25 @@ impl ShardRoom {
     }
 }
 
-/// Mail that was read and is not known to have gone.
+/// Mail that was read and is not known to be removed from the store.
 #[derive(Debug, Default)]
 struct HeldMail {
     mail: BTreeMap<u64, MailInHand>,
-    /// How often mail was given back that a shard had in hand.
+    /// How often mail was given back by a shard that had it in hand.
     given_back: BTreeMap<u64, u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct MailInHand {
-    /// The partition that it is for, and the epoch under which that was owned; `None` if it is for this node.
+    /// The partition that the mail is for, with the epoch under which it was owned; `None` if the mail is for this node.
     owned: Option<(Partition, Epoch)>,
     bytes: usize,
-    /// It has gone when this is durable.
+    /// The mail is removed from the store once this offset is durable.
     gone_at: Option<Offset>,
 }
 
 impl MailDesk {
-    /// The desk of a journal over a store that has mail.
+    /// The desk of a journal, if its store carries mail.
     pub(crate) fn of(
         journal: &Arc<dyn Journal>,
         owned: &OwnedTable,
@@ -171,12 +171,12 @@ impl MailDesk {
         self.journal.nodes()?.mail()
     }
 
-    /// How much mail was set aside since the runtime has started.
+    /// The number of pieces of mail set aside since the runtime has started.
     pub(crate) fn set_aside_len(&self) -> u64 {
         self.set_aside.load(Ordering::Relaxed)
     }
 
-    /// Whether a partition is owned here: what is for it needs no mail.
+    /// Whether a partition is owned here, so that a message to it needs no mail.
     #[inline]
     pub(crate) fn is_here(&self, partition: Partition) -> bool {
         self.owned.has(partition)
@@ -195,7 +195,7 @@ impl MailDesk {
     fn post_to(&self, to: MailAddress, message: &PartitionMessage) {
         match wire::encode(message) {
             Ok(body) => self.post_bytes(to, body.into()),
-            // Only what is said about all calls of a shard grows so long; its children stay as they are.
+            // Only a list of all calls of a shard grows that long; without it, orphaned children stay open.
             Err(error) => tracing::error!(%error, "a message to another node cannot be sent"),
         }
     }
@@ -206,8 +206,8 @@ impl MailDesk {
         }
     }
 
-    /// Asks the node that owns a partition, by what is known here `owner`. The request comes back if it cannot be asked of another
-    /// node.
+    /// Asks the node that owns a partition, as far as known here `owner`. Returns the request if it is of a kind that other
+    /// nodes are not asked.
     #[expect(clippy::result_large_err, reason = "the request itself comes back")]
     pub(crate) fn ask(
         &self,
@@ -257,7 +257,7 @@ impl MailDesk {
         Ok(())
     }
 
-    /// Reserves `len` numbers of questions, which follow each other; gives the first.
+    /// Reserves `len` consecutive numbers of questions, and returns the first.
     fn next_question(&self, len: u64) -> u64 {
         let mut asked = self.asked();
         let number = asked.last + 1;
@@ -269,13 +269,13 @@ impl MailDesk {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another node has answered.
+    /// Takes an answer of another node.
     pub(crate) fn answer(&self, MailedAnswer { question, answer }: MailedAnswer) {
         if matches!(answer, AnswerToNode::AskAgain) {
             return self.on_ask_again(question);
         }
         let mut asked = self.asked();
-        // It may have given up, or asked twice.
+        // The caller may have given up, or this is the second answer to a question that was repeated.
         let Some(mut pending) = asked.remove(question) else {
             return;
         };
@@ -301,7 +301,8 @@ impl MailDesk {
         }
     }
 
-    /// A start has led to a run, and its mail has gone: what was asked together with it is asked for again from here, if it is lost.
+    /// A start has led to a run, and the start's mail is removed. An update that came with the start is from now on repeated
+    /// as an update of that run, if it gets lost.
     fn on_started(&self, asked: &mut AskedElsewhere, number: u64, run: u128) {
         let Some(pending) = asked.pending.get_mut(&number) else {
             return;
@@ -315,12 +316,12 @@ impl MailDesk {
         if pending.tries > 0
             && let Some(body) = &pending.question
         {
-            // It was lost before this was known.
+            // The update was lost before the run was known.
             self.post_bytes(MailAddress::Partition(pending.partition), body.clone());
         }
     }
 
-    /// Nobody has a question in hand any more.
+    /// The other node has dropped a question without an answer: asks again.
     fn on_ask_again(&self, question: u64) {
         let now = self.host.now();
         let mut asked = self.asked();
@@ -332,7 +333,7 @@ impl MailDesk {
         }
         pending.tries += 1;
         if matches!(pending.reply, PendingReply::Watching(_)) {
-            // Who watches looks again by itself.
+            // A caller that watches looks again by itself.
             let over = asked.remove(question);
             drop(asked);
             drop(over);
@@ -349,7 +350,7 @@ impl MailDesk {
         }
     }
 
-    /// Forgets callers that have given up, and asks again what was asked of nodes that do not own the partition any more.
+    /// Forgets callers that have given up, and repeats the questions whose partitions have another owner by now.
     pub(crate) fn ask_again(&self, owner_of: impl Fn(Partition) -> Option<NodeKey>) {
         let mut again = Vec::new();
         let mut asked = self.asked();
@@ -365,7 +366,7 @@ impl MailDesk {
                 return false;
             }
             (pending.owner, pending.tries) = (owner, 0);
-            // One who watches looks again by itself.
+            // A caller that watches looks again by itself.
             let is_asked = !matches!(pending.reply, PendingReply::Watching(_));
             if is_asked {
                 again.push((pending.partition, question.clone()));
@@ -379,14 +380,14 @@ impl MailDesk {
             .collect();
         asked.bytes -= over.iter().map(|pending| pending.bytes).sum::<usize>();
         drop(asked);
-        // They wake callers.
+        // Dropped outside of the lock, since that wakes callers.
         drop(over);
         for (partition, body) in again {
             self.post_bytes(MailAddress::Partition(partition), body);
         }
     }
 
-    /// Runs this beside.
+    /// Runs a task in the background.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.host.spawn("mail", Box::pin(task)));
     }
@@ -397,10 +398,10 @@ impl MailDesk {
         self.post_bytes(MailAddress::Node(node), body.into());
     }
 
-    /// A request of another node was dropped without an answer: its mail is read again.
+    /// A shard has dropped a request of another node without an answer: its mail is read again.
     pub(crate) fn give_back(&self, number: u64, owned: (Partition, Epoch)) {
         let mut in_hand = self.lock();
-        // It may have been read again since, under another epoch.
+        // The mail may have been read again since, under another epoch.
         let is_this = |mail: &MailInHand| mail.owned == Some(owned);
         if in_hand.mail.get(&number).is_some_and(is_this) {
             in_hand.mail.remove(&number);
@@ -410,7 +411,7 @@ impl MailDesk {
         self.bell.ring();
     }
 
-    /// Whether a shard may be given this once more: it was not given back too often.
+    /// Whether a shard may be given this mail once more: it was not given back too often.
     pub(crate) fn may_be_tried(&self, number: u64) -> bool {
         let in_hand = self.lock();
         in_hand
@@ -423,7 +424,7 @@ impl MailDesk {
         self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is owned, with the epochs.
+    /// The owned partitions, with their epochs.
     pub(crate) fn owned(&self) -> Vec<(Partition, Epoch)> {
         let owned = self.owned.owned();
         owned
@@ -431,8 +432,8 @@ impl MailDesk {
             .collect()
     }
 
-    /// Lets go of what has gone, and of what has another owner by now. Gives the numbers of what is in hand, and how much more may
-    /// be of each shard.
+    /// Forgets mail that is removed from the store, or whose partition has another owner by now. Returns the numbers of the
+    /// mail in hand, and how much more each shard may have.
     pub(crate) fn settle(&self, doors: &ShardDoors) -> (Vec<u64>, Vec<ShardRoom>) {
         let shards_len = doors.all().len();
         let room = ShardRoom {
@@ -447,7 +448,7 @@ impl MailDesk {
             mail.gone_at.is_none_or(|offset| offset > watermark) && mail.owned.is_none_or(is_here)
         });
         if in_hand.given_back.len() > IN_HAND_LEN_MAX {
-            // Others have it by now.
+            // Most of this mail belongs to other owners by now.
             in_hand.given_back.clear();
         }
         for mail in in_hand.mail.values() {
@@ -458,12 +459,12 @@ impl MailDesk {
         (in_hand.mail.keys().copied().collect(), rooms)
     }
 
-    /// This is read again at the next reading.
+    /// Lets this mail be read again, with the next page.
     pub(crate) fn let_go(&self, number: u64) {
         self.lock().mail.remove(&number);
     }
 
-    /// This was read, and is given to a shard.
+    /// Notes that this mail was read and is given to a shard.
     pub(crate) fn take(&self, number: u64, owned: (Partition, Epoch), bytes: usize) {
         let mail = MailInHand {
             owned: Some(owned),
@@ -473,7 +474,7 @@ impl MailDesk {
         self.lock().mail.insert(number, mail);
     }
 
-    /// This was handled with the batch of this offset.
+    /// Notes that this mail was handled with the batch of this offset.
     pub(crate) fn handled(&self, numbers: impl Iterator<Item = u64>, offset: Offset) {
         let mut in_hand = self.lock();
         for number in numbers {
@@ -484,14 +485,14 @@ impl MailDesk {
         }
     }
 
-    /// This was told to all shards, which ask again for what they might miss of it.
+    /// Removes mail that all shards were told of. If a shard misses some of it, the shard asks again.
     pub(crate) fn told(&self, numbers: &[u64]) {
         let Some(store) = self.store() else { return };
         store.discard(numbers);
         self.keep_until_gone(numbers);
     }
 
-    /// Nobody here can read this.
+    /// Sets mail aside that nobody here can read.
     pub(crate) fn put_aside(&self, numbers: &[u64]) {
         let Some(store) = self.store() else { return };
         self.set_aside.fetch_add(numbers.len() as u64, Ordering::Relaxed);
@@ -500,7 +501,7 @@ impl MailDesk {
     }
 
     fn keep_until_gone(&self, numbers: &[u64]) {
-        // Of a flush that is not begun yet.
+        // The offset of a flush that has not begun yet.
         let gone_at = Some(self.journal.confirm(Offset::ZERO));
         let mail = MailInHand {
             owned: None,

@@ -1,12 +1,12 @@
 //! The part that reads the mail of a node and gives it to the shards. It has a thread of its own, since reading waits for the
 //! server.
 //!
-//! Mail is given out in the order of its numbers. So what one node has posted comes in the order in which it was decided, and
-//! behind what the former owner of a partition had posted: that had landed before the partition was claimed.
+//! Mail is given out in the order of its numbers. So the mail of one node comes in the order in which it was decided, and
+//! after the mail of a partition's former owner, which had landed before the partition was claimed.
 //!
-//! What is said of all calls of some partitions ([`PartitionMessage::Orphans`]) holds as long as these have the epochs that are
-//! named with them. Whether they do is looked up in the store, behind the reading of the message: whoever claims one of them from
-//! then on posts its own calls later, and they come behind.
+//! A list of all calls of some partitions ([`PartitionMessage::Orphans`]) holds while these have the epochs that it names.
+//! They are compared with the store after the message was read: a node that claims one of the partitions later also posts its
+//! calls later, and these come after.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,17 +25,17 @@ use crate::shared::ShardShared;
 use crate::wire::calls::{self, AnswerToNode, MailedAnswer, MailedRequest};
 use crate::wire::{MailWaiter, MessageError, NodeMessage, decode_mail, waiter_of};
 
-/// How often unread mail is looked for that nobody has told of.
+/// How often unread mail is looked for without a notification.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The pause until mail is read again for which there was no room.
+/// The pause before mail is read again that found no room.
 const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
-/// How often it is looked whether questions are to be asked of other nodes than those that have them.
+/// How often the part checks whether questions have to be asked of other nodes than before.
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(250);
 
-/// How much mail is read at a time: pieces, and bytes, which the last piece may exceed. Half as much, and so on, behind a reading
-/// that has failed: an answer that the server cannot give in time would not come the next time either.
+/// How much mail is read at a time: pieces, and bytes, which the last piece may exceed. After a failed read the page is
+/// halved: a page that the server cannot deliver in time would fail the next time too.
 const PAGE_LEN: usize = 1_024;
 const PAGE_BYTES: usize = 16 << 20;
 const HALVINGS_MAX: u32 = 10;
@@ -44,17 +44,17 @@ pub(crate) struct MailPart {
     shared: Arc<ShardShared>,
     desk: Arc<MailDesk>,
     doors: ShardDoors,
-    /// How many questions lie in the mailbox of each shard.
+    /// For each shard the number of questions in its mailbox.
     questions: Vec<Arc<AtomicUsize>>,
     halvings: u32,
     asks_again_at: Timestamp,
 }
 
-/// What a reading has come to.
+/// The result of a read.
 struct MailRead {
-    /// There may be more, for which there was no room, or which no page had room for.
+    /// There may be more mail: it found no room, or did not fit the page.
     has_more: bool,
-    /// Answers of other nodes may be among that.
+    /// The further mail may contain answers of other nodes.
     has_more_answers: bool,
 }
 
@@ -71,14 +71,13 @@ impl MailPart {
         }
     }
 
-    /// Gives out a page of mail. What is for a shard without room stays in the store, and is behind nothing else but what is
-    /// said of all runs.
+    /// Gives out a page of mail. Mail for a shard without room stays in the store; only messages to all runs wait behind it.
     fn read(&self, store: &dyn NodeMail) -> Result<MailRead, ReadError> {
-        // Looked up before the page is read: mail of a partition that was lost since, and handled elsewhere, is passed over.
+        // Looked up before the page is read: mail of a partition that is lost meanwhile, and handled elsewhere, is skipped.
         let owned: BTreeMap<Partition, Epoch> = self.desk.owned().into_iter().collect();
         let (in_hand, mut rooms) = self.desk.settle(&self.doors);
         if in_hand.len() >= UNSETTLED_LEN_MAX {
-            // The journal is behind: the mail that has been read is still in the store.
+            // The journal is behind: mail that was read is still in the store.
             return Ok(MailRead {
                 has_more: true,
                 has_more_answers: true,
@@ -93,8 +92,8 @@ impl MailPart {
         let page = store.unread(&partitions, &in_hand, len_max, bytes_max)?;
         let bytes: usize = page.iter().map(|mail| mail.body.len()).sum();
         let is_full = page.len() == len_max || bytes >= bytes_max;
-        // Whether something that was read before is passed over: a message to all runs must not overtake a message to one of
-        // them, nor the other way round.
+        // Whether an earlier message was skipped: a message to all runs must not overtake a message to one of them, nor the
+        // reverse.
         let mut leaves_some = partitions.len() < owned.len();
         let mut is_behind_all = false;
         let (mut told, mut unreadable) = (Vec::new(), Vec::new());
@@ -158,7 +157,7 @@ impl MailPart {
         if let Some(partition) = mail.partition
             && self.doors.of(partition).mailbox.is_closed()
         {
-            // This node is about to leave: the next owner reads it.
+            // This node is about to leave: the partition's next owner reads the mail.
             return Ok(MailFate::Closed);
         }
         let message = match message {
@@ -203,7 +202,7 @@ impl MailPart {
             }
             message => {
                 let epoch = mail.partition.and_then(|of| Some((of, *owned.get(&of)?)));
-                // Only what is for all shards is for a node.
+                // Mail for a node, rather than a partition, must be a message to all shards.
                 let Some((partition, epoch)) = epoch else {
                     return Ok(MailFate::Unreadable);
                 };
@@ -219,7 +218,8 @@ impl MailPart {
         }
     }
 
-    /// Mail that cannot be read is set aside; who is known to wait for it is told so, and it goes with that.
+    /// Handles mail that cannot be read: tells the caller that is known to wait for it, if any, and otherwise sets the mail
+    /// aside.
     fn give_unreadable(
         &self,
         owned: &BTreeMap<Partition, Epoch>,
@@ -247,7 +247,7 @@ impl MailPart {
         }
     }
 
-    /// Gives a request of a caller of another node to the shard of its partition.
+    /// Gives a request of another node's caller to the shard of its partition.
     fn give_request(
         &self,
         owned: &BTreeMap<Partition, Epoch>,
@@ -293,7 +293,8 @@ impl MailPart {
         }
     }
 
-    /// Tells a caller of another node why its request cannot be handled, once for each of its questions; the mail goes with that.
+    /// Tells a caller of another node why its request cannot be handled, once for each of its questions. The mail is removed
+    /// with that.
     fn fail(
         &self,
         (number, owned): (u64, (Partition, Epoch)),
@@ -318,21 +319,21 @@ impl MailPart {
         self.desk.take(number, owned, 0);
         match self.shared.journal.enqueue(&batch) {
             Ok(enqueued) => self.desk.handled([number].into_iter(), enqueued.offset),
-            // It is read again, with the next page.
+            // The mail is read again, with the next page.
             Err(_) => self.desk.let_go(number),
         }
         MailFate::InHand
     }
 }
 
-/// What becomes of mail that was read.
+/// What happens to mail that was read.
 enum MailFate {
-    /// A shard handles it, and it goes with what that leads to.
+    /// A shard handles it, and the commit of what follows from it removes it from the store.
     InHand,
-    /// It goes now: all shards have it, or it is asked again if it is lost.
+    /// It is removed now: all shards have it, or the sender asks again if it is lost.
     Gone,
     Unreadable,
-    /// The shards take nothing any more.
+    /// The shards take no more messages.
     Closed,
 }
 
@@ -340,7 +341,7 @@ impl Part for MailPart {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
         let journal = Arc::clone(&self.shared.journal);
         let (Some(store), None) = (self.desk.store(), journal.failure()) else {
-            // The tree looks at the journal when a part has stopped.
+            // The supervision tree looks at the journal when a part has stopped.
             return Next::Stop;
         };
         let read = match self.read(store) {
@@ -352,7 +353,7 @@ impl Part for MailPart {
             }
         };
         self.halvings = self.halvings.saturating_sub(1);
-        // What has its answer, which lies unread, is not asked again.
+        // Not while answers lie unread: a question whose answer is among them must not be asked again.
         if let Some(cluster) = &self.shared.cluster
             && !read.has_more_answers
             && now >= self.asks_again_at

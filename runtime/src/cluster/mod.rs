@@ -1,4 +1,4 @@
-//! Several nodes over one store: who lives, and who owns what.
+//! Several nodes over one store: which of them live, and which partitions each owns.
 //!
 //! ```text
 //!   beats (beats.rs) ── beats ──► SharedStore of the journal
@@ -10,7 +10,7 @@
 //!   mail (mail_part.rs) ── reads ──► NodeMail of the journal ◄── posts, and what was handled ── shards (mail_desk.rs)
 //! ```
 //!
-//! Nothing here is needed for safety: a node that is wrong about another is stopped by the fence of the store.
+//! Safety does not rest on any of this: a node that is wrong about another is stopped by the fence of the store.
 
 pub(crate) mod beats;
 pub(crate) mod machine;

@@ -1,4 +1,4 @@
-//! How a node goes on when the store refuses a claim: a pure machine.
+//! How a node continues when the store refuses a claim: a pure machine.
 //!
 //! ```text
 //!   wanted ──► claim of all ── refused ──► claims of its halves, and of theirs ──► one that is refused alone is set aside
@@ -6,30 +6,30 @@
 //!                  └──── granted ◄────────────┘                                          └──► wanted again behind a pause
 //! ```
 //!
-//! A claim is granted or refused as a whole. One partition that cannot be read, or that another node was quicker to claim, would
-//! keep all others of the claim from being owned, and the claim would be made again with each look.
+//! A claim is granted or refused as a whole. One partition that cannot be read, or that another node has claimed first, would
+//! keep the other partitions of the claim from being owned, and the same claim would be repeated after each look.
 //!
-//! Invariants: what is refused is not claimed again at once; a partition that is set aside keeps no other from being claimed.
+//! Invariants: a refused claim is not repeated at once; a partition that is set aside keeps no other from being claimed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use millrun_core::Partition;
 
-/// The pause behind a claim that was refused.
+/// The pause after a refused claim.
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 
-/// The first and the longest time for which a partition is set aside that was refused alone.
+/// How long a partition is set aside that was refused alone: first and longest time.
 pub(crate) const ASIDE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// How many claims may be refused one after the other. With one more the fault is not that of a single partition: all that is
-/// wanted is claimed anew, behind a pause as for a partition that is set aside.
+/// How many claims may be refused in a row. With one more, no single partition is at fault: everything that is wanted is
+/// claimed anew, after a pause as long as for a partition that is set aside.
 const REFUSED_LEN_MAX: u32 = 24;
 
-/// What a refusal has come to.
+/// What follows from a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Less is claimed next.
+    /// A smaller claim is made next.
     Halved,
     /// This partition is set aside.
     SetAside(Partition),
@@ -37,23 +37,23 @@ pub(crate) enum Refusal {
     Paused,
 }
 
-/// What is claimed next.
+/// Decides what is claimed next.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimPace {
-    /// Parts of claims that were refused, each to be claimed by itself.
+    /// Halves of refused claims, each to be claimed by itself.
     halves: VecDeque<Vec<Partition>>,
-    /// Until when partitions are not claimed, and for how long they were set aside.
+    /// Partitions that are set aside: until when, and for how long.
     aside: BTreeMap<Partition, (Duration, Duration)>,
-    /// The claims that were refused since one was granted.
+    /// How many claims were refused since one was granted.
     refused: u32,
-    /// For how long nothing is claimed when that are too many.
+    /// How long nothing is claimed after too many refusals.
     pause: Duration,
-    /// Nothing is claimed before.
+    /// No claim is made before this time.
     not_before: Duration,
 }
 
 impl ClaimPace {
-    /// Of the partitions that are wanted, in order, those that may be: none if it is too early for any claim.
+    /// The wanted partitions that may be claimed now, in order; none if it is too early for any claim.
     pub(crate) fn allowed(&mut self, now: Duration, mut wanted: Vec<Partition>) -> Vec<Partition> {
         if now < self.not_before {
             return Vec::new();
@@ -62,14 +62,14 @@ impl ClaimPace {
         wanted
     }
 
-    /// What is to be claimed at once of the partitions that are allowed.
+    /// The partitions of the next claim, out of the allowed ones.
     pub(crate) fn next(&mut self, allowed: Vec<Partition>) -> Vec<Partition> {
         if allowed.is_empty() {
-            // Halves are kept: what was refused may be this node's until its next flush has landed.
+            // The halves are kept: what was refused may belong to this node until its next flush has landed.
             return allowed;
         }
         while let Some(mut half) = self.halves.pop_front() {
-            // Others may have been quicker.
+            // Another node may have claimed some meanwhile.
             half.retain(|partition| allowed.binary_search(partition).is_ok());
             if !half.is_empty() {
                 return half;
@@ -86,7 +86,8 @@ impl ClaimPace {
         }
     }
 
-    /// A claim was refused. `spread`, below 4, makes the pauses of nodes differ, which want the same otherwise again and again.
+    /// Takes the refusal of a claim. `spread`, below 4, makes the pauses of nodes differ: otherwise they would collide again
+    /// and again.
     pub(crate) fn refused(&mut self, now: Duration, partitions: Vec<Partition>, spread: u32) -> Refusal {
         let spread_of = |pause: Duration| pause + pause * spread / 8;
         self.refused += 1;
@@ -120,8 +121,8 @@ mod tests {
         indices.into_iter().filter_map(Partition::from_index).collect()
     }
 
-    /// Claims until all is owned or set aside, of a store that grants nothing with one of these. Gives what is owned, the number
-    /// of claims, and what was set aside.
+    /// Claims until all is owned or set aside, from a store that grants no claim with one of `bad`. Returns what is owned,
+    /// the number of claims, and what was set aside.
     fn claim(wanted: &[Partition], bad: &[Partition]) -> (BTreeSet<Partition>, usize, Vec<Partition>) {
         let (mut pace, mut owned, mut now) = (ClaimPace::default(), BTreeSet::new(), Duration::ZERO);
         let (mut claims, mut aside) = (0, Vec::new());
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(pace.allowed(now + ASIDE.0 * 11 / 8, bad.clone()), bad);
     }
 
-    /// No single partition is at fault where all claims are refused: a server that reads nothing, say.
+    /// If all claims are refused, no single partition is at fault: the server reads nothing, say.
     #[test]
     fn claims_that_are_all_refused_are_not_halved_for_ever() {
         let wanted = partitions(0..1_024);

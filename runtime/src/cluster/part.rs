@@ -1,5 +1,5 @@
-//! The part that does what the machine decides: it looks, declares dead, claims and gives back. It has a thread of its own,
-//! since a look may wait for the server.
+//! The part that carries out the machine's decisions: it looks, declares dead, claims and gives back. It has a thread of its
+//! own, since a look may wait for the server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::opening::recovery::Histories;
 use crate::ownership::claims::{How, Wanted};
 use crate::shared::ShardShared;
 
-/// The answers to a claim that are still to come, one of each shard, with what was claimed for it.
+/// The outstanding answers to a claim, one for each shard, with the partitions that were claimed for the shard.
 type Answers = Vec<(
     Vec<Partition>,
     oneshot::Receiver<Result<Vec<Partition>, ClaimRefused>>,
@@ -35,11 +35,11 @@ pub(crate) struct ClusterPart {
     doors: ShardDoors,
     machine: ClusterMachine,
     answers: Answers,
-    /// When the last look has ended.
+    /// When the last look ended.
     looked_at: Duration,
     /// When the server is asked for the time next.
     next_time: Duration,
-    /// The others know that this node is about to leave.
+    /// Whether the other nodes know that this node is about to leave.
     has_told: bool,
 }
 
@@ -60,7 +60,7 @@ impl ClusterPart {
         }
     }
 
-    /// What is free is left to the others, who have larger shares then: this node would leave it again in a moment.
+    /// Tells the other nodes that this node leaves and claims no partitions any more: their shares grow, and they claim what is free.
     fn leave(&mut self, store: &dyn SharedStore) {
         self.machine.leave();
         let terms = NodeTerms::new(self.shared.config.lease, false);
@@ -147,7 +147,7 @@ impl ClusterPart {
         }
     }
 
-    /// Hears of what was answered since the last turn.
+    /// Takes the answers that have come since the last turn.
     fn hear(&mut self) {
         let had_answers = !self.answers.is_empty();
         let (machine, now) = (&mut self.machine, self.shared.host.elapsed());
@@ -173,7 +173,7 @@ impl ClusterPart {
 fn tell_refused(refusal: Refusal, error: &ClaimRefused) {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     match refusal {
-        // Another node was quicker, or one of them cannot be read; the next claims tell which.
+        // Another node was quicker, or a partition cannot be read; the next, smaller claims will tell.
         Refusal::Halved => tracing::debug!(%error, cause, "a claim of partitions was refused"),
         Refusal::SetAside(partition) => tracing::warn!(
             partition = partition.index(),
@@ -189,7 +189,7 @@ impl Part for ClusterPart {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
         let journal = Arc::clone(&self.shared.journal);
         let (Some(store), None) = (journal.nodes(), journal.failure()) else {
-            // The tree looks at the journal when a part has stopped.
+            // The supervision tree looks at the journal when a part has stopped.
             return Next::Stop;
         };
         if self.cluster.is_leaving() && !self.has_told {
@@ -198,7 +198,7 @@ impl Part for ClusterPart {
         self.hear();
         self.ask_time(store);
         if self.cluster.told().has_rung() && self.cluster.told().answer() {
-            // What the node has left is free: its runs stand still until it is claimed.
+            // The partitions of the node that has left are free: their runs stand still until these are claimed.
             let soon = self.looked_at + PAUSE_MIN;
             self.machine.look_at(self.machine.next().min(soon));
         }

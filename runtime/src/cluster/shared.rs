@@ -17,22 +17,22 @@ use crate::host::server_time::ServerTime;
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseGate(Arc<AtomicU64>);
 
-/// No lease bounds it.
+/// Not bounded by a lease.
 const OPEN: u64 = u64::MAX;
 
 impl LeaseGate {
-    /// That of a store which this process has to itself.
+    /// The gate of a store that no other process uses.
     pub(crate) fn open() -> Self {
         Self(Arc::new(AtomicU64::new(OPEN)))
     }
 
-    /// Attempts may begin until then.
+    /// Lets attempts begin until this time.
     pub(crate) fn hold_until(&self, until: Duration) {
         let micros = u64::try_from(until.as_micros()).unwrap_or(OPEN - 1);
         self.0.store(micros.min(OPEN - 1), Ordering::Release);
     }
 
-    /// Until when attempts may begin; `None` if nothing bounds that. One load.
+    /// Until when attempts may begin; `None` if they are not bounded. One load.
     #[inline]
     pub(crate) fn holds_until(&self) -> Option<Duration> {
         match self.0.load(Ordering::Acquire) {
@@ -41,7 +41,7 @@ impl LeaseGate {
         }
     }
 
-    /// When the last flush that has landed was asked for by a node with this lease; `None` if nothing bounds attempts.
+    /// When the last flush that has landed was asked for, for a node with this lease; `None` if attempts are not bounded.
     pub(crate) fn confirmed(&self, lease: Duration) -> Option<Duration> {
         let until = self.holds_until()?;
         Some(until.saturating_sub(BeatClock::held(lease)))
@@ -54,24 +54,24 @@ pub(crate) struct ClusterShared {
     pub(crate) node: NodeKey,
     /// The time of day, if the store has a server that tells it.
     pub(crate) time: Option<ServerTime>,
-    /// By the last look that has succeeded.
+    /// The result of the last successful look.
     seen: Mutex<LastLook>,
     /// The shortest lease of all nodes by that look, in microseconds.
     shortest_lease: AtomicU64,
-    /// A shutdown has begun.
+    /// Whether a shutdown has begun.
     is_leaving: AtomicBool,
-    /// That of the part that looks.
+    /// The bell of the part that looks.
     bell: Bell,
-    /// Rung when another node has told that it has left; it rings that of the part.
+    /// The bell that the store rings when another node says that it has left; it rings the part's bell.
     told: Bell,
-    /// Told of each look that has succeeded.
+    /// Notified after each successful look.
     looks: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct LastLook {
     nodes: NodesSeen,
-    /// The index of the owner of each partition among them.
+    /// For each partition, the index of its owner in `nodes`.
     owners: Vec<Option<usize>>,
 }
 
@@ -92,13 +92,13 @@ impl ClusterShared {
         }
     }
 
-    /// What a node of this configuration says of itself. A program that names what is to be claimed decides about partitions
+    /// What a node with this configuration announces. A program that names the partitions to claim decides about partitions
     /// itself, and one that hosts no instances claims none.
     pub(crate) fn terms(config: &RuntimeConfig) -> NodeTerms {
         NodeTerms::new(config.lease, config.first_claim().is_none())
     }
 
-    /// This node claims nothing any more, and tells the others.
+    /// Tells the other nodes that this node claims nothing any more.
     pub(crate) fn leave(&self) {
         self.is_leaving.store(true, Ordering::Release);
         self.bell.ring();
@@ -118,7 +118,7 @@ impl ClusterShared {
         self.is_leaving.load(Ordering::Acquire)
     }
 
-    /// The shortest lease of all nodes that the last look has shown, or the longest there is.
+    /// The shortest lease of all nodes in the last look; the longest possible before the first look.
     pub(crate) fn shortest_lease(&self) -> Duration {
         Duration::from_micros(self.shortest_lease.load(Ordering::Relaxed))
     }
@@ -138,10 +138,10 @@ impl ClusterShared {
         self.looks.send_replace(());
     }
 
-    /// Ready behind the next look that succeeds.
+    /// Completes after the next successful look.
     pub(crate) fn looked(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut looks = self.looks.subscribe();
-        // An error says that the runtime is gone.
+        // An error means that the runtime is gone.
         async move { drop(looks.changed().await) }
     }
 
@@ -160,7 +160,7 @@ impl ClusterShared {
         (*node != self.node).then(|| node.name().into())
     }
 
-    /// What is known, with how much mail was set aside.
+    /// The status of all nodes, with the number of pieces of mail that were set aside.
     pub(crate) fn status(&self, mail_set_aside_len: u64) -> ClusterStatus {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let nodes = seen.nodes.nodes.iter().map(|node| NodeStatus {
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(gate.holds_until(), None);
         gate.hold_until(Duration::from_millis(1_500));
         assert_eq!(gate.clone().holds_until(), Some(Duration::from_millis(1_500)));
-        // The longest time is not none.
+        // The longest time is still a bound.
         gate.hold_until(Duration::MAX);
         assert!(gate.holds_until().is_some());
     }

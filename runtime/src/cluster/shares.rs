@@ -1,4 +1,4 @@
-//! Who of several nodes should own which partitions.
+//! Which node should own which partitions.
 //!
 //! ```text
 //!   nodes that claim, in order: a │ b │ c        quota: what they own and what is free / 3, the first ones one more
@@ -6,19 +6,20 @@
 //!   free:                       124                b takes the first of them, up to its quota, c the next
 //! ```
 //!
-//! A node that does not claim by itself has no quota, and what it owns is its own. What has been free for long is anybody's,
-//! whatever the quotas: the node that it is left to does not claim it.
+//! A node that does not claim by itself has no quota, and what it owns is not counted. A partition that has been free for
+//! long may be claimed by any node, whatever the quotas: the node that should have claimed it does not.
 //!
-//! Pure functions of one look at the store. Nodes that see the same want different partitions, so their claims seldom meet;
-//! where they do, the store grants one.
+//! These are pure functions of one look at the store. Nodes that see the same want different partitions, so their claims
+//! seldom collide; where they do, the store grants one.
 
 use millrun_core::Partition;
 use millrun_persistence::{NodeKey, NodeSeen, NodesSeen};
 
-/// The most partitions that a node gives back to others at a time: runs there stand still until they are claimed.
+/// The most partitions that a node gives back at a time: runs there stand still until the partitions are claimed.
 pub(crate) const HANDED_OVER_MAX: usize = 128;
 
-/// The nodes that claim by themselves, in the order in which they are seen, and how many partitions each should own.
+/// The nodes that claim by themselves, in the order in which they are seen, each with the number of partitions that it should
+/// own.
 fn quotas(seen: &NodesSeen) -> Vec<(&NodeSeen, usize)> {
     let claiming: Vec<_> = seen.nodes.iter().filter(|node| node.claims()).collect();
     let len = claiming.len();
@@ -44,8 +45,8 @@ pub(crate) fn to_claim(me: &NodeKey, seen: &NodesSeen) -> Vec<Partition> {
     Vec::new()
 }
 
-/// Those of the partitions that have been free for long, in order, that this node should claim next. Nodes begin at different
-/// ones.
+/// The partitions of `left`, which have been free for long, in the order in which this node should claim them. Nodes begin at
+/// different ones.
 pub(crate) fn to_take_up(me: &NodeKey, seen: &NodesSeen, left: &[Partition]) -> Vec<Partition> {
     let quotas = quotas(seen);
     let Some(place) = quotas.iter().position(|(node, _)| node.node == *me) else {
@@ -70,15 +71,15 @@ pub(crate) fn lacking(seen: &NodesSeen) -> impl Iterator<Item = &NodeKey> {
     lacking.map(|(node, _)| &node.node)
 }
 
-/// The partitions of this node that it should give back for other nodes to claim, but for nodes that are shunned. `left_len`
-/// partitions have been free for long without any node claiming them; with more that are free, none is given back.
+/// The partitions that this node should give back for other nodes to claim, not counting shunned nodes. `left_len` partitions
+/// have been free for long without being claimed; if more than these are free, none is given back.
 pub(crate) fn to_release(
     me: &NodeKey,
     seen: &NodesSeen,
     left_len: usize,
     is_shunned: impl Fn(&NodeKey) -> bool,
 ) -> Vec<Partition> {
-    // What is free is claimed first: it stands still until then.
+    // Free partitions are claimed first, since their runs stand still until then.
     if seen.free.len() > left_len {
         return Vec::new();
     }
@@ -127,7 +128,7 @@ mod tests {
         seen
     }
 
-    /// What all nodes do by one look.
+    /// Lets all nodes act on one look.
     fn step(seen: &mut NodesSeen) -> usize {
         let before = seen.clone();
         let mut moved = 0;
@@ -198,16 +199,16 @@ mod tests {
         );
         assert_eq!(to_release(&key(0), &seen(&[600, 424]), 0, |_| false).len(), 88);
         assert!(to_release(&key(0), &seen(&[600, 424]), 0, |node| *node == key(1)).is_empty());
-        // What is free is enough for the other.
+        // The free partitions are enough for the other node.
         assert!(to_release(&key(0), &seen(&[512, 200]), 0, |_| false).is_empty());
-        // Unless it cannot be claimed.
+        // Unless they cannot be claimed.
         assert_eq!(
             to_release(&key(0), &seen(&[1_000, 0, 20]), 4, |_| false).len(),
             HANDED_OVER_MAX
         );
     }
 
-    /// A process that only joined had a share: others gave partitions back for it, and nobody claimed them.
+    /// Regression: a process that had only joined had a share; others gave partitions back for it, and no node claimed them.
     #[test]
     fn a_node_that_does_not_claim_has_no_share() {
         for terms in [None, Some(NodeTerms::new(Duration::from_secs(5), false))] {
@@ -220,7 +221,7 @@ mod tests {
             let lens: Vec<_> = seen.nodes.iter().map(|node| node.partitions.len()).collect();
             assert_eq!(lens, [512, 0, 512]);
         }
-        // What it was told to claim is its own.
+        // What the program told it to claim stays with it.
         let mut seen = seen(&[500, 100, 0]);
         seen.nodes[1].terms = None;
         while step(&mut seen) > 0 {}

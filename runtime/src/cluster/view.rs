@@ -1,4 +1,4 @@
-//! What an operator is shown of the nodes of a store.
+//! What operators see of the nodes of a store.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use millrun_core::Partition;
 pub struct ClusterStatus {
     /// The name under which this runtime has joined.
     pub name: String,
-    /// The number of its opening, which no other has.
+    /// The number of its opening of the store, which no other opening has.
     pub number: u64,
-    /// All nodes that have joined, and have neither left nor been declared dead, in the order of their names. Empty until the
+    /// All nodes that have joined and have neither left nor been declared dead, in the order of their names. Empty until the
     /// store was looked at for the first time.
     pub nodes: Vec<NodeStatus>,
-    /// The number of partitions that none of them owned at that moment: runs there stand still until one of them does.
+    /// The number of partitions without an owner in that look: runs there stand still until a node claims them.
     pub free_len: usize,
-    /// How much mail of other nodes this runtime could not read, and has set aside in the store, since it has started.
+    /// The number of pieces of mail from other nodes that this runtime could not read and has set aside in the store, since
+    /// it started.
     pub mail_set_aside_len: u64,
 }
 
@@ -31,10 +32,10 @@ pub struct NodeStatus {
     pub number: u64,
     /// Whether it is the runtime that was asked.
     pub is_here: bool,
-    /// Whether it claims its share of the partitions by itself. One that does not has no share.
+    /// Whether it claims its share of the partitions by itself. A node that does not has no share.
     pub claims: bool,
-    /// How long it may write nothing until the others take it for dead; `None` until it has said so: then each of the others
-    /// goes by its own lease.
+    /// How long the node may be silent until the others take it for dead; `None` until it has announced that: then each of
+    /// the others goes by its own lease.
     pub lease: Option<Duration>,
     /// The partitions that it owns, in order.
     pub partitions: Vec<Partition>,

@@ -1,4 +1,4 @@
-//! What clients ask of entities.
+//! Commands of clients for entities.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use millrun_workflow::{InputRefused, Name, Payload};
 use super::reply::Reply;
 use crate::{RunError, StartError, StopCause};
 
-/// A command for an entity, which begins with it if there is none.
+/// A command for an entity. If the entity does not live, it begins with the command.
 #[derive(Debug)]
 pub(crate) struct CommandRequest {
     pub(crate) id: InstanceId,
@@ -17,10 +17,10 @@ pub(crate) struct CommandRequest {
     pub(crate) reply: CommandReply,
 }
 
-/// What a command is.
+/// The content of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct EntityRequest {
-    /// Under which it is asked for, if it is under one.
+    /// The name of the request, if it has one.
     pub(crate) request: Option<Box<str>>,
     pub(crate) name: Name,
     pub(crate) input: Payload,
@@ -38,7 +38,7 @@ pub(crate) enum CommandRefused {
 }
 
 impl CommandRefused {
-    /// Whether the entity may perform the command later, if it is asked again.
+    /// Whether the entity may perform the command when it is asked again.
     pub(crate) fn may_be_performed_later(&self) -> bool {
         match self {
             Self::Start(error) => error.is_retryable(),

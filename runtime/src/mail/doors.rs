@@ -21,13 +21,13 @@ pub(crate) struct ShardDoors(Arc<[ShardDoor]>);
 /// The ways into one shard.
 #[derive(Debug)]
 pub(crate) struct ShardDoor {
-    /// Requests from outside, and what has its place reserved.
+    /// Requests from outside, and messages whose places are reserved.
     pub(crate) mailbox: Mailbox<ShardMessage>,
-    /// What readers have found out for it.
+    /// Answers of readers to the shard's questions.
     pub(crate) answers: Mailbox<Answered>,
-    /// Reports of activities come through this topic.
+    /// The topic for reports of activities.
     reports: TopicHandle<ActivityReports>,
-    /// Where they arrive.
+    /// Where the reports arrive.
     pub(crate) inbox: Inbox<Envelope<ActivityReports>>,
 }
 
@@ -57,7 +57,7 @@ impl ShardDoor {
         })
     }
 
-    /// Puts a request into the mailbox; it comes back if there is no room, or the runtime has stopped.
+    /// Puts a request into the mailbox. Returns the request if there is no room, or the runtime has stopped.
     #[inline]
     #[expect(
         clippy::result_large_err,
@@ -76,7 +76,7 @@ impl ShardDoor {
         }
     }
 
-    /// As [`try_push`](Self::try_push), and waits for room. False if the runtime has stopped.
+    /// As [`try_push`](Self::try_push), but waits for room. False if the runtime has stopped.
     pub(crate) async fn push(&self, request: Request) -> bool {
         self.mailbox.push(ShardMessage::Request(request)).await.is_ok()
     }
@@ -106,7 +106,7 @@ impl ShardDoors {
         &self.0
     }
 
-    /// Refuses all requests from now on; those that wait are answered with why the runtime stops.
+    /// Refuses all requests from now on. The callers that wait are told why the runtime stops.
     pub(crate) fn close_discarding(&self) {
         self.0.iter().for_each(ShardDoor::close_discarding);
     }
@@ -125,41 +125,41 @@ impl ShardDoors {
         self.of(target.partition())
     }
 
-    /// Sends from inside the runtime, into a reserved place.
+    /// Sends a message from inside the runtime, into a reserved place.
     pub(crate) fn push(&self, run: RunId, message: LocalMessage) {
         self.of(run.partition()).push_reserved(message);
     }
 
-    /// Tells a shard what it has asked a reader, into a reserved place.
+    /// Gives a shard the answer of a reader, into a reserved place.
     pub(crate) fn answer(&self, answered: Answered) {
         let door = self.of(answered.ask.id.partition());
         // Refused only when the runtime has stopped.
         drop(door.answers.push_reserved(answered));
     }
 
-    /// Publishes how an attempt went; waits for room in the shard's inbox.
+    /// Publishes the result of an attempt. Waits for room in the shard's inbox.
     pub(crate) async fn report(&self, report: ActivityReport) {
         let shard = self.index_of(report.run.partition());
         self.report_to(shard, report.into()).await;
     }
 
-    /// As [`report`](Self::report), several to the same shard.
+    /// As [`report`](Self::report), for several results to the same shard.
     pub(crate) async fn report_to(&self, shard: usize, reports: ActivityReports) {
-        // A shard that is gone does not wait for it; the attempt is made again after the restart.
+        // An error means that the shard is gone: the attempt is made again after the restart.
         drop(self.0[shard].reports.publish(reports).await);
     }
 
-    /// Publishes how attempts went, in order, as far as there is room. The rest is given back.
+    /// Publishes the results of attempts, in order, as far as there is room. Returns the rest.
     pub(crate) fn try_report(&self, reports: &mut Vec<ActivityReport>) -> Vec<(usize, ActivityReports)> {
         let shard_of = |report: &ActivityReport| self.index_of(report.run.partition());
         let mut refused: Vec<(usize, ActivityReports)> = Vec::new();
         for (shard, reports) in ActivityReports::of(reports, self.0.len(), shard_of) {
-            // Behind one that was refused, so that order is kept.
+            // Kept behind the refused one, so that the order stays.
             if refused.last().is_some_and(|(full, _)| *full == shard) {
                 refused.push((shard, reports));
             } else if let Err(error) = self.0[shard].reports.try_publish(reports) {
                 let reports = error.into_refused().into_payload();
-                // Other subscribers of the topic have the envelope too.
+                // Other subscribers of the topic share the envelope, so its payload may have to be cloned.
                 let reports = reports.unwrap_or_else(|envelope| envelope.payload().clone());
                 refused.push((shard, reports));
             }

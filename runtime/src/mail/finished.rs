@@ -1,4 +1,4 @@
-//! What a shard asks a reader about the finished runs of an id, and what it is told.
+//! A shard's question to a reader about the finished runs of an id, and the answer.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::RunError;
 #[derive(Clone, Debug)]
 pub(crate) struct AskFinished {
     pub(crate) id: InstanceId,
-    /// The epoch of the id's partition under which the shard asks: no other life of it believes the answer.
+    /// The epoch of the id's partition under which the shard asks. Under any other epoch the answer is ignored.
     pub(crate) life: Epoch,
     pub(crate) reads: FinishedReads,
 }
 
-/// What is to be read of a finished run.
+/// How much is read of a finished run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FinishedReads {
-    /// Which it is.
+    /// Which run it is.
     #[default]
     Run,
-    /// Also whose child it is, and how it ended.
+    /// Also whose child it is, and its outcome.
     End,
-    /// And all that its history has.
+    /// Also its whole history.
     Events,
 }
 
@@ -41,21 +41,21 @@ pub(crate) struct Answered {
 /// What is known of the finished runs of an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// The latest that is retained.
+    /// The latest retained run.
     pub(crate) finished: Result<Option<RunId>, ReadError>,
-    /// Whose child that run is, if it is one; `None` if that was not read.
+    /// If that run is a child, its parent and its end; `None` if that was not read.
     pub(crate) child: Option<Result<Option<EndedChild>, RunError>>,
-    /// How that run ended; `None` if that was not read.
+    /// The outcome of that run; `None` if that was not read.
     pub(crate) outcome: Option<Result<OutcomeKind, RunError>>,
-    /// All that its history has; `None` if that was not read.
+    /// All events of its history; `None` if that was not read.
     pub(crate) whole: Option<Box<Result<WholeHistory, RunError>>>,
 }
 
-/// All events that a history has, with the times at which they were recorded. A cheap clone.
+/// All events of a history, with the times at which they were recorded. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct WholeHistory {
     pub(crate) events: Arc<[(Event, Timestamp)]>,
-    /// The last event of those that were trimmed, if some were.
+    /// The last event that was trimmed, if some were.
     pub(crate) trimmed: Option<Sequence>,
 }
 
@@ -67,7 +67,7 @@ impl WholeHistory {
         }
     }
 
-    /// How the run began, unless that was trimmed.
+    /// The beginning of the run, unless it was trimmed.
     pub(crate) fn started(&self) -> Option<&Started> {
         match self.events.first() {
             Some((Event::Started(started), _)) => Some(started),
@@ -85,12 +85,12 @@ pub(crate) struct EndedChild {
 }
 
 impl Found {
-    /// There is none.
+    /// The id has no finished run.
     pub(crate) fn none() -> Self {
         Self::unread(Ok(None))
     }
 
-    /// This is known without its history.
+    /// An answer that was found without the run's history.
     pub(crate) fn unread(finished: Result<Option<RunId>, ReadError>) -> Self {
         Self {
             finished,
@@ -100,7 +100,7 @@ impl Found {
         }
     }
 
-    /// This run, and nothing was read of it.
+    /// This run, of which nothing was read.
     pub(crate) fn run(run: RunId) -> Self {
         Self::unread(Ok(Some(run)))
     }

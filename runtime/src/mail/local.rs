@@ -1,4 +1,4 @@
-//! What timers, topics, pools and readers tell the runs of a partition: never more than one process hears of it.
+//! Messages of timers, topics, pools and readers to the runs of a partition; they stay within one process.
 //!
 //! # Lives
 //!
@@ -7,13 +7,13 @@
 //!                                                                └ outlives the shard
 //! ```
 //!
-//! A shard that fails leaves its mailbox to its successor, and with it the answers to what it had asked
-//! other parts. An answer says how things stood when it was made. The shard that asked has kept still until
-//! it came; the successor has not, and may have gone on before the answer gets to it. So an answer that only
-//! holds as long as nobody moves names the life that asked, and no other life gets to see it.
+//! A shard that fails leaves its mailbox to its successor, and with it the answers to its questions to other parts. An answer
+//! describes the state at the time when it was made. The shard that asked keeps that state until the answer comes; a
+//! successor does not, and may have changed it. So an answer that depends on the state names the life that asked, and no
+//! other life sees it.
 //!
-//! Everything else that comes is for any life: a fact that names the attempt, or the publish, that it is about, so that
-//! a run which has heard of it, or waits for it no longer, passes it over.
+//! All other messages are for any life: a fact that names the attempt or the publish that it is about, so that a run ignores
+//! it if it has heard of it, or does not wait for it any more.
 
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 use millrun_workflow::{Event, KeptBeginning, Name, OperationId, Payload, PublishOutcome, Started};
@@ -21,13 +21,13 @@ use millrun_workflow::{Event, KeptBeginning, Name, OperationId, Payload, Publish
 use crate::RunError;
 use crate::code::version_trials::TriedRun;
 
-/// What a part of the process tells a run.
+/// A message of a part of the process to a run.
 #[derive(Debug)]
 pub(crate) enum LocalMessage {
     TimerFired {
         run: RunId,
         operation: OperationId,
-        /// Of the shard that had set the timer.
+        /// The life of the shard that had set the timer.
         life: Epoch,
     },
     ResumeDue {
@@ -42,7 +42,7 @@ pub(crate) enum LocalMessage {
         run: RunId,
         operation: OperationId,
         outcome: Result<PublishOutcome, String>,
-        /// The topic, if others may wait for it behind this one.
+        /// The topic, if other values may wait in line behind this one.
         topic: Option<Name>,
     },
     AttemptStarted {
@@ -59,7 +59,7 @@ pub(crate) enum LocalMessage {
     /// The answer to a [`Load`].
     Loaded {
         load: Load,
-        /// `None` if the reader failed before it had read it.
+        /// `None` if the reader failed before it had read the history.
         history: Option<Result<Story, RunError>>,
     },
 }
@@ -67,14 +67,14 @@ pub(crate) enum LocalMessage {
 /// What a run is brought back from.
 #[derive(Debug)]
 pub(crate) struct Story {
-    /// What was kept of the events before, if that is not all of them.
+    /// The kept beginning that replaces the events before, if `events` are not all.
     pub(crate) kept: Option<Box<KeptBeginning>>,
     pub(crate) events: Vec<(Event, Timestamp)>,
-    /// The sequence of the last record: the journal takes no turn of a run that believes to be elsewhere.
+    /// The sequence of the last record: the journal refuses a turn that is not based on it.
     pub(crate) head: Sequence,
     /// The version of its workflow that the run has.
     pub(crate) version: u32,
-    /// The run with newer code, if it moves there.
+    /// The run, replayed with newer code, if it moves to that.
     pub(crate) tried: Option<TriedRun>,
 }
 
@@ -101,7 +101,7 @@ impl Story {
         }
     }
 
-    /// How the run began.
+    /// The beginning of the run.
     pub(crate) fn started(&self) -> Option<&Started> {
         match (&self.kept, self.events.first()) {
             (Some(kept), _) => kept.ledger().started(),
@@ -110,7 +110,7 @@ impl Story {
         }
     }
 
-    /// A copy for a replay of which nothing may come.
+    /// A copy for a trial replay, whose results are discarded.
     pub(crate) fn to_try(&self) -> Self {
         Self {
             kept: self.kept.clone(),
@@ -122,30 +122,30 @@ impl Story {
     }
 }
 
-/// A request for the history of a run, and the life of the shard that waits for it: the epoch of the run's
-/// partition, which no two lives of a shard share.
+/// A request for the history of a run, with the life of the shard that waits for it: the epoch of the run's partition, which
+/// no two lives share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) run: RunId,
     pub(crate) life: Epoch,
-    /// Whether all that the history has is read, though less would bring the run back.
+    /// Whether the whole history is read, even if less would bring the run back.
     pub(crate) is_whole: bool,
 }
 
 impl LocalMessage {
-    /// The run that it is about, and the only life of its shard that may believe it; `None` if any may. A new
-    /// kind of message has to decide here.
+    /// The run that the message is about, and the only life of its shard that may use it; `None` if any may. A new kind of
+    /// message has to decide here.
     #[inline]
     pub(crate) fn life(&self) -> Option<(RunId, Epoch)> {
         match self {
-            // A history is what the run was when it was read.
+            // A history describes the run at the time when it was read.
             Self::Loaded { load, .. } => Some((load.run, load.life)),
-            // A life that begins sets its timers anew, and begins at once what is due: an attempt that was due
-            // for its predecessor too would be started twice under one number.
+            // A new life sets its timers anew, and begins at once what is due. If it also heard of its predecessor's timer,
+            // an attempt would be started twice under one number.
             Self::TimerFired { run, life, .. } | Self::ResumeDue { run, life } => Some((*run, *life)),
-            // What a topic did with a value does not depend on the shard that handed it over.
+            // What a topic did with a value does not depend on which shard handed it over.
             Self::PublishParked { .. } | Self::Published { .. } => None,
-            // About an attempt, by its number.
+            // These name an attempt by its number.
             Self::AttemptStarted { .. } | Self::Heartbeat { .. } => None,
         }
     }

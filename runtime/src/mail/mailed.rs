@@ -1,4 +1,4 @@
-//! What another node has mailed to a shard.
+//! Mail of another node for a shard.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,24 +13,23 @@ use crate::ownership::partition_set::PartitionSet;
 /// Mail that was read for a shard.
 #[derive(Debug)]
 pub(crate) enum Mailed {
-    /// A message, which goes from the store with the sweep that takes it.
+    /// A message. The commit of the sweep that takes it removes it from the store.
     Message {
         /// The number of the mail.
         number: u64,
-        /// The partition that it is for, and the epoch under which that was owned when it was read: under any other it is read
-        /// again.
+        /// The partition that it is for, with the epoch under which it was owned when the mail was read. Under any other
+        /// epoch the mail is read again.
         owned: (Partition, Epoch),
         message: PartitionMessage,
     },
-    /// A request of a caller of that node, which has the way of its answer; with the partition that it is for, and the epoch
-    /// as above.
+    /// A request of a caller of that node, with the partition and epoch as above. The request knows where its answer goes.
     Request {
         owned: (Partition, Epoch),
         request: Request,
-        /// Of one that goes from the store when it is read.
+        /// For a request that is removed from the store when it is read: its place in the mailbox.
         place: Option<MailPlace>,
     },
-    /// As [`PartitionMessage::Orphans`], of partitions that had these epochs when this was read.
+    /// As [`PartitionMessage::Orphans`]; the partitions had these epochs when the mail was read.
     Orphans {
         parents: Arc<[(Partition, Epoch)]>,
         children: Arc<PartitionSet>,
@@ -38,7 +37,7 @@ pub(crate) enum Mailed {
     },
 }
 
-/// The place of a message in the mailbox of a shard, among those that are bounded.
+/// A place in the mailbox of a shard, out of a bounded number.
 #[derive(Debug)]
 pub(crate) struct MailPlace(Arc<AtomicUsize>);
 
@@ -56,7 +55,7 @@ impl Drop for MailPlace {
 }
 
 impl Mailed {
-    /// The id that it is about, if it names no run.
+    /// The id that it is about, unless it names a run.
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         match self {
             Self::Message { message, .. } => message.instance_id(),
@@ -65,7 +64,7 @@ impl Mailed {
         }
     }
 
-    /// Whether a run may begin with this.
+    /// Whether a run may begin with it.
     pub(crate) fn begins_run(&self) -> bool {
         match self {
             Self::Message { message, .. } => matches!(message, PartitionMessage::StartChild(_)),

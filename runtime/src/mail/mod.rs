@@ -1,4 +1,4 @@
-//! What is said to shards, and the doors through which.
+//! Messages to shards, and the doors through which they come.
 //!
 //! ```text
 //!   clients ──────────── Request, with the way of its answer ─┐  waits for room
@@ -7,12 +7,12 @@
 //!   other nodes, through the store ─ Mailed ──────────────────┤  as much as the part that reads it has in hand
 //!   timers, topics, pools, readers ─ LocalMessage ────────────┘  place reserved
 //!   pools ─── reports ──► topic of the shard ──► inbox
-//!   readers ─ Answered ──► mailbox of its own: what waits for it may keep the other one from being emptied
+//!   readers ─ Answered ──► mailbox of its own: messages that wait for an answer may block the other one
 //! ```
 //!
-//! A door is found by the partition that a run or an id belongs to. Nothing stored, and nothing that runs tell each
-//! other, depends on which shard hosts a partition. The place of each message of a run or a part was reserved when the
-//! command behind it was decided, so that none waits for room.
+//! The door of a message is found by the partition of its run or id. Nothing stored, and no message between runs, depends on
+//! which shard hosts a partition. The place of each message of a run or a part was reserved when the command behind it was
+//! decided, so that none waits for room.
 
 mod command;
 mod doors;
@@ -42,13 +42,13 @@ pub(crate) use target::{Latest, Target, check_workflow};
 
 use millrun_core::InstanceId;
 
-/// What lies in the mailbox of a shard.
+/// A message in the mailbox of a shard.
 #[derive(Debug)]
 pub(crate) enum ShardMessage {
     Request(Request),
     Partition(PartitionMessage),
     Local(LocalMessage),
-    /// What another node has mailed.
+    /// Mail of another node.
     Mailed(Box<Mailed>),
 }
 
@@ -77,7 +77,7 @@ impl From<Mailed> for ShardMessage {
 }
 
 impl ShardMessage {
-    /// The id that it is about, if it names no run: what is done depends on the latest run of it.
+    /// The id that it is about, unless it names a run: what happens depends on the latest run of the id.
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         match self {
             Self::Request(request) => request.instance_id(),
@@ -87,7 +87,7 @@ impl ShardMessage {
         }
     }
 
-    /// Whether a run may begin with this.
+    /// Whether a run may begin with it.
     pub(crate) fn begins_run(&self) -> bool {
         match self {
             Self::Request(request) => request.begins_run(),

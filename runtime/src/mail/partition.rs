@@ -1,15 +1,15 @@
-//! What the runs of partitions tell each other, wherever these are hosted.
+//! Messages between runs of partitions, wherever the partitions are hosted.
 //!
-//! Each message is addressed to a partition and goes through the [router](super::Router). It has a wire form
-//! (`crate::wire`), which it has on the way to another node. No message names a shard
-//! or relies on what a process remembers: who hosts a partition may change between a message and its answer.
+//! Each message is addressed to a partition and goes through the [router](super::Router). On the way to another node it has a
+//! wire form (`crate::wire`). No message names a shard or relies on what a process remembers: a partition may move between a
+//! message and its answer.
 //!
-//! A message may be lost with either partition: the run that waits for its answer asks again when its own partition
-//! begins anew, and when the other one says that it has ([`Begun`](PartitionMessage::Begun)). And it may come late, or
-//! twice: it is a request that nobody has begun to work on, or a fact that was durable before it was sent and names
-//! what it is about (an operation, a child), so that a run which has heard of it, or waits for it no longer, passes it
-//! over. The answer to a signal, which may change, names the [question](Ask) that it answers; and what is said about all
-//! calls of partitions holds as long as these have the epochs that are named with them.
+//! A message is lost if either partition is: the run that waits for the answer asks again when its own partition begins anew,
+//! and when it hears that the other one has ([`Begun`](PartitionMessage::Begun)). A message may also come late, or twice.
+//! That does no harm: it is a request that nobody has begun to work on, or a durable fact that names what it is about (an
+//! operation, a child), so that a run ignores it if it has heard of it, or does not wait for it any more. The answer to a
+//! signal may change, so it names the [question](Ask) that it answers; and a list of all calls of some partitions holds while
+//! these have the epochs that it names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use millrun_workflow::{ChildFailure, Name, OperationId, Outcome, Parent, Payload
 
 use crate::ownership::partition_set::PartitionSet;
 
-/// A request of a run, or a durable fact for one.
+/// A request of a run, or a durable fact for a run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum PartitionMessage {
     StartChild(Box<StartChild>),
@@ -33,7 +33,7 @@ pub(crate) enum PartitionMessage {
         operation: OperationId,
         end: Result<Payload, ChildFailure>,
     },
-    /// Nobody waits for this child any more.
+    /// The parent does not wait for this child any more.
     CloseChild {
         id: InstanceId,
         parent: RunId,
@@ -41,21 +41,21 @@ pub(crate) enum PartitionMessage {
     },
     /// A signal that a run sends.
     Signal(Box<RunSignal>),
-    /// What became of it.
+    /// The outcome of a signal.
     SignalSent {
         run: RunId,
         operation: OperationId,
         outcome: Result<(), SignalFailure>,
         ask: Ask,
     },
-    /// These partitions have begun anew: what is waited for there is asked for again.
+    /// These partitions have begun anew: runs elsewhere send their calls there again.
     Begun {
         partitions: Arc<PartitionSet>,
     },
-    /// Of the children in some partitions of runs in others, these are waited for, and no others.
+    /// The complete list of the children in some partitions that runs of other partitions wait for; all others are closed.
     Orphans {
-        /// The partitions of the runs that wait, in order. Nothing of this holds for one that has another epoch by now: its
-        /// runs may wait for more.
+        /// The partitions of the waiting runs, in order. The list does not hold for a partition that has another epoch by
+        /// now: its runs may wait for more.
         parents: Arc<Vec<(Partition, Epoch)>>,
         children: Arc<PartitionSet>,
         awaited: Arc<BTreeSet<(RunId, OperationId)>>,
@@ -63,7 +63,7 @@ pub(crate) enum PartitionMessage {
 }
 
 impl PartitionMessage {
-    /// The id that it is about, if it names no run.
+    /// The id that it is about, unless it names a run.
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         match self {
             Self::StartChild(child) => Some(&child.id),
@@ -77,17 +77,17 @@ impl PartitionMessage {
         }
     }
 
-    /// The run that it is about, and the only epoch of its partition under which that may believe it; `None` if it may
-    /// under any. A new kind of message has to decide here.
+    /// The run that it is about, and the only epoch of its partition under which it may be used; `None` if any. A new kind of
+    /// message has to decide here.
     #[inline]
     pub(crate) fn life(&self) -> Option<(RunId, Epoch)> {
         match self {
-            // A life that begins asks again: what refused the signal before may not be in its way any more, and its
-            // run is told one thing.
+            // A new life sends the signal again. What refused it before may be gone by then, and the run must be told one
+            // outcome only.
             Self::SignalSent { run, ask, .. } => Some((*run, ask.life)),
-            // Recorded once, by its sender.
+            // The receiver records it once for each sender.
             Self::Signal(_) => None,
-            // Durable facts about a parent's operation: taken once, while it is pending.
+            // Durable facts about a parent's operation, which are taken once, while the operation is pending.
             Self::StartChild(_)
             | Self::ChildStarted { .. }
             | Self::ChildEnded { .. }
@@ -98,22 +98,22 @@ impl PartitionMessage {
     }
 }
 
-/// A child to be started, complete.
+/// A child to be started, with everything that it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StartChild {
     pub(crate) parent: Parent,
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
     pub(crate) input: Payload,
-    /// The earliest time that it is shown, if its parent's time is ahead of the host's.
+    /// The earliest time that the child may see, if its parent's time is ahead of the host's.
     pub(crate) not_before: Option<Timestamp>,
-    /// Its place in a distributed trace: that of the call.
+    /// Its place in a distributed trace: the span of the call.
     pub(crate) trace: Option<TraceContext>,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
 }
 
-/// A signal from a run to an instance, complete.
+/// A signal from a run to an instance, with everything that it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunSignal {
     /// The run and the operation that send it.
@@ -125,12 +125,12 @@ pub(crate) struct RunSignal {
     pub(crate) value: Payload,
     /// Whether it may have been recorded before.
     pub(crate) is_repeated: bool,
-    /// Written when it is sent.
+    /// Filled in when it is sent.
     pub(crate) ask: Ask,
 }
 
 impl RunSignal {
-    /// Tells the run that has sent it what became of it.
+    /// The message that tells the sender the outcome.
     pub(crate) fn answer(&self, outcome: Result<(), SignalFailure>) -> PartitionMessage {
         PartitionMessage::SignalSent {
             run: self.sender.run,
@@ -141,17 +141,17 @@ impl RunSignal {
     }
 }
 
-/// Which of several times a run has asked: only the answer to the last is told to it, since one that was refused and
-/// is sent again may be taken.
+/// Numbers the sendings of a signal. Only the answer to the last sending is told to the run: a signal that was refused may be
+/// accepted when it is sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// Of the shard that asks.
+    /// The life of the shard that sends.
     pub(crate) life: Epoch,
     /// Counted by that shard, for each operation.
     pub(crate) number: u32,
 }
 
-/// What a run's end is to its parent; `None` if it goes on.
+/// The end of a child as its parent sees it; `None` if the child continues as new.
 pub(crate) fn child_end(outcome: &Outcome) -> Option<Result<Payload, ChildFailure>> {
     match outcome {
         Outcome::Completed(value) => Some(Ok(value.clone())),

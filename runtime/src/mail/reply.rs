@@ -1,4 +1,4 @@
-//! Where the answer to a request goes: to a caller in this process, or by mail to one of another node.
+//! Where the answer to a request goes: to a caller in this process, or by mail to a caller of another node.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,27 +15,28 @@ use crate::wire::calls::AnswerToNode;
 /// A caller in this process.
 pub(crate) type CallerReply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 
-/// Where an answer goes. Sent only when everything it depends on is durable.
+/// Where an answer goes. It is sent only when everything that it depends on is durable.
 pub(crate) enum Reply<T, E = RunError> {
     Caller(CallerReply<T, E>),
-    /// The answer is mailed with the sweep that gives it.
+    /// The answer is mailed in the commit of the sweep that gives it.
     Node(Box<AskedBy>),
 }
 
 impl<T, E> Reply<T, E> {
-    /// Sends the answer to a caller of this process; that it has gone is no error. A caller of another node has it by mail.
+    /// Sends the answer to a caller of this process; it is no error if the caller has gone. A caller of another node gets it
+    /// by mail.
     pub(crate) fn send(self, answer: Result<T, E>) {
         if let Self::Caller(caller) = self {
             drop(caller.send(answer));
         }
     }
 
-    /// Whether it is known that nobody waits for the answer any more.
+    /// Whether it is known that no caller waits for the answer any more.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self, Self::Caller(caller) if caller.is_closed())
     }
 
-    /// Who waits, if that is somebody of another node.
+    /// The caller of another node, if it is one.
     pub(crate) fn asked_by(&self) -> Option<&AskedBy> {
         match self {
             Self::Caller(_) => None,
@@ -44,18 +45,18 @@ impl<T, E> Reply<T, E> {
     }
 }
 
-/// The ways of the answers to a request that came by mail.
+/// Makes the replies for a request that came by mail.
 pub(crate) trait Replies {
-    /// The way of the answer to the question of this number.
+    /// The reply for the question with this number.
     fn of<T, E>(&self, question: u64) -> Reply<T, E>;
 }
 
-/// To a caller of another node.
+/// Replies to a caller of another node.
 pub(crate) struct RepliesToNode {
     pub(crate) desk: Arc<MailDesk>,
     /// The number of that node.
     pub(crate) node: u64,
-    /// The mail, unless that has gone.
+    /// The mail, unless it is already removed from the store.
     pub(crate) mail: Option<Arc<MailToAnswer>>,
 }
 
@@ -83,48 +84,49 @@ impl<T, E> fmt::Debug for Reply<T, E> {
     }
 }
 
-/// A caller of another node, who has asked by mail. Dropped without an answer, the mail is read again, or the caller told to ask
-/// again.
+/// A caller of another node, which has asked by mail. If this is dropped without an answer, the mail is read again, or the
+/// caller is told to ask again.
 pub(crate) struct AskedBy {
     desk: Arc<MailDesk>,
-    /// The number of the node, and of the question there.
+    /// The number of the node, and the number of the question on that node.
     pub(crate) node: u64,
     pub(crate) question: u64,
-    /// The mail, which goes with the answer, and the partition that it was for; `None` if it went when it was read, because
-    /// asking twice does no harm.
+    /// The mail, which is removed together with the answer; `None` if it was removed when it was read, because asking twice
+    /// does no harm.
     pub(crate) mail: Option<Arc<MailToAnswer>>,
     is_answered: AtomicBool,
 }
 
-/// Mail that goes with its answers: with the last of them, or with that to a start, if what comes behind it may be asked twice.
+/// Mail that is removed together with its answers: with the last of them, or with the answer to a start if the question
+/// beside it may be repeated.
 #[derive(Debug)]
 pub(crate) struct MailToAnswer {
     pub(crate) number: u64,
-    /// The partition that it is for, and the epoch under which that was owned when it was read.
+    /// The partition that the mail is for, with the epoch under which it was owned when the mail was read.
     pub(crate) owned: (Partition, Epoch),
-    /// The question with whose answer it goes, whatever other is still to come.
+    /// The question whose answer removes the mail, even if another answer is still to come.
     enough: Option<u64>,
     state: Mutex<MailAnswers>,
 }
 
 #[derive(Debug)]
 struct MailAnswers {
-    /// How many answers are still to come.
+    /// The number of outstanding answers.
     left: usize,
-    /// It goes with an answer that was queued.
+    /// Whether an answer that was queued removes the mail.
     has_gone: bool,
     /// The questions that get no answer.
     dropped: Vec<u64>,
 }
 
-/// What becomes of a question that was dropped without an answer.
+/// What happens with a question that was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DroppedQuestion {
     /// Its mail is read again.
     ReadAgain,
-    /// Its mail has gone: who has asked is told to ask again.
+    /// Its mail is removed: the caller is told to ask again.
     AskAgain,
-    /// The answer beside it says what has become of it.
+    /// The answer to the other question of the mail covers it.
     ToldWithOther,
 }
 
@@ -147,13 +149,13 @@ impl MailToAnswer {
         })
     }
 
-    /// Whether the mail goes with the answer to this question, which is the `in_sweep`th to it in the present sweep.
+    /// Whether the answer to this question, the `in_sweep`th to the mail in the present sweep, removes the mail.
     fn goes_with(&self, question: u64, in_sweep: usize) -> bool {
         let state = self.state();
         !state.has_gone && (self.enough == Some(question) || in_sweep >= state.left)
     }
 
-    /// An answer was queued with its sweep. Whether it goes with that.
+    /// Notes that an answer was queued with its sweep. Returns whether it removes the mail.
     fn note_answered(&self, question: u64) -> bool {
         let mut state = self.state();
         state.left = state.left.saturating_sub(1);
@@ -162,7 +164,7 @@ impl MailToAnswer {
         goes
     }
 
-    /// A question was dropped without an answer.
+    /// Notes that a question was dropped without an answer.
     fn note_dropped(&self, question: u64) -> DroppedQuestion {
         let mut state = self.state();
         if state.has_gone {
@@ -176,7 +178,8 @@ impl MailToAnswer {
         DroppedQuestion::ToldWithOther
     }
 
-    /// The questions beside it that get no answer, of which the callers are told with the one that it goes with.
+    /// The other questions of the mail that get no answer; their callers are told together with the answer that removes the
+    /// mail.
     pub(crate) fn dropped(&self) -> Vec<u64> {
         self.state().dropped.clone()
     }
@@ -187,25 +190,25 @@ impl MailToAnswer {
 }
 
 impl AskedBy {
-    /// Whether the mail goes with this answer, which is the `in_sweep`th to it in the present sweep.
+    /// Whether this answer, the `in_sweep`th to its mail in the present sweep, removes the mail.
     pub(crate) fn is_last(&self, in_sweep: usize) -> bool {
         let mail = self.mail.as_ref();
         mail.is_some_and(|mail| mail.goes_with(self.question, in_sweep))
     }
 
-    /// The answer was queued with its sweep. Gives the number of the mail that goes with it, if some does.
+    /// Notes that the answer was queued with its sweep. Returns the number of the mail that it removes, if any.
     pub(crate) fn note_answered(&self) -> Option<u64> {
         self.is_answered.store(true, Ordering::Relaxed);
         let mail = self.mail.as_ref()?;
         mail.note_answered(self.question).then_some(mail.number)
     }
 
-    /// The caller watches the run: it is told when that goes on.
+    /// The caller watches the run: it is answered when the run makes progress.
     pub(crate) fn watch(&self, changed: Changed) {
         self.is_answered.store(true, Ordering::Relaxed);
         let (desk, asker) = (Arc::clone(&self.desk), (self.node, self.question));
         self.desk.spawn(async move {
-            // A shard that fails tells nobody, and its watchers look again.
+            // A shard that fails drops its watchers, which look again.
             drop(changed.await);
             desk.post_answer(asker, AnswerToNode::Changed);
         });
@@ -239,7 +242,7 @@ mod tests {
     const START: u64 = 5;
     const BESIDE: u64 = 6;
 
-    /// The mail of a start that brings an update, if it is known by a name, or a signal.
+    /// The mail of a start that brings an update, which may be repeated, or a signal, which may not.
     fn mail(brings_update: bool) -> Arc<MailToAnswer> {
         let owned = (Partition::from_index(3).unwrap(), Epoch::new(1));
         MailToAnswer::new(1, owned, 2, brings_update.then_some(START))
@@ -282,7 +285,7 @@ mod tests {
         assert!(!mail.goes_with(BESIDE, 1));
         assert_eq!(mail.note_dropped(BESIDE), DroppedQuestion::AskAgain);
         let mail = self::mail(true);
-        // In one sweep, in either order.
+        // Both answers in one sweep, in either order.
         assert!(!mail.goes_with(BESIDE, 1));
         assert!(mail.goes_with(START, 2));
         assert!(!mail.note_answered(BESIDE));

@@ -1,4 +1,4 @@
-//! What clients ask of a shard: each request carries the way of its answer.
+//! Requests of clients to a shard. Each knows where its answer goes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::wire::MessageError;
 use crate::wire::calls::{self, AnswerToNode, RunErrorBody};
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
-/// What a client asks of a shard, and where the answer goes. Each waits for room in the shard's mailbox.
+/// A request of a client to a shard. Each waits for room in the shard's mailbox.
 #[derive(Debug)]
 pub(crate) enum Request {
     Start(StartRequest),
@@ -41,7 +41,7 @@ pub(crate) enum Request {
         wake: Wake,
         reply: Reply<Described>,
     },
-    /// A caller wants to be told when the run goes on.
+    /// Asks to be told when the run makes progress.
     Watch {
         target: Target,
         reply: Reply<Changed>,
@@ -62,12 +62,12 @@ pub(crate) enum Request {
         reply: Reply<Vec<InstanceSummary>>,
     },
     Find(Box<FindLive>),
-    /// A record of a durable topic.
+    /// A record for a durable topic.
     Append(Box<AppendRequest>),
     Command(Box<CommandRequest>),
 }
 
-/// Where the answer to a request goes that another node was asked.
+/// Where the answer goes to a request that another node was asked.
 #[derive(Debug)]
 pub(crate) enum PendingReply {
     Start(Reply<StartedRun, StartError>),
@@ -78,12 +78,12 @@ pub(crate) enum PendingReply {
     Update(UpdateReply),
     Command(CommandReply),
     Watch(Reply<Changed>),
-    /// A run is watched.
+    /// The run is being watched.
     Watching(oneshot::Sender<()>),
 }
 
 impl PendingReply {
-    /// Whether nobody waits for the answer any more.
+    /// Whether no caller waits for the answer any more.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::Start(reply) => reply.is_closed(),
@@ -98,10 +98,10 @@ impl PendingReply {
         }
     }
 
-    /// Gives the answer of another node to the caller.
+    /// Gives another node's answer to the caller.
     ///
     /// # Errors
-    /// When it is the answer to another question, or cannot be read: the caller is told so.
+    /// When it answers another kind of request, or cannot be read. The caller is told so.
     pub(crate) fn answer(self, answer: AnswerToNode) -> Result<(), MessageError> {
         match (self, answer) {
             (Self::Start(reply), AnswerToNode::Start(answer)) => reply.send(calls::start_answer(answer)?),
@@ -119,7 +119,7 @@ impl PendingReply {
             }
             (Self::Watch(reply), AnswerToNode::Watched(Err(error))) => reply.send(Err(error.into_error())),
             (Self::Watching(told), AnswerToNode::Changed) => drop(told.send(())),
-            // What it was asked with says why.
+            // The start, which was asked together with it, tells the caller why.
             (_, AnswerToNode::Dropped) => {}
             (reply, AnswerToNode::Failed(message)) => reply.fail(message),
             (reply, _) => reply.fail("it has answered another question".to_owned()),
@@ -127,7 +127,7 @@ impl PendingReply {
         Ok(())
     }
 
-    /// Tells the caller that the node which was asked cannot do it.
+    /// Tells the caller that the other node cannot handle the request.
     pub(crate) fn fail(self, message: String) {
         let error = RunError::Elsewhere {
             message: message.clone(),
@@ -141,24 +141,24 @@ impl PendingReply {
             Self::Update(reply) => reply.send(Err(error.into())),
             Self::Command(reply) => reply.send(Err(error.into())),
             Self::Watch(reply) => reply.send(Err(error)),
-            // It looks again.
+            // The caller looks again.
             Self::Watching(told) => drop(told),
         }
     }
 }
 
-/// A record that a caller has a durable topic take.
+/// A caller's record for a durable topic.
 #[derive(Debug)]
 pub(crate) struct AppendRequest {
     pub(crate) topic: TopicNumber,
     pub(crate) partition: Partition,
     pub(crate) id: Option<u128>,
-    /// What stands before the payload, and the payload: one piece, since the shard frees it and not who has made it.
+    /// The header and the payload in one allocation: it is freed by the shard, and not by the thread that made it.
     pub(crate) body: Vec<u8>,
     pub(crate) payload_len: usize,
-    /// Records that follow it in the same batch, each as `body`.
+    /// Records that follow it in the same batch, each like `body`.
     pub(crate) more: Vec<Vec<u8>>,
-    /// It is appended only if this is the last record of that topic, which the owner of the partition alone writes.
+    /// The record is appended only if this is the last record of this topic, which only the partition's owner writes.
     pub(crate) unless_changed: Option<(TopicNumber, Sequence)>,
     pub(crate) reply: Reply<Appended, DurablePublishError>,
 }
@@ -167,28 +167,28 @@ pub(crate) struct AppendRequest {
 #[derive(Debug)]
 pub(crate) struct FindLive {
     pub(crate) filter: Arc<RunSearch>,
-    /// Only runs that began before.
+    /// Only runs that began before this one.
     pub(crate) before: Option<StartKey>,
     pub(crate) len_max: usize,
     pub(crate) reply: Reply<FoundLive>,
 }
 
-/// The latest begun of the live runs of a shard that are looked for, in that order.
+/// The latest live runs of a shard that match a search, the latest first.
 #[derive(Debug)]
 pub(crate) struct FoundLive {
     pub(crate) runs: Vec<RunSummary>,
-    /// Where the search has stopped, if there may be more: all runs that began then or later were examined.
+    /// Where the search stopped, if there may be more: all runs that began then or later were examined.
     pub(crate) reached: Option<StartKey>,
 }
 
-/// How a run stands, as the callers that wait for its result are told.
+/// The state of a run, as told to callers that wait for its result.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
     Ended(Outcome),
     Parked(ParkReason),
 }
 
-/// Whether a run that is on disk only is brought into memory before it is described.
+/// Whether a run that is only on disk is brought into memory before it is described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     Never,
@@ -202,7 +202,7 @@ pub(crate) enum Described {
     OnDisk(OnDisk),
 }
 
-/// A run that is on disk only: a reader describes it from its history, together with what only its shard knows.
+/// A run that is only on disk: a reader describes it from its history, together with what only its shard knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnDisk {
     pub(crate) run: RunId,
@@ -212,7 +212,7 @@ pub(crate) struct OnDisk {
 }
 
 impl Request {
-    /// Whether it asks for something that is known without code and changes nothing.
+    /// Whether it asks for something that is known without the run's code, and changes nothing.
     pub(crate) fn only_reads(&self) -> bool {
         match self {
             Self::Await { .. }
@@ -268,12 +268,12 @@ impl Request {
         asked.is_some()
     }
 
-    /// Whether asking it twice does no harm: it changes nothing, or is known by its name.
+    /// Whether it may be repeated: it changes nothing, or has a name by which a repetition is recognised.
     pub(crate) fn may_be_repeated(&self) -> bool {
         self.only_reads() || matches!(self, Self::Query { .. } | Self::Update { .. })
     }
 
-    /// Whether a run may begin with this.
+    /// Whether a run may begin with it.
     pub(crate) fn begins_run(&self) -> bool {
         matches!(
             self,
@@ -281,7 +281,7 @@ impl Request {
         )
     }
 
-    /// The id that it is about, if it names no run.
+    /// The id that it is about, unless it names a run.
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         let target = match self {
             Self::Start(start) => return Some(&start.id),
@@ -302,7 +302,7 @@ impl Request {
         }
     }
 
-    /// Where the answers go, of a request that may be asked of another node; the request for any other.
+    /// The channels for the answers, if another node may be asked this; otherwise the request.
     #[expect(clippy::result_large_err, reason = "the request itself comes back")]
     pub(crate) fn into_replies(self) -> Result<Vec<PendingReply>, Self> {
         let reply = match self {
@@ -327,7 +327,7 @@ impl Request {
         Ok(vec![reply])
     }
 
-    /// What is asked together with a start, if that is known by a name.
+    /// The update that comes with a start, if the update has a name.
     pub(crate) fn update_of_start(&self) -> Option<UpdateRequest> {
         match self {
             Self::StartWith(with) => match &with.with {
@@ -338,14 +338,14 @@ impl Request {
         }
     }
 
-    /// Tells the caller why another node cannot be asked.
+    /// Tells the caller why no other node can be asked.
     pub(crate) fn fail(self, message: &str) {
         for reply in self.into_replies().into_iter().flatten() {
             reply.fail(message.to_owned());
         }
     }
 
-    /// Tells the caller that the partition has another owner: the node of this name, if it is known.
+    /// Tells the caller that the partition has another owner, with the name of that node if it is known.
     pub(crate) fn refuse_moved(self, partition: Partition, owner: Option<Arc<str>>) {
         let not_started = || StartError::Moved {
             partition,
@@ -355,7 +355,7 @@ impl Request {
             partition,
             owner: owner.clone(),
         };
-        // Nobody may wait for it any more, which is no error.
+        // It is no error if a caller has gone.
         match self {
             Self::Start(start) => start.reply.send(Err(not_started())),
             Self::StartWith(with) => {
@@ -386,7 +386,7 @@ impl Request {
     }
 }
 
-/// A start, complete.
+/// A start, with everything that it needs.
 #[derive(Debug)]
 pub(crate) struct StartRequest {
     pub(crate) id: InstanceId,
@@ -395,15 +395,15 @@ pub(crate) struct StartRequest {
     pub(crate) details: Option<Box<StartDetails>>,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
-    /// Where the end of a run that begins with this is told, if anybody may wait for it.
+    /// Where the end of a run that begins with this is told, if a caller may wait for it.
     pub(crate) end: Option<CallerReply<Standing>>,
 }
 
-/// What few starts say beside what is to be started: what they stem from, and when the run begins.
+/// What few starts have: a cause, a trace, a delay, retries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartDetails {
     pub(crate) cause: Option<Cause>,
-    /// The trigger on a durable topic and the record, if it is one.
+    /// The trigger on a durable topic, and the record, if a trigger starts the run.
     pub(crate) triggered_by: Option<Box<str>>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) delay: Option<StartDelay>,
@@ -412,7 +412,7 @@ pub(crate) struct StartDetails {
 }
 
 impl StartDetails {
-    /// Whether there is anything beside what is to be started.
+    /// Whether anything is set.
     pub(crate) fn says_something(&self) -> bool {
         let Self {
             cause,
@@ -426,7 +426,7 @@ impl StartDetails {
     }
 }
 
-/// When the code of a run begins that does not begin at once.
+/// When the code of a run with a delayed start begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StartDelay {
     By(Duration),
@@ -434,13 +434,13 @@ pub(crate) enum StartDelay {
 }
 
 impl StartDetails {
-    /// The beginning, at this time, of a run of whose start this is said.
+    /// Adds the details to a run's beginning, at this time.
     pub(crate) fn said_of(self, mut started: Started, now: Timestamp) -> Started {
         let begins_at = self.delay.map(|delay| match delay {
             StartDelay::By(pause) => now + pause,
             StartDelay::Until(at) => at,
         });
-        // One whose time has come is a start like any other.
+        // A delay that is over does not count.
         if let Some(at) = begins_at.filter(|at| *at > now) {
             started = started.delayed_until(at);
         }
@@ -460,41 +460,41 @@ impl StartDetails {
     }
 }
 
-/// A start that brings a request, which goes to the run that is there if there is one.
+/// A start with a request. If the instance has a live run, the request goes to that.
 #[derive(Debug)]
 pub(crate) struct StartWith {
     pub(crate) start: StartRequest,
     pub(crate) with: FirstRequest,
 }
 
-/// A start that ends the live run of its instance, and the request that it brings, if it brings one.
+/// A start that ends the live run of its instance, with the request that it brings, if any.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     pub(crate) start: StartRequest,
     pub(crate) with: Option<FirstRequest>,
 }
 
-/// A start in the place of one run: of `on_conflict`, nothing counts.
+/// A start that follows one particular run; `on_conflict` is ignored.
 #[derive(Debug)]
 pub(crate) struct StartFollowing {
     pub(crate) start: StartRequest,
-    /// What has to be the latest run of the instance, and finished.
+    /// The run that has to be the latest of the instance, and finished.
     pub(crate) run: RunId,
 }
 
-/// What a start brings, and where it is said what became of that.
+/// The request that comes with a start, and where its outcome is told.
 #[derive(Debug)]
 pub(crate) enum FirstRequest {
     Signal {
         name: Name,
         value: Payload,
-        /// Under which the signal is sent, if it is under one.
+        /// The name of the request, if the signal has one.
         request: Option<Box<str>>,
-        /// Whether it is sent by its name, with a value of any type.
+        /// Whether it is sent by name only, with a value of any type.
         is_by_name: bool,
         reply: Reply<()>,
     },
-    /// A run that begins is not started if it refuses this: the start's reply is dropped then.
+    /// If a new run refuses this, it is not started, and the start's reply is dropped.
     Update {
         update: UpdateRequest,
         reply: UpdateReply,
@@ -512,7 +512,7 @@ pub(crate) struct StartedRun {
 }
 
 impl StartedRun {
-    /// One that this start has begun.
+    /// A run that this start has begun.
     pub(crate) const fn begun(run: RunId) -> Self {
         Self {
             run,
@@ -521,7 +521,7 @@ impl StartedRun {
         }
     }
 
-    /// One that was there.
+    /// A run that existed.
     pub(crate) const fn attached(run: RunId, is_checked: bool) -> Self {
         Self {
             run,
@@ -572,28 +572,28 @@ impl From<StopCause> for UpdateRefused {
     }
 }
 
-/// Tells that a run has gone on, once; dropped, it tells that nobody knows.
+/// Completes when a run makes progress. It is dropped if the shard fails.
 pub(crate) type Changed = oneshot::Receiver<()>;
 
 /// What a caller wants an instance to be reset to.
 #[derive(Clone, Debug)]
 pub(crate) struct ResetOrder {
     pub(crate) id: InstanceId,
-    /// The run that begins: who asks names it, so that it is known whether it has begun.
+    /// The new run. The caller chooses it, so that a repeated order is recognised.
     pub(crate) next: RunId,
     pub(crate) point: ResetPoint,
 }
 
-/// What may be said to a run from outside.
+/// An order to a run from outside.
 #[derive(Clone, Debug)]
 pub(crate) enum Tell {
     Signal {
         name: Name,
         value: Payload,
         cause: Option<Box<Cause>>,
-        /// Under which it is sent, if it is under one.
+        /// The name of the request, if the signal has one.
         request: Option<Box<str>>,
-        /// Whether it is sent by its name: the type of its value is checked if the workflow declares the signal.
+        /// Whether it is sent by name only: the type of its value is checked if the workflow declares the signal.
         is_by_name: bool,
     },
     Cancel {
@@ -609,7 +609,7 @@ pub(crate) enum Tell {
         operation: OperationId,
         end: Result<Payload, String>,
     },
-    /// The instance goes on in another run, which begins with a part of this one's history.
+    /// Resets the instance: it continues in another run, which begins with a part of this one's history.
     Reset(Box<ResetOrder>),
     /// A record of a durable topic that the run waits for.
     RecordReceived {

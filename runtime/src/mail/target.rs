@@ -7,17 +7,17 @@ use millrun_workflow::Name;
 
 use crate::RunError;
 
-/// Which run is meant.
+/// The run that a request is for.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// The latest of an instance. Behind a pointer, so that messages stay as small as most need.
+    /// The latest run of an instance. Behind a pointer, so that most messages stay small.
     Latest(Arc<Latest>),
-    /// This one.
+    /// This run.
     Run(RunId),
 }
 
 impl Target {
-    /// The partition that it is in.
+    /// The partition of the run.
     #[inline]
     pub(crate) fn partition(&self) -> Partition {
         match self {
@@ -27,16 +27,16 @@ impl Target {
     }
 }
 
-/// An instance, which must have begun as that workflow if one is named.
+/// An instance. If a workflow is named, the instance must have begun as that.
 #[derive(Debug)]
 pub(crate) struct Latest {
     pub(crate) id: InstanceId,
     pub(crate) workflow: Option<Name>,
 }
 
-/// Refuses what is meant for an instance that began as another workflow.
+/// Refuses a request for an instance that began as another workflow.
 pub(crate) fn check_workflow(expected: &Name, began_as: &str) -> Result<(), RunError> {
-    // Most names stand in the program once.
+    // Most names are the same static string, so comparing pointers comes first.
     if std::ptr::eq(&**expected, began_as) || expected == began_as {
         return Ok(());
     }
