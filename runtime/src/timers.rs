@@ -1,9 +1,8 @@
-//! Durable timers, earliest deadline first. Their truth is in the histories; this part holds
-//! those of live instances, and tells a shard when a deadline has passed, never before.
+//! Durable timers, earliest deadline first. The histories are the truth; this part holds the timers of live instances, and
+//! tells a shard when a deadline has passed, never before.
 //!
-//! A shard that begins sets all the timers of its runs; those that its predecessor had set are let go of, and
-//! what was told of them is [not for the successor](crate::mail::LocalMessage::life): both would start the
-//! same attempt.
+//! A shard that begins sets all timers of its runs. Timers of its predecessor are dropped, and [messages about
+//! them](crate::mail::LocalMessage::life) are not for the successor: both would start the same attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +13,19 @@ use millrun_workflow::OperationId;
 use crate::mail::{LocalMessage, ShardDoors};
 use crate::ownership::partition_set::PartitionSet;
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Alarm {
     /// A timer, or the next attempt of a call.
     Operation(OperationId),
-    /// Bringing a run's code back after a panic.
+    /// Bringing a parked run's code back, or beginning a delayed run.
     Resume,
 }
 
-/// What is told to the timers.
+/// A command to the timers.
 #[derive(Clone, Debug)]
 pub(crate) enum TimerCommand {
-    /// A shard has these partitions from now on, under these epochs: what was set for them before is void.
+    /// A shard owns these partitions from now on, under these epochs: earlier timers there are void.
     Begin(Vec<(Partition, Epoch)>),
     /// These partitions have another owner.
     End(Vec<Partition>),
@@ -36,8 +35,7 @@ pub(crate) enum TimerCommand {
 
 /// The door of the timers. A cheap clone.
 ///
-/// Its places are reserved: each command stems from a decision of a live run, and a run's
-/// operations are bounded.
+/// Its places are reserved: each command stems from a decision of a live run, and a run's operations are bounded.
 #[derive(Clone, Debug)]
 pub(crate) struct TimersDoor {
     commands: Mailbox<Vec<TimerCommand>>,
@@ -56,7 +54,6 @@ impl TimersDoor {
     }
 }
 
-/// The part.
 #[derive(Debug)]
 pub(crate) struct Timers {
     door: TimersDoor,
@@ -105,7 +102,7 @@ impl Timers {
     }
 
     fn tell(&self, run: RunId, alarm: Alarm) {
-        // A shard begins before it sets a timer.
+        // A shard that owns a partition has sent `Begin` before it sets a timer.
         let Some(&life) = self.lives.get(&run.partition()) else {
             return;
         };

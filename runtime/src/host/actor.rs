@@ -13,8 +13,8 @@ use super::alarm::Alarm;
 use super::clock::Clock;
 use super::driven::Driven;
 
-/// The root of a host's supervision tree. It survives its children: what their end means is for
-/// the owner of each part to decide, who has been told by then.
+/// The root of a host's supervision tree. It survives its children: the owner of each part is told of the part's end, and
+/// decides what follows.
 pub(super) struct Supervisor;
 
 impl Actor for Supervisor {
@@ -45,7 +45,7 @@ impl Actor for Supervisor {
 /// Drives one part. Its only message says that the bell has rung.
 pub(super) struct PartActor;
 
-/// What a [`PartActor`] owns.
+/// The state of a [`PartActor`].
 pub(super) struct PartState {
     pub(super) driven: Driven,
     pub(super) clock: Clock,
@@ -62,8 +62,8 @@ impl PartState {
     }
 }
 
-/// Lets every task that is ready have its turn first. Tokio's own `yield_now` would wait for more
-/// than that: for the next look at timers and sockets.
+/// Lets every ready task run first. Tokio's own `yield_now` would wait longer: until timers and sockets have been looked at
+/// too.
 pub(super) async fn to_the_back_of_the_queue() {
     let mut waited = false;
     poll_fn(|cx| {

@@ -38,7 +38,7 @@ struct Times {
 const NEVER: u64 = Timestamp::MAX.as_micros();
 
 impl Alarm {
-    /// An alarm that is not set.
+    /// Starts an alarm that is not set.
     pub(super) fn spawn(tokio: &Handle, clock: Clock, bell: Bell) -> Self {
         let times = Arc::new(Times {
             wanted: AtomicU64::new(NEVER),
@@ -49,7 +49,7 @@ impl Alarm {
         Self { times, task }
     }
 
-    /// Asks for `at` in place of any former time.
+    /// Sets the alarm to `at`, in place of any former time.
     pub(super) fn set(&self, at: Timestamp) {
         self.times.wanted.store(at.as_micros(), Ordering::SeqCst);
         if at.as_micros() < self.times.asleep_until.load(Ordering::SeqCst) {
@@ -57,7 +57,7 @@ impl Alarm {
         }
     }
 
-    /// Asks for no time.
+    /// Unsets the alarm.
     pub(super) fn clear(&self) {
         self.times.wanted.store(NEVER, Ordering::SeqCst);
     }
@@ -80,7 +80,7 @@ async fn watch(times: Arc<Times>, clock: Clock, bell: Bell) {
             times.earlier.notified().await;
         } else if clock.now().as_micros() < target {
             let moment = clock.instant(Timestamp::from_micros(target));
-            // Due or woken: the top of the loop finds out which.
+            // The time may have come, or an earlier time was set: the top of the loop finds out.
             tokio::time::timeout_at(moment.into(), times.earlier.notified())
                 .await
                 .ok();

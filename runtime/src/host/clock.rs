@@ -6,16 +6,15 @@
 //!                                        shrinks by an eighth of what elapses ─┘
 //! ```
 //!
-//! Between two looks the time goes on with the monotonic clock. A look that finds the wall clock ahead, after
-//! a correction or a suspend, moves the time there at once. One that finds it behind lets the time run an
-//! eighth slower until the wall clock has caught up, so that the time never runs backwards and never stands.
+//! Between two looks the time advances with the monotonic clock. If a look finds the wall clock ahead, after a correction or
+//! a suspend, the time jumps there at once. If it finds the wall clock behind, the time runs an eighth slower until the wall
+//! clock has caught up, so that the time never runs backwards and never stops.
 //!
-//! Nothing polls for it: a look happens within a call of [`Clock::now`], about a second after the last look.
-//! A wait for a time looks again after [`WAIT_MAX`].
+//! No task polls the wall clock: a look happens within a call of [`Clock::now`], about a second after the last look. A wait
+//! for a time checks again after [`WAIT_MAX`].
 //!
-//! Invariant: of two calls of [`Clock::now`], one after the other on whichever threads, the second shows no
-//! earlier time. A caller reads the monotonic clock while the line stands still; a look reads it while no
-//! caller does.
+//! Invariant: of two calls of [`Clock::now`], one after the other on any threads, the second never returns an earlier time. A
+//! caller reads the monotonic clock while the line does not change; a look reads it while no caller does.
 
 use std::fmt;
 use std::hint::spin_loop;
@@ -25,17 +24,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use millrun_core::Timestamp;
 
-/// How long the wall clock is not looked at after a look.
+/// The shortest time between two looks at the wall clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A look is not believed if the thread was interrupted in it for longer.
+/// A look is discarded if the thread was interrupted in it for longer.
 const LOOK_MAX: Duration = Duration::from_millis(1);
 
-/// While the time is ahead of the wall clock, it loses one part in this many.
+/// While the time is ahead of the wall clock, it runs slower by one part in this many.
 const SLOWED_BY: u64 = 8;
 
-/// The longest single wait. The monotonic clock, by which threads and tasks wait, does not count while the
-/// machine is suspended, and follows no correction: this is how late a deadline may be noticed then.
+/// The longest single wait. Threads and tasks wait by the monotonic clock, which stops while the machine is suspended and
+/// follows no correction: this is how late a deadline may then be noticed.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The clock of one host. A cheap clone.
@@ -55,21 +54,21 @@ pub(super) type Wall = dyn Fn() -> Timestamp + Send + Sync;
 /// How the time follows from the monotonic clock: three numbers under a sequence lock. All in microseconds.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// How long the wall clock is not looked at after a look.
+    /// The shortest time between two looks at the wall clock.
     look_every: u64,
     /// Odd while the line is being changed.
     version: AtomicU64,
     is_looking: AtomicBool,
-    /// What had elapsed at the last look.
+    /// The elapsed time at the last look.
     since: AtomicU64,
-    /// The wall clock less what had elapsed, at the last look.
+    /// The wall clock minus the elapsed time, at the last look.
     offset: AtomicI64,
     /// How far the time was ahead of the wall clock at the last look.
     ahead: AtomicU64,
 }
 
 impl Line {
-    /// A line that shows this when nothing has elapsed.
+    /// A line that shows `wall` when nothing has elapsed.
     pub(super) fn new(wall: Timestamp, look_every: Duration) -> Self {
         Self {
             look_every: micros(look_every),
@@ -81,7 +80,7 @@ impl Line {
         }
     }
 
-    /// The time when so much has elapsed, and whether a look is due. Exact only while the line stands still.
+    /// The time after so much has elapsed, and whether a look is due. Exact only while the line does not change.
     fn at(&self, elapsed: u64) -> (u64, bool) {
         let since = elapsed.saturating_sub(self.since.load(Ordering::Relaxed));
         let ahead = self
@@ -93,7 +92,7 @@ impl Line {
         (shown, since >= self.look_every)
     }
 
-    /// As [`at`](Self::at), for what `elapsed` gives while the line stands still.
+    /// As [`at`](Self::at), with a value of `elapsed` that was read while the line did not change.
     pub(super) fn read(&self, elapsed: impl Fn() -> u64) -> (u64, bool) {
         loop {
             let version = self.version.load(Ordering::Acquire);
@@ -109,11 +108,11 @@ impl Line {
         }
     }
 
-    /// Follows the wall clock.
+    /// Looks at the wall clock and follows it.
     pub(super) fn look(&self, elapsed: impl Fn() -> u64, wall: &Wall) {
         self.change(|| {
             let (began, read, ended) = (elapsed(), wall().as_micros(), elapsed());
-            // Otherwise the thread was interrupted, and the next call looks again.
+            // If the thread was interrupted, the look is discarded, and the next call looks again.
             if ended.saturating_sub(began) <= micros(LOOK_MAX) {
                 let (shown, _) = self.at(ended);
                 self.offset.store(signed(read) - signed(ended), Ordering::Relaxed);
@@ -123,7 +122,7 @@ impl Line {
         });
     }
 
-    /// Shows this or later from now on, as if the wall clock had been there and were set back.
+    /// Moves the time forward to at least `shown_min`, as if the wall clock had been there and were set back.
     pub(super) fn reach(&self, elapsed: impl Fn() -> u64, shown_min: u64) {
         let reach = || {
             let elapsed = elapsed();
@@ -135,18 +134,18 @@ impl Line {
                 self.since.store(elapsed, Ordering::Relaxed);
             }
         };
-        // Another thread is done in a moment, and may have come less far.
+        // Another thread is changing the line: it is done in a moment, and may not have come as far.
         while !self.change(reach) {
             spin_loop();
         }
     }
 
-    /// The wall clock less what had elapsed, at the last look.
+    /// The wall clock minus the elapsed time, at the last look.
     pub(super) fn offset(&self) -> i64 {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// Changes the line, unless another thread does; whether it has.
+    /// Changes the line, unless another thread does. Returns whether it has.
     fn change(&self, change: impl FnOnce()) -> bool {
         if self.is_looking.swap(true, Ordering::Acquire) {
             return false;
@@ -177,8 +176,7 @@ impl Clock {
         Self::following(Box::new(wall_clock), LOOK_EVERY, WAIT_MAX)
     }
 
-    /// A clock that follows this one, looks at it so often, and lets nobody wait for longer without looking
-    /// again.
+    /// A clock that follows `wall` and looks at it every `look_every`; a single wait lasts at most `wait_max`.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is where the host gets the time from"
@@ -243,7 +241,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
     const HOUR: u64 = 3_600 * SECOND;
 
-    /// A line with both of its clocks in the hands of a test.
+    /// A line whose two clocks a test controls.
     struct Moved {
         line: Line,
         elapsed: u64,
@@ -264,7 +262,7 @@ mod tests {
             self.wall.load(Ordering::SeqCst)
         }
 
-        /// Lets time pass, and gives what the clock shows then.
+        /// Lets time pass, and returns what the clock shows then.
         fn pass(&mut self, by: u64) -> u64 {
             self.elapsed += by;
             self.wall.fetch_add(by, Ordering::SeqCst);
@@ -283,8 +281,8 @@ mod tests {
         }
     }
 
-    /// A service that had started before the machine's clock was right kept the wrong time until it was
-    /// restarted, weeks later: the wall clock was read once, at the start.
+    /// Regression: the wall clock was read once, at the start. A service that had started before the machine's clock was
+    /// right kept the wrong time until it was restarted, weeks later.
     #[test]
     fn a_correction_forward_is_followed_within_a_second() {
         let mut clock = Moved::new();
@@ -348,7 +346,7 @@ mod tests {
         };
         assert_eq!(line.now(|| SECOND - 1, &wall), HOUR + SECOND - 1);
         assert_eq!(looks.load(Ordering::SeqCst), 0);
-        // Each reading of this clock is ten seconds behind the one before.
+        // Each reading of this clock is ten seconds after the one before.
         let readings = AtomicU64::new(SECOND);
         let interrupted = || readings.fetch_add(10 * SECOND, Ordering::SeqCst);
         assert!(line.now(interrupted, &wall) < 2 * HOUR);
@@ -362,7 +360,7 @@ mod tests {
     #[test]
     fn no_thread_sees_an_earlier_time_than_another_has_seen_before() {
         let hours = AtomicU64::new(1_000);
-        // Each look finds the wall clock an hour further, or two behind.
+        // Each look finds the wall clock an hour later, or two hours earlier.
         let wall = move || {
             let hour = hours.fetch_add(1, Ordering::SeqCst);
             Timestamp::from_micros((hour - hour % 3 * 2) * HOUR)

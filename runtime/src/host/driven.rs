@@ -1,4 +1,4 @@
-//! A part, and what its driver owes it: turns, and one exit report.
+//! A part with its driver's duties: to give it turns, and to report its end once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct Driven {
     on_exit: Option<OnExit>,
     clock: Clock,
     budget: usize,
-    /// Of the part, for what is logged about it. It has no span: its turns are on the path of each message and step.
+    /// The part's name, for log messages. A part has no span: its turns are on the path of each message and step.
     name: Box<str>,
     number: PartNumber,
     parts: Arc<Parts>,
@@ -51,12 +51,12 @@ impl Driven {
 
     /// One turn. A panic ends the part and is returned as its message.
     ///
-    /// A part that has ended wants nothing more.
+    /// A part that has ended returns [`Next::Stop`] from then on.
     pub(super) fn turn(&mut self) -> Result<Next, String> {
         let Some(part) = self.part.as_mut() else {
             return Ok(Next::Stop);
         };
-        // Nobody sees the part again after a panic except its own Drop.
+        // After a panic only the part's own `Drop` sees it again, so it need not be unwind safe.
         let turn = catch_unwind(AssertUnwindSafe(|| part.turn(self.clock.now(), self.budget)));
         match turn {
             Ok(Next::Stop) => {
@@ -94,7 +94,7 @@ impl Drop for Driven {
     }
 }
 
-/// Keeps a panic of foreign code from taking the driver's bookkeeping with it.
+/// Catches a panic of foreign code, so that the driver can finish its own work.
 fn contain(part: &str, what: &'static str, code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         tracing::error!(part, panic = panic_message(panic), "{what} panicked");

@@ -1,8 +1,7 @@
 //! A thread of the host's own for parts that are actors, with a small tokio runtime on it.
 //!
-//! On the workers of a multi-thread runtime a part moves to the core of the thread that rang for it last, and
-//! all it has in memory has to follow. With a thread of its own it stays, and the parts that wake each
-//! other most wake on a thread that is awake already.
+//! On the workers of a multi-thread runtime, a part moves to the core of the thread that rang for it last, and its memory has
+//! to follow. On a thread of its own it stays, and parts that often wake each other wake on a thread that is already running.
 
 use std::io;
 use std::thread::{self, ThreadId};
@@ -13,7 +12,7 @@ use tokio::sync::oneshot;
 pub(super) struct OwnThread {
     pub(super) tokio: Handle,
     pub(super) id: ThreadId,
-    /// Dropped, it ends the thread, and with it what runs there.
+    /// Dropping this ends the thread, and everything that runs there.
     _running: oneshot::Sender<()>,
 }
 
@@ -25,7 +24,7 @@ impl OwnThread {
         let thread = thread::Builder::new()
             .name("millrun-parts".into())
             .spawn(move || {
-                // It says nothing: it ends with its sender.
+                // Nothing is ever sent: the receiver ends when the sender is dropped.
                 runtime.block_on(ended).ok();
             })?;
         Ok(Self {

@@ -28,9 +28,9 @@ pub(super) struct PartNumber(u64);
 #[derive(Default)]
 pub(super) struct Parts {
     table: Mutex<Table>,
-    /// For a waiter on a thread: told when a part is removed.
+    /// Notified when a part is removed, for a waiter on a thread.
     removed: Condvar,
-    /// For a waiter on a task: told when the last part is removed.
+    /// Notified when the last part is removed, for a waiter on a task.
     empty: Notify,
 }
 
@@ -42,10 +42,10 @@ struct Table {
 }
 
 struct Running {
-    /// None once the part is gone and only its exit callback is left to run.
+    /// `None` once the part has ended and only its exit callback is left to run.
     info: Option<PartInfo>,
     thread: Option<ThreadId>,
-    /// None until the driver exists.
+    /// `None` until the driver exists.
     stop: Option<Box<dyn Stop>>,
 }
 
@@ -54,7 +54,7 @@ impl Parts {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place in the list; `None` once the host is closed.
+    /// Adds a part to the list; `None` once the host is closed.
     pub(super) fn add(&self, info: PartInfo, thread: Option<ThreadId>) -> Option<PartNumber> {
         let mut table = self.table();
         if table.closed {
@@ -73,8 +73,7 @@ impl Parts {
         Some(number)
     }
 
-    /// Says how to stop a part that was added. One that the host closed over meanwhile is stopped
-    /// at once.
+    /// Sets how a part that was added is stopped. If the host was closed meanwhile, the part is stopped at once.
     pub(super) fn set_stop(&self, number: PartNumber, stop: impl Stop) {
         let mut table = self.table();
         if table.closed {
@@ -85,7 +84,7 @@ impl Parts {
         }
     }
 
-    /// Lists the part no more. The host still waits for its driver.
+    /// Removes the part from listings. The host still waits for its driver.
     pub(super) fn unlist(&self, number: PartNumber) {
         if let Some(running) = self.table().running.get_mut(&number) {
             running.info = None;
@@ -98,7 +97,7 @@ impl Parts {
         let removed = table.running.remove(&number);
         let empty = table.running.is_empty();
         drop(table);
-        // Its way to be stopped may hold the last reference to an actor: not under the lock.
+        // Dropped outside of the lock: it may hold the last reference to an actor.
         drop(removed);
         self.removed.notify_all();
         if empty {
@@ -106,7 +105,7 @@ impl Parts {
         }
     }
 
-    /// Lets no part in any more and stops those that run.
+    /// Refuses new parts, and stops those that run.
     pub(super) fn close(&self) {
         let mut table = self.table();
         table.closed = true;

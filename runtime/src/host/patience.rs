@@ -1,33 +1,32 @@
-//! How long a thread looks for work before it sleeps.
+//! How long a thread polls for work before it sleeps.
 //!
-//! Waking a thread that sleeps takes 10 to 60 us, more where its core has gone idle: up to a third of a
-//! commit. An answer within that time finds this thread awake. Between two looks it lets others
-//! run.
+//! Waking a sleeping thread takes 10 to 60 us, more if its core has gone idle: up to a third of a commit. An answer within
+//! that time finds a polling thread awake. Between two polls it yields to other threads.
 //!
-//! It looks only where that has paid: three of four of the latest waits were short. What it costs at
-//! most is [`LOOK_MAX`] in each wait, of which the last sixteen were mostly shorter.
+//! A thread polls only while that pays: if most of its last waits were short. Polling costs at most [`LOOK_MAX`] for each
+//! wait.
 
 use std::thread;
 use std::time::Duration;
 
 use super::clock::Clock;
 
-/// The longest time that a thread looks for work before it sleeps.
+/// The longest time that a thread polls for work before it sleeps.
 const LOOK_MAX: Duration = Duration::from_micros(100);
 
-/// How many of the latest sixteen waits must have been short.
+/// How many of the last sixteen waits must have been short.
 const SHORT_MIN: u32 = 12;
 
-/// What the latest waits of one thread were like.
+/// The latest waits of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    /// A bit for each wait, set where it was short; the last one lowest.
+    /// A bit for each wait, set if it was short; the last wait in the lowest bit.
     short: u16,
 }
 
 impl Patience {
-    /// Waits for work: looks for it, if that has paid lately, then sleeps. `take` says whether there is
-    /// any; `sleep` returns when there may be.
+    /// Waits for work: polls for it, if that has paid lately, then sleeps. `take` returns whether there is any; `sleep`
+    /// returns when there may be.
     pub(super) fn wait(&mut self, clock: &Clock, take: impl FnMut() -> bool, sleep: impl FnOnce()) {
         let began = clock.elapsed();
         let is_over = || clock.elapsed().saturating_sub(began) >= LOOK_MAX;
@@ -46,7 +45,7 @@ impl Patience {
     }
 }
 
-/// Says whether there was work before the time was over.
+/// Polls until there is work, or the time is over. Returns whether there was work.
 fn look(mut take: impl FnMut() -> bool, is_over: impl Fn() -> bool) -> bool {
     loop {
         if take() {
@@ -63,7 +62,7 @@ fn look(mut take: impl FnMut() -> bool, is_over: impl Fn() -> bool) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether a thread with these waits behind it would look.
+    /// Whether a thread would poll after these waits.
     fn looks_after(waits: impl IntoIterator<Item = bool>) -> bool {
         let mut patience = Patience::default();
         waits.into_iter().for_each(|is_short| patience.note(is_short));

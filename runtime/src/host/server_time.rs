@@ -1,4 +1,4 @@
-//! A host whose time of day is that of a server: all nodes of a store go by one clock, whatever their own show.
+//! A host that takes its time of day from a server: all nodes of a store use one clock, whatever their own clocks show.
 //!
 //! ```text
 //!   server ──(asked with each beat)──► halfway of the round trip it was that time ──► line ──► now = elapsed + offset + ahead
@@ -7,12 +7,12 @@
 //!   a part wants a turn at T ──► the host that is wrapped: so long from now, by its own clock
 //! ```
 //!
-//! An answer tells the server's time as exactly as half of its round trip. One within that of what is shown changes nothing; any
-//! other moves the time there: forward at once, and back as [`Clock`](super::clock) goes back, an eighth slower. The wall clock of this
-//! machine has no say.
+//! An answer tells the server's time with an error of up to half its round trip. If the shown time is within that error, it
+//! stays; otherwise it moves to the answer: forward at once, and back as [`Clock`](super::clock) does, an eighth slower. The
+//! wall clock of this machine is not used.
 //!
-//! Invariants: the time never runs backwards on one node, and a run that comes here from another node is not dated before its
-//! last turn, if that is ahead by no more than [`REACHED_MAX`].
+//! Invariants: the time never runs backwards on one node; the next turn of a run that comes from another node is not dated
+//! before its last turn, if that is ahead by at most [`REACHED_MAX`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use millrun_core::{
 
 use super::clock::{Line, micros, signed};
 
-/// How far ahead the last turn of a run may be for the time to be moved there. Two nodes that go by one server are closer; one that
-/// is further ahead was dated by a wrong clock, which nobody is to follow.
+/// How far the last turn of a run may be ahead for the time to be moved there. Two nodes with one server are closer; a turn
+/// that is further ahead was dated by a wrong clock, which must not be followed.
 const REACHED_MAX: Duration = Duration::from_secs(1);
 
-/// How long the clock of the machine is gone by at most, until it is looked at again how long a wait still lasts.
+/// The longest single wait by the machine's clock, until the rest of the wait is computed anew.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What a server has said of the time, and when it was asked and had answered by the monotonic clock of the host.
+/// A server's answer about the time, with the moments of question and answer by the host's monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToldTime {
     pub(crate) time: Timestamp,
@@ -40,7 +40,7 @@ pub(crate) struct ToldTime {
 }
 
 impl ToldTime {
-    /// Asks a store twice, and gives the more exact answer: the first may have waited for a connection.
+    /// Asks a store twice, and returns the more exact answer: the first may have waited for a connection.
     pub(crate) fn ask<E>(
         host: &dyn Host,
         ask: impl Fn() -> Result<Option<Timestamp>, E>,
@@ -70,7 +70,7 @@ impl ToldTime {
         self.answered.saturating_sub(self.asked) / 2
     }
 
-    /// The server's time less what had elapsed here, in microseconds.
+    /// The server's time minus the time that had elapsed here, in microseconds.
     fn offset(&self) -> i64 {
         signed(self.time.as_micros()) - signed(micros(self.asked + self.half_trip()))
     }
@@ -87,14 +87,14 @@ struct ServerClock {
 }
 
 impl ServerTime {
-    /// A host that goes by the server which has told this.
+    /// A host with the time of the server that gave this answer.
     pub(crate) fn new(host: Arc<dyn Host>, told: &ToldTime) -> Self {
         let begun = u64::try_from(told.offset()).unwrap_or(0);
         let line = Line::new(Timestamp::from_micros(begun), Duration::MAX);
         Self(Arc::new(ServerClock { host, line }))
     }
 
-    /// Hears what the server says.
+    /// Takes an answer of the server.
     pub(crate) fn hear(&self, told: &ToldTime) {
         let offset = told.offset();
         if offset.abs_diff(self.0.line.offset()) <= micros(told.half_trip()) {
@@ -107,7 +107,8 @@ impl ServerTime {
         self.0.line.look(elapsed, &wall);
     }
 
-    /// Runs come from another node, whose last turns have these times: none of them is dated before its last one here.
+    /// Moves the time forward to the last turns of runs that come from another node, so that none of them is dated before its
+    /// last turn.
     pub(crate) fn reach(&self, times: impl Iterator<Item = Timestamp>) {
         let now = self.now();
         let latest = times.filter(|time| *time <= now + REACHED_MAX).max();
@@ -117,7 +118,7 @@ impl ServerTime {
         }
     }
 
-    /// The time by the clock of the host that is wrapped at which it is to be looked whether this time has come.
+    /// When to check, by the clock of the wrapped host, whether this time has come.
     fn at_host(&self, deadline: Timestamp, wait_max: Duration) -> Timestamp {
         let wait = deadline.saturating_since(self.now()).min(wait_max);
         self.0.host.now() + wait
@@ -179,7 +180,7 @@ impl Host for ServerTime {
     }
 }
 
-/// A part that is told the time of the server, on a host that goes by its own.
+/// A part that is given the server's time, on a host with a time of its own.
 struct PartOnServerTime {
     part: Box<dyn Part>,
     time: ServerTime,

@@ -1,16 +1,15 @@
-//! Sleeping, on whichever executor.
+//! Sleeping, on any executor.
 //!
 //! ```text
 //!   a sleep ── polled on the host's tokio runtime ──► a timer of tokio's
 //!     └─────── polled anywhere else ────────────────► sleepers ──► thread "millrun-sleepers" ──► waker
 //! ```
 //!
-//! A timer of tokio's panics when its runtime has ended, and does not go off while nobody drives a
-//! current-thread runtime. A shutdown, or a question with a deadline, may be awaited on another runtime or on
-//! a plain thread, and must end then too.
+//! A timer of tokio panics when its runtime has ended, and does not fire while no thread drives a current-thread runtime. A
+//! shutdown, or a question with a deadline, may be awaited on another runtime or on a plain thread, and must end there too.
 //!
-//! Invariant: on the host's own runtime, a sleep is polled by a task of it, and its tasks are gone before its timers.
-//! The thread starts with the first who sleeps outside, and ends with the host.
+//! Invariant: on the host's own runtime, a sleep is polled by one of its tasks, and its tasks end before its timers. The
+//! thread starts with the first sleep outside of that runtime, and ends with the host.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +43,7 @@ pub(super) async fn sleep_until(deadline: Timestamp, clock: Clock, tokio: Handle
             .await;
             continue;
         }
-        // One wait may be shorter than the whole, see the clock.
+        // One wait may be shorter than the whole sleep, see the clock.
         let mut sleep = pin!(tokio::time::sleep_until(clock.instant(deadline).into()));
         let mut is_first = true;
         poll_fn(|cx| {
@@ -59,7 +58,7 @@ pub(super) async fn sleep_until(deadline: Timestamp, clock: Clock, tokio: Handle
     }
 }
 
-/// The part of a sleep that is slept among the sleepers.
+/// The part of a sleep that waits among the sleepers.
 struct Outside<'a> {
     deadline: Timestamp,
     clock: &'a Clock,
@@ -69,8 +68,7 @@ struct Outside<'a> {
 
 type Key = (Timestamp, u64);
 
-/// Those who sleep outside of the host's tokio runtime. A cheap clone. How many there may be is bounded by
-/// the tasks that wait.
+/// The sleeps outside of the host's tokio runtime. A cheap clone. The number of waiting tasks bounds their number.
 #[derive(Clone, Default)]
 pub(super) struct Sleepers(Arc<Mutex<List>>);
 
@@ -78,7 +76,7 @@ pub(super) struct Sleepers(Arc<Mutex<List>>);
 struct List {
     by_deadline: BTreeMap<Key, Waker>,
     last_number: u64,
-    /// Wakes the thread, which ends with it; `None` until there is a thread.
+    /// Wakes the thread, which ends when this is dropped; `None` until there is a thread.
     earlier: Option<Sender<()>>,
     is_over: bool,
 }
@@ -116,7 +114,7 @@ impl Sleepers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `waker` woken at the deadline.
+    /// Enters a `waker` to be woken at the deadline.
     fn enter(
         &self,
         clock: &Clock,
@@ -176,7 +174,7 @@ impl Sleepers {
                 (due, next)
             };
             due.into_values().for_each(wake);
-            // Whether the time or a waker ends the wait: the top of the loop looks.
+            // The time, or a new sleeper, may have ended the wait: the top of the loop finds out.
             match next {
                 Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
                 None => woken.recv().unwrap_or_default(),
@@ -184,7 +182,7 @@ impl Sleepers {
         }
     }
 
-    /// The host ends: so does the thread, once nobody sleeps there.
+    /// The host ends. The thread ends once no sleep waits there.
     pub(super) fn end(&self) {
         let mut list = self.lock();
         list.is_over = true;
@@ -194,12 +192,12 @@ impl Sleepers {
     }
 }
 
-/// Has the thread look at the list. A full channel means that it is about to look anyway.
+/// Wakes the thread to look at the list. If the channel is full, the thread is about to look anyway.
 fn look(earlier: &Sender<()>) {
     earlier.try_send(()).ok();
 }
 
-/// A waker is anybody's code: that one panics is not the others' loss.
+/// A waker is foreign code: its panic must not harm other sleepers.
 fn wake(waker: Waker) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         tracing::error!(panic = panic_message(panic), "waking a sleeper panicked");

@@ -1,4 +1,4 @@
-//! Which tasks are running, so that the end of the host is the end of them.
+//! The running tasks, so that they end when the host ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, thread};
@@ -8,11 +8,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// The tasks of a host. How many there may be is bounded by what starts them.
+/// The tasks of a host. Whatever starts them bounds their number.
 ///
-/// A task costs two short locks more here than in bare tokio. Its slot is reserved before it is
-/// spawned, for it may have ended, and given its slot back, before the spawner holds its handle.
-/// A task has no span, since each attempt of an activity may be one: its name is logged if it panics.
+/// A task costs two more short locks than in bare tokio. Its slot is reserved before it is spawned, since it may end, and
+/// give its slot back, before the spawner holds its handle. A task has no span, since each attempt of an activity may be one:
+/// its name is logged if it panics.
 #[derive(Default)]
 pub(super) struct Tasks {
     slots: Mutex<Slots>,
@@ -29,7 +29,7 @@ struct Slots {
 
 enum Slot {
     Free,
-    /// For the task with this number: a slot may change hands before its spawner comes back.
+    /// Reserved for the task with this number: the slot may be used by another task before the spawner comes back.
     Reserved(u64),
     Taken(AbortHandle),
 }
@@ -46,7 +46,7 @@ impl Stop for Aborter {
 struct Tenant {
     tasks: Arc<Tasks>,
     index: usize,
-    /// Of the task, for what is logged about it.
+    /// The task's name, for log messages.
     name: &'static str,
 }
 
@@ -89,7 +89,7 @@ impl Tasks {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `task`; after [`Tasks::close`] it is dropped at its first await at the latest.
+    /// Runs `task`. After [`Tasks::close`] the task is dropped, at the latest at its first await.
     pub(super) fn spawn(self: &Arc<Self>, tokio: &Handle, name: &'static str, task: Task) -> TaskHandle {
         let (index, number) = self.slots().reserve();
         let tenant = Tenant {
@@ -98,7 +98,7 @@ impl Tasks {
             name,
         };
         let tenancy = async move {
-            // Declared first, dropped last: the slot is free only when the task is gone.
+            // Declared first, so dropped last: the slot is free only when the task is gone.
             let _tenant = tenant;
             task.await;
         };
@@ -118,7 +118,7 @@ impl Tasks {
         }
     }
 
-    /// Aborts every task, now and from now on.
+    /// Aborts every task, and every later one.
     pub(super) fn close(&self) {
         let mut slots = self.slots();
         slots.closed = true;
@@ -134,7 +134,7 @@ impl Tasks {
         aborts.iter().for_each(AbortHandle::abort);
     }
 
-    /// How many are running.
+    /// The number of running tasks.
     pub(super) fn count(&self) -> usize {
         let slots = self.slots();
         slots.all.len() - slots.free.len()

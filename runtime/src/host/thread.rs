@@ -22,7 +22,7 @@ pub(super) struct ThreadStop {
 impl Stop for ThreadStop {
     fn stop(&self) {
         self.asked.store(true, Ordering::SeqCst);
-        // A full channel means that the thread is about to look anyway.
+        // If the channel is full, the thread is about to look anyway.
         self.wake.try_send(()).ok();
     }
 }
@@ -65,7 +65,7 @@ impl PartThread {
             wake.try_send(()).ok();
         });
         driven.bell.ring();
-        // The thread waits for nothing else. Were it gone, the part would end here.
+        // The thread is waiting for this. If it were gone, the part would end here.
         self.start.send(driven).ok();
     }
 }
@@ -75,14 +75,14 @@ fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, c
     let mut is_idle = true;
     let mut patience = Patience::default();
     loop {
-        // What a ring during a turn has left here says nothing that the bell does not.
+        // Removes the wake-up of a ring during the turn: the bell itself remembers the ring.
         woken.try_recv().ok();
         if asked_to_stop.load(Ordering::SeqCst) {
             break;
         }
         let due = wake_at.is_some_and(|at| clock.now() >= at);
         if !driven.bell.answer() && !due {
-            // Whether a ring, a stop or the time ends the wait: the top of the loop looks.
+            // A ring, a stop or the time may have ended the wait: the top of the loop finds out.
             let sleep = || match wake_at {
                 Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
                 None => woken.recv().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The owner of it all, and the [`Host`] it hands out.
+//! The owner of all parts and tasks, and the [`Host`] that it hands out.
 
 use std::fmt;
 use std::panic::catch_unwind;
@@ -28,17 +28,14 @@ use super::thread::PartThread;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostConfig {
-    /// About how many messages a part handles in one turn before others get theirs. At least 1;
-    /// 1,024 by default.
+    /// About how many messages a part handles in one turn, before other parts get theirs. At least 1; 1,024 by default.
     pub turn_budget: usize,
-    /// How long dropping a [`TokioHost`] blocks at most for its threads to end their last turn,
-    /// which may be waiting for the disk. 10 s by default. Afterwards they are left behind, with
-    /// a warning.
+    /// How long dropping a [`TokioHost`] waits at most for its threads to end their last turns, which may wait for the disk.
+    /// 10 s by default. Afterwards the threads are left behind, with a warning.
     pub drop_wait_max: Duration,
-    /// Whether parts that are actors have a thread of their own, if the runtime has several workers:
-    /// there they keep their memory in one core's caches, and those that wake each other often do so
-    /// without another thread. They end with the host then, not with the runtime. False by default: they
-    /// share the workers. Tasks always do.
+    /// Whether parts that are actors run on a thread of their own, if the runtime has several workers. There they keep their
+    /// memory in one core's caches, and parts that often wake each other need no other thread for it. They then end with the
+    /// host, not with the runtime. False by default: they share the workers. Tasks always do.
     pub own_thread: bool,
 }
 
@@ -62,7 +59,7 @@ pub enum HostError {
     /// The tokio runtime was built without its timer.
     #[error("the tokio runtime has no timer; build it with `enable_time` or `enable_all`")]
     NoTimer,
-    /// A limit that cannot be kept.
+    /// A limit is zero that must not be.
     #[error("turn_budget must be at least 1")]
     NoTurnBudget,
     /// The supervisor did not start.
@@ -73,29 +70,29 @@ pub enum HostError {
     Thread(#[source] std::io::Error),
 }
 
-/// What had not ended when a shutdown ran out of time. It is being stopped all the same.
+/// What had not ended when a shutdown ran out of time. It has been told to stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} parts and {tasks} tasks were still running", parts.len())]
 #[non_exhaustive]
 pub struct StillRunning {
     /// The parts, oldest first.
     pub parts: Vec<PartInfo>,
-    /// How many tasks.
+    /// The number of tasks.
     pub tasks: usize,
 }
 
-/// Parts and tasks on the caller's tokio runtime, current-thread or multi-thread.
+/// Runs parts and tasks on the caller's tokio runtime, current-thread or multi-thread.
 ///
-/// This is the owner. Parts keep the [`Host`] that [`TokioHost::host`] hands out; it does not keep
-/// the parts alive, and refuses new ones once the owner is gone.
+/// This is the owner. Parts keep the [`Host`] that [`TokioHost::host`] hands out; that does not keep the parts alive, and
+/// refuses new ones once the owner is dropped.
 ///
-/// Dropping the owner is a crash: parts and tasks get no further turn, and the threads are waited
-/// for (see [`HostConfig::drop_wait_max`]), so that files are closed when it returns. Actors and
-/// tasks on a current-thread runtime end when that runtime runs next.
+/// Dropping the owner is like a crash: parts and tasks get no further turn. The drop waits for the threads (see
+/// [`HostConfig::drop_wait_max`]), so that files are closed when it returns. Actors and tasks on a current-thread runtime end
+/// when that runtime runs next.
 ///
-/// The end of the tokio runtime ends all tasks, and the parts that share its workers; their exit callbacks
-/// are called. The host itself can be used, shut down and dropped on any other executor all the same; what
-/// it is asked to start then ends at once.
+/// When the tokio runtime ends, so do all tasks and the parts that share its workers; their exit callbacks are called. The
+/// host itself can still be used, shut down and dropped on any other executor; whatever it is asked to start then ends at
+/// once.
 ///
 /// The clock is the wall clock, looked at once a second and moved on by the machine's monotonic clock in
 /// between. It follows a correction forward at once; after one backward it runs an eighth slower until the
@@ -108,11 +105,11 @@ pub struct TokioHost {
     drop_wait_max: Duration,
 }
 
-/// What is shared with the parts.
+/// The state that is shared with the parts.
 struct Seam {
-    /// The caller's.
+    /// The caller's runtime.
     tokio: Handle,
-    /// Where actors run; on a thread of the host's own if that has an id.
+    /// Where actors run: on a thread of the host's own, if `actors_thread` has an id.
     actors: Handle,
     actors_thread: Option<ThreadId>,
     clock: Clock,
@@ -148,7 +145,7 @@ impl TokioHost {
         Self::spawn_with(config, Clock::start()).await
     }
 
-    /// As [`spawn`](Self::spawn), with a clock of the caller's.
+    /// As [`spawn`](Self::spawn), with the caller's clock.
     pub(super) async fn spawn_with(config: HostConfig, clock: Clock) -> Result<Self, HostError> {
         if config.turn_budget == 0 {
             return Err(HostError::NoTurnBudget);
@@ -204,11 +201,11 @@ impl TokioHost {
         self.seam.tasks.count()
     }
 
-    /// Stops every part, in no particular order, then every task, and waits for their ends. A part
-    /// finishes the turn it is in; messages that still wait for it are dropped with it.
+    /// Stops every part, in no particular order, then every task, and waits for their ends. A part finishes its present turn;
+    /// messages that still wait for it are dropped with it.
     ///
     /// # Errors
-    /// When they have not all ended within `wait_max`; they have been told to.
+    /// When they have not all ended within `wait_max`. They have been told to stop.
     ///
     /// # Cancel safety
     /// Cancelling it drops the host.
@@ -222,7 +219,7 @@ impl TokioHost {
             tasks.close();
             tasks.wait_until_empty().await;
             supervisor.stop(None);
-            // On the runtime that it is on: if that has ended, so has the wait.
+            // Waits on the runtime of the supervisor: if that runtime has ended, so has the wait.
             let wait = async move { supervisor.wait(None).await.ok() };
             seam.tokio.spawn(wait).await.ok();
         };
@@ -230,7 +227,7 @@ impl TokioHost {
         if let Either::Left(_) = select(pin!(all_ended), time_is_over).await {
             return Ok(());
         }
-        // The wait is over: the drop at the end of this function must not begin another.
+        // The wait is over: the drop at the end of this function must not wait again.
         self.drop_wait_max = Duration::ZERO;
         Err(StillRunning {
             parts: parts.list(),
@@ -344,7 +341,7 @@ impl Host for Seam {
     }
 }
 
-/// Whether the current tokio runtime can sleep. It offers no other way to ask.
+/// Whether the current tokio runtime has a timer. There is no other way to find out.
 #[expect(clippy::disallowed_methods, reason = "the sleep is not slept")]
 fn has_timer() -> bool {
     catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
@@ -359,7 +356,7 @@ impl Seam {
             tokio: self.actors.clone(),
             alarm: None,
         };
-        // Ractor spawns on the runtime of the calling thread, which may be an OS thread.
+        // Ractor spawns on the runtime of the calling thread, and that may be a plain OS thread.
         let _context = self.actors.enter();
         let supervisor = self.supervisor.get_cell();
         let (actor, _) = ActorRuntime::spawn_linked_instant(None, PartActor, state, supervisor)

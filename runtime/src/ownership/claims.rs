@@ -1,4 +1,4 @@
-//! What the runtime owns: one claimant for all of its shards, whose news go to the shards that they concern.
+//! What the runtime owns: one claimant for all shards, whose news is passed on to the shards that it concerns.
 //!
 //! ```text
 //!   shard, or Partitions ── claim(partitions, folds) ──► journal
@@ -6,11 +6,11 @@
 //!     └── its share of the news ◄── the first shard that looks hands all of it out, and notes what is owned
 //! ```
 //!
-//! Invariants: a claim is made on behalf of one shard, which alone gets the answer; each shard's news stay in the
-//! order in which the journal told them. A list holds one entry for each claim, and for each grant, loss and release of
-//! a partition, at most. What is noted as owned was granted, and neither released since nor known to be lost: a shard
-//! that is restarted claims that, and nothing else. Partitions are claimed and released one call after the other: of
-//! what was claimed before a release, no grant is taken for one that came after it.
+//! Invariants: a claim is made on behalf of one shard, which alone gets the answer; each shard's news stays in the order in
+//! which the journal told it. A list holds at most one entry for each claim, and for each grant, loss and release of a
+//! partition. A partition that is noted as owned was granted, and since then neither released nor known to be lost: a shard
+//! that is restarted claims these, and nothing else. Claims and releases are made one after the other: after a release, no
+//! grant from a claim before it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +26,11 @@ use crate::ownership::partition_set::PartitionSet;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedTable(Arc<[AtomicU64]>);
 
-/// The epoch of a partition that is not owned. No partition is granted under it.
+/// Stands for the epoch of a partition that is not owned. No partition is granted under it.
 const NOT_OWNED: u64 = Epoch::ZERO.get();
 
 impl OwnedTable {
-    /// A table of these partitions.
+    /// A table with these owned partitions.
     pub(crate) fn new(owned: impl IntoIterator<Item = (Partition, Epoch)>) -> Self {
         let table = Self((0..Partition::COUNT).map(|_| AtomicU64::new(NOT_OWNED)).collect());
         for (partition, epoch) in owned {
@@ -53,7 +53,7 @@ impl OwnedTable {
         self.slot(partition).load(Ordering::Acquire) == epoch.get()
     }
 
-    /// Those of these partitions that are owned under these epochs.
+    /// Those of these partitions that are still owned under these epochs.
     pub(crate) fn still(&self, owned: &[(Partition, Epoch)]) -> PartitionSet {
         let still = owned
             .iter()
@@ -66,27 +66,27 @@ impl OwnedTable {
         self.epoch(partition).is_some()
     }
 
-    /// The epoch under which a partition is owned.
+    /// The epoch under which a partition is owned; `None` if it is not.
     pub(crate) fn epoch(&self, partition: Partition) -> Option<Epoch> {
         let epoch = self.slot(partition).load(Ordering::Acquire);
         (epoch != NOT_OWNED).then_some(Epoch::new(epoch))
     }
 
-    /// Whether it was owned under this epoch until now.
+    /// Removes a partition, if it is owned under this epoch. Returns whether it was.
     fn remove(&self, partition: Partition, epoch: Epoch) -> bool {
         let slot = self.slot(partition);
         slot.compare_exchange(epoch.get(), NOT_OWNED, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// What is owned, in order.
+    /// The owned partitions, in order.
     pub(crate) fn owned(&self) -> impl Iterator<Item = Partition> {
         let all = (0..Partition::COUNT).filter_map(Partition::from_index);
         all.filter(|partition| self.has(*partition))
     }
 }
 
-/// What a shard is told about partitions.
+/// News about partitions, for a shard.
 #[derive(Debug)]
 pub(crate) enum News {
     Granted(Granted),
@@ -98,7 +98,7 @@ pub(crate) enum News {
 }
 
 impl News {
-    /// The claim that this answers.
+    /// The number of the claim that this answers.
     pub(crate) fn answered(&self) -> Option<ClaimNumber> {
         match self {
             Self::Granted(granted) => Some(granted.claim),
@@ -108,22 +108,22 @@ impl News {
     }
 }
 
-/// What a program wants to own.
+/// A program's claim for one shard.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) shard: usize,
     pub(crate) partitions: Vec<Partition>,
     pub(crate) how: How,
-    /// Told when the shard has the runs.
+    /// Answered once the shard has taken the runs in.
     pub(crate) reply: oneshot::Sender<Result<Vec<Partition>, ClaimRefused>>,
 }
 
-/// How partitions are claimed.
+/// Which partitions a claim may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// If no other owner has them.
+    /// Only those without another owner.
     IfFree,
-    /// From other owners too.
+    /// Also those of other owners.
     FromOthers,
 }
 
@@ -135,29 +135,29 @@ struct Waiting {
     reply: oneshot::Sender<Result<Vec<Partition>, ClaimRefused>>,
 }
 
-/// The claimant of a runtime, and the news that its shards have not taken.
+/// The claimant of a runtime, with the news that its shards have not taken yet.
 #[derive(Debug)]
 pub(crate) struct Claims {
     claimant: Claimant,
     owned: OwnedTable,
-    /// The claimant's bell, and those of the shards.
+    /// The bell of the claimant, and those of the shards.
     bell: Bell,
     bells: Vec<Bell>,
     desk: Mutex<Desk>,
-    /// Whether there is news for a shard, so that a look costs no lock.
+    /// For each shard whether it has news, so that a check needs no lock.
     has_news: Vec<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Desk {
-    /// The shard on whose behalf a claim was made that has no answer yet.
+    /// Claims without an answer, with the shards on whose behalf they were made.
     asked: BTreeMap<ClaimNumber, usize>,
     waiting: BTreeMap<ClaimNumber, Waiting>,
     news: Vec<Vec<News>>,
 }
 
 impl Claims {
-    /// Those of a claimant, whose `bell` rings the shards' bells from now on.
+    /// Makes the claims of a claimant, whose `bell` rings the shards' bells from now on.
     pub(crate) fn new(claimant: Claimant, owned: OwnedTable, bell: Bell, bells: Vec<Bell>) -> Self {
         let shards_len = bells.len();
         let all = bells.clone();
@@ -181,12 +181,12 @@ impl Claims {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is owned.
+    /// The table of owned partitions.
     pub(crate) fn owned(&self) -> &OwnedTable {
         &self.owned
     }
 
-    /// A partition that was owned under this epoch is not any more, whatever the journal tells of it later.
+    /// Notes that a partition is not owned under this epoch any more, whatever the journal says of it later.
     pub(crate) fn note_loss(&self, partition: Partition, epoch: Epoch) {
         self.owned.remove(partition, epoch);
     }
@@ -214,8 +214,8 @@ impl Claims {
         }
     }
 
-    /// Claims what is owned for a shard that is restarted; `None` if that is nothing. Gives the number of the claim, and
-    /// what is claimed again, with its epochs until now.
+    /// Claims, for a restarted shard, what it owned; `None` if that is nothing. Returns the number of the claim, and the
+    /// partitions with the epochs that they had until now.
     pub(crate) fn claim_again(
         &self,
         journal: &dyn Journal,
@@ -223,7 +223,7 @@ impl Claims {
         shard: usize,
     ) -> Option<(ClaimNumber, Vec<(Partition, Epoch)>)> {
         let mut desk = self.lock();
-        // What has been lost is not owned any more.
+        // A partition whose loss is among the news is not owned any more.
         self.distribute(&mut desk, Some(shard));
         let of_shard = |partition: &Partition| shard_of(*partition, self.bells.len()) == shard;
         let owned = self.owned.owned().filter(of_shard);
@@ -241,17 +241,17 @@ impl Claims {
         Some((number, owned))
     }
 
-    /// Tells the caller of a claim what came of it.
+    /// Tells the caller of a claim the result.
     pub(crate) fn answer(&self, claim: ClaimNumber, answer: Result<Vec<Partition>, ClaimRefused>) {
         let waiting = self.lock().waiting.remove(&claim);
         if let Some(waiting) = waiting {
-            // It may have given up.
+            // The caller may have given up.
             drop(waiting.reply.send(answer));
         }
     }
 
-    /// Tells callers what is owned of the partitions that they have claimed for a shard, if the shard failed with the
-    /// answer in its hand. Those whose answers are among these news, or yet to come, wait on.
+    /// Tells the callers of claims for a failed shard which of their partitions are owned, if the shard failed after it had
+    /// taken the answer. Callers whose answers are among `news`, or still to come, keep waiting.
     pub(crate) fn answer_left(&self, shard: usize, news: &[News]) {
         let mut desk = self.lock();
         let Desk {
@@ -272,15 +272,15 @@ impl Claims {
         }
     }
 
-    /// Gives back those of the partitions that are owned: the shards drop what is there when they look at their
-    /// news, and any owner may claim them.
+    /// Gives back those of the partitions that are owned. The shards drop their runs when they look at their news, and any
+    /// owner may claim the partitions.
     pub(crate) fn release(&self, journal: &dyn Journal, partitions: &[Partition]) {
         let mut desk = self.lock();
-        // The news first: when another owner has them, no shard takes them for its own.
+        // The shards are told first: when another owner has the partitions, no shard believes that it owns them.
         self.note_release(&mut desk, partitions);
         journal.release(&self.claimant, partitions);
-        // What was granted in between is released too. No grant that comes later has any of them: they were claimed
-        // before.
+        // Partitions that were granted meanwhile are released too. A later grant has none of them, as it belongs to an
+        // earlier claim.
         self.note_release(&mut desk, partitions);
         drop(desk);
         self.bells.iter().for_each(Bell::ring);
@@ -300,12 +300,12 @@ impl Claims {
         }
     }
 
-    /// What a shard has been told and has not taken yet, in order. Three loads if that is nothing.
+    /// The news that a shard has not taken yet, in order. Three loads if there is none.
     #[inline]
     pub(crate) fn take_news(&self, shard: usize) -> Vec<News> {
-        // The bell, not the list alone: news is on the list before it rings. If it were taken and the ring never
-        // answered, no later one would wake anybody. And the list, not the bell alone: once a loss is on it, another
-        // owner may have answered.
+        // The bell is checked, not only the list: news is on the list before the bell rings. If the news were taken and the
+        // ring not answered, no later ring would wake a shard. And the list is checked, not only the bell: once a loss is on
+        // it, another owner may have answered a caller.
         if !self.bell.has_rung() && !self.claimant.has_news() && !self.has_news[shard].load(Ordering::Acquire)
         {
             return Vec::new();
@@ -321,7 +321,7 @@ impl Claims {
         std::mem::take(&mut desk.news[shard])
     }
 
-    /// Puts what the journal has told on the lists of the shards that it concerns, and wakes them, but for the one that
+    /// Puts the journal's news on the lists of the shards that it concerns, and wakes these shards, except `looking`, which
     /// looks at its list next.
     fn distribute(&self, desk: &mut Desk, looking: Option<usize>) {
         let shards_len = self.has_news.len();
@@ -353,7 +353,7 @@ impl Claims {
             if let Some(of) = of {
                 self.put(desk, of, told);
                 if looking != Some(of) {
-                    // It may have looked when the news was neither here nor there.
+                    // The shard may have looked at a moment when the news was on neither list.
                     self.bells[of].ring();
                 }
             }
@@ -366,7 +366,7 @@ impl Claims {
     }
 }
 
-/// The number of the shard that hosts a partition, of `shards_len`. Nothing stored depends on this.
+/// Which of `shards_len` shards hosts a partition. Nothing stored depends on this.
 pub(crate) fn shard_of(partition: Partition, shards_len: usize) -> usize {
     usize::from(partition.index()) % shards_len
 }
@@ -379,7 +379,8 @@ mod tests {
 
     use super::*;
 
-    /// Children were closed for what a shard had said before the partition of their parents moved away, or began anew.
+    /// Regression: children were closed because of what a shard had said before their parents' partition moved away, or began
+    /// anew.
     #[test]
     fn what_holds_under_an_epoch_holds_no_longer_under_another() {
         let [first, second] = [0, 1_023].map(|index| Partition::from_index(index).unwrap());
@@ -399,9 +400,9 @@ mod tests {
         assert!(owned.has(first) && !owned.has(second));
     }
 
-    /// A shard was woken by something else between the moment at which its news was put on the list and the ring of
-    /// the bell. It took the news, nobody answered the ring, and the shard that was restarted next was not woken when
-    /// its claim was answered: all its callers waited for ever.
+    /// Regression: a shard was woken for another reason between the moment when its news was put on the list and the ring of
+    /// the bell. It took the news, and the ring was never answered, so the next restarted shard was not woken when its claim
+    /// was answered: all its callers waited for ever.
     #[test]
     fn a_ring_that_comes_behind_its_news_leaves_the_bell_able_to_ring() {
         let (bell, shard_bell) = (Bell::new(), Bell::new());
@@ -422,7 +423,7 @@ mod tests {
         for epoch in 1..5 {
             let ringing = claimant.tell(lost(epoch));
             if epoch % 2 == 1 {
-                // A turn for another reason.
+                // A turn of the shard for another reason.
                 heard += claims.take_news(0).len();
             }
             let before = woken.load(Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! The doors through which a program claims partitions, takes them from other owners, and gives them back.
+//! How a program claims partitions, takes them from other owners, and gives them back.
 //!
 //! ```text
 //!   Partitions::claim ──► a claim for each shard ──► journal ──► news ──► shard takes the runs in ──► answer
 //!   Partitions::release ──► news for the shards, then the journal
 //! ```
 //!
-//! Left out: who should own which partition. That is for the program to decide, or for what it asks.
+//! Left out: which runtime should own which partition. The program decides that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,26 +18,25 @@ use crate::opening::recovery::Histories;
 use crate::ownership::claims::{How, Wanted};
 use crate::{ClaimError, Runtime};
 
-/// What a runtime owns of its journal, partition by partition; made by [`Runtime::partitions`].
+/// The partitions that a runtime owns of its journal; made by [`Runtime::partitions`].
 ///
-/// All instances belong to one of 1,024 partitions, by their ids. A partition has one owner at a time, which alone
-/// runs the instances there. Several runtimes over one journal share them: what one of them releases another one may
-/// claim, and what it does not release can be taken from it.
+/// Each instance belongs to one of 1,024 partitions, by its id. A partition has one owner at a time, which alone runs the
+/// instances there. Several runtimes over one journal share the partitions: what one of them releases, another one may claim;
+/// what it does not release can be taken from it.
 ///
-/// A runtime that loses a partition drops what it has in memory of it, and stops the attempts of activities there.
-/// Callers that wait for an answer, or ask later, are told
-/// [`RunError::Moved`](crate::RunError::Moved): the outcome is not known here, and the partition has another owner. The
-/// new owner goes on from what is durable, as after a restart: an activity that was under way is attempted again,
-/// and of a publish to a topic that had been handed over the workflow is told that its outcome is
-/// [unknown](crate::workflow::PublishOutcome).
+/// A runtime that loses a partition drops what it has of it in memory, and stops the attempts of activities there. Callers
+/// that wait for an answer, or ask later, are told [`RunError::Moved`](crate::RunError::Moved): the outcome is not known
+/// here, and the partition has another owner. The new owner continues from what is durable, as after a restart: an activity
+/// that was under way is attempted again; for a publish that had been handed to a topic, the workflow is told that the
+/// outcome is [unknown](crate::workflow::PublishOutcome).
 ///
-/// Nodes of a store that several processes share claim and give back by themselves, unless
+/// Nodes of a store that several processes share claim and give back partitions by themselves, unless
 /// [`claimed_at_open`](crate::RuntimeConfig::claimed_at_open) names partitions.
 ///
-/// Nodes of a [shared store](crate::store::SharedStore) have mail: what is called on a run reaches it from every node, and
-/// runs call and signal those of others. Runtimes over one journal that has none do not: there a run that calls a child, or
-/// signals an instance, in a partition that is not owned here waits; so does one whose answer comes from such a partition. It
-/// is asked again, and answered, as soon as one runtime owns both partitions.
+/// Nodes of a [shared store](crate::store::SharedStore) have mail: a call on a run reaches the run from every node, and runs
+/// of different nodes call and signal each other. Runtimes over one journal without mail do not: there, a run that calls a
+/// child or signals an instance in a partition that is not owned here waits, and so does a run whose answer comes from such a
+/// partition. The call is repeated, and answered, as soon as one runtime owns both partitions.
 #[must_use = "it does nothing by itself"]
 #[derive(Clone, Copy)]
 pub struct Partitions<'a> {
@@ -51,7 +50,7 @@ impl fmt::Debug for Partitions<'_> {
 }
 
 impl Runtime {
-    /// Which partitions this runtime owns, and the doors to change that.
+    /// The partitions that this runtime owns, and the means to change that.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -78,19 +77,19 @@ impl Runtime {
 }
 
 impl Partitions<'_> {
-    /// The partitions that are owned now, in order. Another owner may have taken some of them, and this runtime not
-    /// have heard of it yet.
+    /// The partitions that are owned now, in order. Another owner may have taken some of them without this runtime having
+    /// heard of it yet.
     #[must_use]
     pub fn owned(&self) -> Vec<Partition> {
         self.inner.shared.claims.owned().owned().collect()
     }
 
-    /// Claims partitions that no other owner has, and takes in the runs there. Gives those that are owned when it is
-    /// through; those that were owned before stay as they are, and are not among them.
+    /// Claims partitions that have no other owner, and takes in the runs there. Returns the claimed partitions that are owned
+    /// afterwards, without those that were owned before, which stay as they are.
     ///
     /// # Errors
-    /// [`ClaimError::Refused`] if another owner has one of them, or what is there cannot be read; then none of the
-    /// partitions of that shard are claimed.
+    /// [`ClaimError::Refused`] if another owner has one of them, or a partition cannot be read; then none of the partitions
+    /// of that shard is claimed.
     ///
     /// # Cancel safety
     /// Dropping the future does not take the claim back: once the journal has answered it, the partitions are
@@ -99,8 +98,8 @@ impl Partitions<'_> {
         self.ask(partitions, How::IfFree).await
     }
 
-    /// As [`claim`](Self::claim), also from other owners, who are told of the loss. Nothing that they decide
-    /// from then on becomes durable; what they had recorded before is there.
+    /// As [`claim`](Self::claim), but also takes partitions from other owners, which are told of the loss. Nothing that they
+    /// decide from then on becomes durable; what they had recorded before stays.
     ///
     /// # Errors
     /// As those of [`claim`](Self::claim), but for other owners.
@@ -111,9 +110,8 @@ impl Partitions<'_> {
         self.ask(partitions, How::FromOthers).await
     }
 
-    /// Gives partitions back, those that are not owned apart. When this returns, any owner may claim them; runs there
-    /// stand still until one does. Callers that wait for one of them are told
-    /// [`RunError::Moved`](crate::RunError::Moved).
+    /// Gives back those of the partitions that are owned. Afterwards any owner may claim them; their runs stand still until
+    /// one does. Callers that wait for these runs are told [`RunError::Moved`](crate::RunError::Moved).
     pub fn release(&self, partitions: &[Partition]) {
         self.inner
             .shared

@@ -1,4 +1,4 @@
-//! How runs began and ended, for those who trace what happened.
+//! The beginnings and ends of runs, for the walk over what led to what.
 
 use millrun_core::{RunId, Sequence};
 use millrun_workflow::Outcome;
@@ -8,7 +8,7 @@ use crate::RunError;
 use crate::looking::trace::TraceBeginning;
 
 impl Reader {
-    /// How a run began, and how it ended if it has: its first and its last record.
+    /// The first record of a run, and its last one if the run has ended.
     pub(super) fn trace_beginning(&self, run: RunId) -> Result<Box<TraceBeginning>, RunError> {
         let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
         let page = page.map_err(of_finished)?;
@@ -19,7 +19,7 @@ impl Reader {
         };
         let before = Sequence::new(page.head.get().saturating_sub(1));
         let last = self.shared.journal.history_page(run, before, 0);
-        // Of a last record that cannot be read, the pages of the history tell.
+        // If the last record cannot be read, the pages of the history tell.
         let last = last.ok().and_then(|page| page.records.last().cloned());
         let ended = last.and_then(|last| {
             let event = decode(&last, id.as_str()).ok()?;

@@ -1,4 +1,4 @@
-//! What is asked of the readers, and the door through which.
+//! The requests to the readers, and their door.
 
 use millrun_core::{Bell, RunId, Sequence, Timestamp};
 use millrun_persistence::{ReadError, TopicNumber, TopicPage};
@@ -21,35 +21,35 @@ use crate::{QueryError, RunError};
 /// Something to be read.
 #[derive(Debug)]
 pub(super) enum ReadRequest {
-    /// Whether a run that has ended has recorded this signal; the answer goes to the run that sent it.
+    /// Whether an ended run has recorded this signal. The answer goes to the run that sent it.
     FindSignal(RunId, Box<RunSignal>),
-    /// The history of a run that is woken; it goes to the run's shard.
+    /// The history of a run that is woken, for the run's shard.
     Load(Load),
-    /// The same of one that is too large to be read together with others.
+    /// The same for a history that is too large to be read together with others.
     LoadAlone(Load),
     /// How a finished run ended.
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
-    /// Whether a finished run is of an instance that began as this workflow.
+    /// Whether a finished run belongs to an instance that began as this workflow.
     CheckWorkflow(RunId, Name, oneshot::Sender<Result<(), RunError>>),
-    /// Which finished run of an id is the latest; the answer goes to the shard that asks.
+    /// The latest finished run of an id, for the shard that asks.
     Finished(AskFinished),
-    /// Replay a finished run, to see that its code still makes the same of it.
+    /// Replays a finished run, to check that its code still does the same.
     Check(RunId),
-    /// What there is to say about a finished run.
+    /// The description of a finished run.
     Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
-    /// What the history of a live run tells, which stays on disk.
+    /// The description of a live run that stays on disk.
     DescribeOnDisk(OnDisk, oneshot::Sender<Result<InstanceDescription, RunError>>),
-    /// A question to the state that a finished run ended with: it is replayed, without effects.
+    /// A query of the final state of a finished run, which is replayed without effects.
     Query(Target, Question, oneshot::Sender<Result<Payload, QueryError>>),
-    /// What a finished run answered to an update.
+    /// The answer of a finished run to an update.
     Update(
         Target,
         String,
         oneshot::Sender<Result<UpdateAnswer, UpdateRefused>>,
     ),
-    /// Whether a finished run has recorded a signal under this request.
+    /// Whether a finished run has recorded a signal with this request name.
     Signal(Target, Box<str>, oneshot::Sender<Result<(), RunError>>),
-    /// A page of a history: as many events behind this one.
+    /// A page of a history: so many events behind this one.
     History(
         RunId,
         Sequence,
@@ -58,34 +58,34 @@ pub(super) enum ReadRequest {
     ),
     /// How a run began and ended.
     TraceBeginning(RunId, oneshot::Sender<Result<Box<TraceBeginning>, RunError>>),
-    /// All of a history, to be exported.
+    /// A whole history, to be exported.
     Export(RunId, oneshot::Sender<Result<Box<ExportedHistory>, RunError>>),
-    /// The spans of a run that has ended, within these bounds, made of at most this number of its events.
+    /// The spans of an ended run, within these bounds, made of at most this number of events.
     Spans(
         Box<(RunId, SpanBounds, usize)>,
         oneshot::Sender<Result<Option<RunSpans>, RunError>>,
     ),
-    /// So many of the finished runs that are looked for and ended before the one named.
+    /// Up to so many finished runs that match a search and ended before the given one.
     Find(
         RunSearch,
         Option<RunId>,
         usize,
         oneshot::Sender<Result<FoundFinished, RunError>>,
     ),
-    /// The records of a topic behind one, of about so many bytes.
+    /// The records of a topic behind a given one, about so many bytes.
     TopicPage(
         TopicNumber,
         Sequence,
         usize,
         oneshot::Sender<Result<TopicPage, ReadError>>,
     ),
-    /// Behind which record of a topic those stand that were appended at a time or later.
+    /// The record of a topic behind which those stand that were appended at a time or later.
     TopicAtTime(
         TopicNumber,
         Timestamp,
         oneshot::Sender<Result<Sequence, ReadError>>,
     ),
-    /// So many finished runs behind the one named.
+    /// Up to so many finished runs behind the given one.
     ListFinished(
         Option<RunId>,
         usize,
@@ -94,7 +94,7 @@ pub(super) enum ReadRequest {
 }
 
 impl ReadRequest {
-    /// Whether it is small, mostly, and read together with others of the kind.
+    /// Whether the request is mostly small, and can be read together with others of its kind.
     pub(super) fn goes_together(&self) -> bool {
         match self {
             Self::Load(load) => !load.is_whole,
@@ -104,17 +104,17 @@ impl ReadRequest {
     }
 }
 
-/// The door of the reader. A cheap clone.
+/// The door of the readers. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderDoor {
-    /// What runs and clients wait for.
+    /// Requests of runs and clients.
     lanes: Lanes<ReadRequest>,
-    /// What is asked by observers: they hold up nobody but each other.
+    /// Requests of observers, which delay only each other.
     views: Lanes<ReadRequest>,
 }
 
 impl ReaderDoor {
-    /// A door to `lanes_len` lanes, and to the one of observers.
+    /// A door to `lanes_len` lanes, and to the lane of observers.
     pub(crate) fn new(lanes_len: usize) -> Self {
         Self {
             lanes: Lanes::new(lanes_len),
@@ -128,7 +128,7 @@ impl ReaderDoor {
         lanes.bell(index)
     }
 
-    /// The lanes of which this is one, and which of them it is.
+    /// The group of lanes that a lane belongs to, and its index there.
     pub(super) fn lanes_of(&self, lane: LaneId) -> (&Lanes<ReadRequest>, usize) {
         match lane {
             LaneId::Reader(index) => (&self.lanes, index),
@@ -136,7 +136,7 @@ impl ReaderDoor {
         }
     }
 
-    /// Asks for a history; the shard bounds how many are under way.
+    /// Asks for a history. The shard bounds how many are under way.
     pub(crate) fn load(&self, load: Load) {
         // Refused only when the runtime has stopped.
         drop(self.lanes.requests().push_reserved(ReadRequest::Load(load)));
@@ -148,14 +148,14 @@ impl ReaderDoor {
         drop(self.lanes.requests().push_reserved(ReadRequest::Finished(ask)));
     }
 
-    /// Asks whether a run that has ended has recorded this signal; the answer goes to the run that sent it.
+    /// Asks whether an ended run has recorded this signal. The answer goes to the run that sent it.
     pub(crate) fn find_signal(&self, finished: RunId, signal: Box<RunSignal>) {
-        // The place is that of the operation. Refused only when the runtime has stopped.
+        // The sender's operation has reserved the place. Refused only when the runtime has stopped.
         let request = ReadRequest::FindSignal(finished, signal);
         drop(self.lanes.requests().push_reserved(request));
     }
 
-    /// Has a finished run replayed and compared; passed over when the reader is behind.
+    /// Has a finished run replayed and compared; skipped when the readers are behind.
     pub(crate) fn check(&self, run: RunId) {
         drop(self.lanes.requests().try_push(ReadRequest::Check(run)));
     }
@@ -165,15 +165,13 @@ impl ReaderDoor {
         self.ask(|reply| ReadRequest::Outcome(target, reply)).await
     }
 
-    /// Asks whether a finished run is of an instance that began as this workflow; as
-    /// [`outcome`](Self::outcome).
+    /// Asks whether a finished run belongs to an instance that began as this workflow; as [`outcome`](Self::outcome).
     pub(crate) async fn check_workflow(&self, run: RunId, workflow: Name) -> Option<Result<(), RunError>> {
         self.ask(|reply| ReadRequest::CheckWorkflow(run, workflow, reply))
             .await
     }
 
-    /// Asks for the description of a finished run, beside what runs wait for; waits for room. `None` if the runtime
-    /// has stopped.
+    /// Asks the observers' lane for the description of a finished run; waits for room. `None` if the runtime has stopped.
     pub(crate) async fn describe(&self, target: Target) -> Option<Result<InstanceDescription, RunError>> {
         self.view(|reply| ReadRequest::Describe(target, reply)).await
     }
@@ -187,7 +185,7 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks the state of a finished run; as [`outcome`](Self::outcome).
+    /// Queries the state of a finished run; as [`outcome`](Self::outcome).
     pub(crate) async fn query(
         &self,
         target: Target,
@@ -197,7 +195,7 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks what a finished run answered to an update; as [`outcome`](Self::outcome).
+    /// Asks for the answer of a finished run to an update; as [`outcome`](Self::outcome).
     pub(crate) async fn update(
         &self,
         target: Target,
@@ -207,8 +205,8 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks whether a finished run has recorded a signal under this request, and is told that it has
-    /// [finished](RunError::Finished) if not; as [`outcome`](Self::outcome).
+    /// Asks whether a finished run has recorded a signal with this request name; the error [finished](RunError::Finished)
+    /// says that it has not. As [`outcome`](Self::outcome).
     pub(crate) async fn signal(&self, target: Target, request: Box<str>) -> Option<Result<(), RunError>> {
         self.ask(|reply| ReadRequest::Signal(target, request, reply))
             .await
@@ -225,7 +223,7 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks for all of a history; as [`describe`](Self::describe).
+    /// Asks for a whole history; as [`describe`](Self::describe).
     pub(crate) async fn exported(&self, run: RunId) -> Option<Result<Box<ExportedHistory>, RunError>> {
         self.view(|reply| ReadRequest::Export(run, reply)).await
     }
@@ -235,8 +233,7 @@ impl ReaderDoor {
         self.view(|reply| ReadRequest::TraceBeginning(run, reply)).await
     }
 
-    /// Asks for the spans of a run that has ended, which are `None` if it is not traced; as
-    /// [`describe`](Self::describe).
+    /// Asks for the spans of an ended run; `None` if the run is not traced. As [`describe`](Self::describe).
     pub(crate) async fn spans(
         &self,
         run: RunId,
@@ -247,7 +244,7 @@ impl ReaderDoor {
         self.view(|reply| ReadRequest::Spans(wanted, reply)).await
     }
 
-    /// Asks for finished runs that are looked for, the latest ended first; as [`describe`](Self::describe).
+    /// Asks for finished runs that match a search, the latest ended first; as [`describe`](Self::describe).
     pub(crate) async fn find(
         &self,
         filter: RunSearch,
@@ -268,8 +265,8 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks for records of a topic that stand on disk, and gives where the answer comes; waits for room. `None` if the
-    /// runtime has stopped.
+    /// Asks for records of a topic on disk, and returns the channel for the answer; waits for room. `None` if the runtime has
+    /// stopped.
     pub(crate) async fn ask_topic_page(
         &self,
         topic: TopicNumber,
@@ -306,7 +303,7 @@ impl ReaderDoor {
         Some(answer)
     }
 
-    /// Asks behind which record of a topic those stand that were appended at a time or later; as
+    /// Asks for the record of a topic behind which those stand that were appended at a time or later; as
     /// [`outcome`](Self::outcome).
     pub(crate) async fn topic_at_time(
         &self,

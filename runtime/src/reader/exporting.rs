@@ -8,7 +8,7 @@ use super::{Reader, decode, kept_of, of_finished};
 use crate::RunError;
 
 impl Reader {
-    /// All of a run's history, as it is durable.
+    /// The whole durable history of a run.
     pub(super) fn exported(&self, run: RunId) -> Result<Box<ExportedHistory>, RunError> {
         let history = self.shared.journal.history(run).map_err(of_finished)?;
         let kept = match &history.trimmed {

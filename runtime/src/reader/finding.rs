@@ -4,8 +4,8 @@
 //!   journal: the latest closed, by times and by how they ended ──► first records ──► workflow, id ──► page
 //! ```
 //!
-//! How a run ended and when is known without its records; its id and its workflow stand in the first one. So a search by
-//! these reads many records, and stops behind some of them: the next page goes on.
+//! A run's outcome and the time of its end are known without its records; its id and its workflow stand in the first record.
+//! So a search by these reads many records, and stops after some of them: the next page continues.
 
 use std::collections::BTreeSet;
 
@@ -21,17 +21,17 @@ use crate::builtin::is_own_id;
 use crate::code::workflows::is_reserved;
 use crate::looking::find::{RunSearch, RunStatus, RunSummary};
 
-/// Of about how many runs the first record is read for one page at most.
+/// About how many first records are read for one page at most.
 const READ_LEN_MAX: usize = 2_048;
 
 /// How many first records are read together, and how many bytes of them; a larger record is read alone.
 const TOGETHER_LEN: usize = 256;
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
-/// How often the journal is asked for one page at most. It examines a bounded number of runs each time.
+/// How often the journal is asked for one page at most. Each time it examines a bounded number of runs.
 const SEARCHES_LEN_MAX: usize = 16;
 
-/// What a search has found, and where it goes on.
+/// What a search has found, and where it continues.
 #[derive(Debug, Default)]
 pub(crate) struct FoundFinished {
     pub(crate) runs: Vec<RunSummary>,
@@ -43,13 +43,13 @@ pub(crate) struct FoundFinished {
 #[derive(Debug)]
 pub(crate) struct ListedFinished {
     pub(crate) runs: Vec<FinishedRun>,
-    /// The last that was looked at, if there was any.
+    /// The last run that was examined, if any.
     pub(crate) reached: Option<RunId>,
     pub(crate) is_last: bool,
 }
 
 impl Reader {
-    /// The latest ended of the finished runs that are looked for and ended before this one.
+    /// Finished runs that match a search and ended before the given one, the latest ended first.
     pub(super) fn find(
         &self,
         filter: &RunSearch,
@@ -80,7 +80,7 @@ impl Reader {
                     Err(_) => found.unreadable += 1,
                 }
                 if found.runs.len() == len_max {
-                    // What lies behind the last run is for the page that begins there.
+                    // Damage behind the last run belongs to the page that begins there.
                     found.unreadable += page.unreadable_among(at + 1);
                     found.next = match at + 1 == page.runs.len() {
                         true => page.next,
@@ -100,8 +100,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Finished runs, the earliest ended first, behind this one. Those of workflows of millrun's own are left out, which
-    /// only their first records tell from a user's: any id may be a user's.
+    /// Finished runs behind the given one, the earliest ended first. Runs of built-in workflows are left out. Only the first
+    /// record tells them apart: an id may be a user's.
     pub(super) fn list_finished(
         &self,
         after: Option<RunId>,
@@ -121,7 +121,7 @@ impl Reader {
                 Ok((_, started)) if !is_reserved(&started.workflow) => {}
                 Ok(_) | Err(RunError::NotFound | RunError::Expired) => drop(own.insert(*run)),
                 Err(RunError::Read(error @ ReadError::Failed(_))) => return Err(error.into()),
-                // It is listed, as others are whose records nobody has looked at.
+                // Listed all the same, as are runs whose records nobody has read.
                 Err(_) => {}
             }
         }
@@ -129,7 +129,7 @@ impl Reader {
         Ok(ListedFinished { runs, ..listed })
     }
 
-    /// How these runs began, each with the id of its instance.
+    /// The beginnings of these runs, each with the id of its instance.
     fn beginnings(&self, runs: &[RunId]) -> Vec<Result<(InstanceId, Box<Started>), RunError>> {
         let page_of = |run: &RunId| ToRead::Page {
             run: *run,
@@ -156,14 +156,14 @@ impl Reader {
     }
 }
 
-/// The kinds of the last events of the runs that are looked for.
+/// The kinds of last events that match a search.
 fn kinds_of(filter: &RunSearch) -> RecordKinds {
     let outcomes = OutcomeKind::ALL.into_iter();
     let wanted = outcomes.filter(|outcome| filter.has(RunStatus::from(*outcome)));
     wanted.map(wire::kind_of_outcome).collect()
 }
 
-/// How a run began, by a page that begins with the first record that is there; and the id of its instance.
+/// The beginning of a run and the id of its instance, from a page that starts with the first record that is left.
 pub(super) fn beginning_of(page: &HistoryPage) -> Result<(InstanceId, Box<Started>), RunError> {
     let id = page.id.clone().ok_or(RunError::NotFound)?;
     if let Some(trimmed) = &page.trimmed {
@@ -192,7 +192,7 @@ fn found_run(head: &FinishedHead, id: InstanceId, started: &Started) -> Result<R
     })
 }
 
-/// Whether a run is looked for, as far as its first record tells.
+/// Whether a run matches a search, as far as its first record tells.
 fn is_found(filter: &RunSearch, run: &RunSummary) -> bool {
     let is_of_workflow = filter
         .workflow

@@ -6,12 +6,12 @@
 //!              └──── what a busy lane has taken and does not come to ◄── an idle lane that watches
 //! ```
 //!
-//! Small requests that wait are taken several at a time, so that they are read together: as many of the first as are a
-//! lane's share of all that wait. If one of them takes long, those behind it are put back by a lane that has nothing to
-//! do: it looks twice, [`STUCK_AFTER`] apart, whether any was read in between.
+//! Small requests are taken several at a time and read together: as many of the first ones as are a lane's share of all that
+//! wait. If one of them takes long, an idle lane puts those behind it back into the queue: it checks twice, [`STUCK_AFTER`]
+//! apart, whether any was read in between.
 //!
-//! Invariant: as long as a request waits, no lane is idle that has not been rung. A lane is marked as busy before
-//! it lets go of the queue, and as idle before it looks there again.
+//! Invariant: while a request waits, every idle lane's bell has been rung. A lane is marked as busy before it lets go of the
+//! queue, and as idle before it looks there again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +21,9 @@ use std::time::Duration;
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_core::{Bell, Timestamp};
 
-/// How many requests a lane takes to be read together, at most.
+/// How many requests a lane takes at most to read them together.
 pub(super) const TOGETHER_LEN_MAX: usize = 32;
-/// A lane that has read nothing for so long, of several requests that it has taken, is stuck at the first of them.
+/// A lane that has taken several requests and has read none for this long is stuck at the first.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(5);
 
 /// The queue and the bells of the lanes. A cheap clone.
@@ -40,12 +40,12 @@ struct ReaderLane<T> {
     several: Mutex<Several<T>>,
 }
 
-/// What a lane has taken to be read together.
+/// The requests that a lane has taken to read them together.
 #[derive(Debug)]
 struct Several<T> {
-    /// Those that it has not read yet, in order, each with its number.
+    /// Those that have not been read yet, in order, each with its number.
     left: VecDeque<(usize, T)>,
-    /// Grows with each that it reads, and with each time that it takes some.
+    /// Incremented for each request that is read, and each time some are taken.
     steps: u64,
 }
 
@@ -54,11 +54,11 @@ struct Several<T> {
 pub(super) enum NextRead<T> {
     /// Read this.
     One(T),
-    /// Read what it has taken, which stands [with the lane](Lanes::left).
+    /// Read the requests that the lane has taken, which are [kept with the lane](Lanes::left).
     Several,
 }
 
-/// What an idle lane has seen of the others: of each its steps, and since when it has made no further one.
+/// What an idle lane has seen of the others: the steps of each, and since when they have not changed.
 #[derive(Debug, Default)]
 pub(super) struct Watched(Vec<(u64, Timestamp)>);
 
@@ -113,8 +113,8 @@ impl<T: Send + 'static> Lanes<T> {
         &self.lanes[lane].bell
     }
 
-    /// A lane begins, for the first time or again: it looks at the queue at once. What its predecessor had taken and not
-    /// read waits again.
+    /// A lane begins, for the first time or again, and looks at the queue at once. Requests that its predecessor had taken
+    /// and not read go back to the queue.
     pub(super) fn begin(&self, lane: usize) {
         let lane = &self.lanes[lane];
         lane.is_busy.store(false, Ordering::SeqCst);
@@ -138,13 +138,13 @@ impl<T: Send + 'static> Lanes<T> {
                 next => other = Some(next),
             }
         }
-        // Puts the others back.
+        // The others go back to the queue.
         drop(hand);
         if let Some(Some(other)) = other {
             // Refused only when the runtime has stopped.
             drop(self.requests.give_back(other));
         }
-        // Where several are taken and nothing waits, another lane is to watch this one.
+        // If several were taken, or more wait, another lane is woken: in the first case it watches this one.
         let is_to_wake = !further.is_empty() || !self.requests.is_empty();
         let next = if further.is_empty() {
             NextRead::One(first)
@@ -161,13 +161,13 @@ impl<T: Send + 'static> Lanes<T> {
         Some(next)
     }
 
-    /// The lane has read its one request, and is about to [look](Self::next) for another: one that comes now rings its bell and
-    /// not that of another lane.
+    /// The lane has read its one request, and is about to [look](Self::next) for another. A request that comes now rings this
+    /// lane's bell, and not another's.
     pub(super) fn has_read(&self, lane: usize) {
         self.lanes[lane].is_busy.store(false, Ordering::SeqCst);
     }
 
-    /// Looks at what a lane has taken and not read yet, in order.
+    /// Shows the requests that a lane has taken and not read yet, in order.
     pub(super) fn left(&self, lane: usize, mut look: impl FnMut(usize, &T)) {
         let several = self.lanes[lane].several();
         several
@@ -176,7 +176,7 @@ impl<T: Send + 'static> Lanes<T> {
             .for_each(|(number, request)| look(*number, request));
     }
 
-    /// The lane has read the request with this number, and answers it; `None` if another lane does.
+    /// Takes the request with this number to answer it; `None` if another lane has taken it.
     pub(super) fn claim(&self, lane: usize, number: usize) -> Option<T> {
         let mut several = self.lanes[lane].several();
         several.steps += 1;
@@ -184,14 +184,14 @@ impl<T: Send + 'static> Lanes<T> {
         several.left.remove(at).map(|(_, request)| request)
     }
 
-    /// What a lane has taken and could not read together.
+    /// Takes the requests that a lane could not read together.
     pub(super) fn rest(&self, lane: usize) -> Vec<T> {
         let left = std::mem::take(&mut self.lanes[lane].several().left);
         left.into_iter().map(|(_, request)| request).collect()
     }
 
-    /// A lane that has nothing to do looks after the others: if one is stuck, what it has taken behind the request that
-    /// holds it up waits again for any lane. Says whether the lane is to look again, [`STUCK_AFTER`] from now.
+    /// Lets an idle lane check the others: if one is stuck, the requests that it has taken go back to the queue, except the
+    /// one that it is reading. Returns whether to check again [`STUCK_AFTER`] from now.
     pub(super) fn watch(&self, now: Timestamp, watched: &mut Watched) -> bool {
         watched.0.resize(self.lanes.len(), (0, now));
         let mut is_to_look_again = false;
@@ -214,7 +214,7 @@ impl<T: Send + 'static> Lanes<T> {
         is_to_look_again
     }
 
-    /// Puts what was taken back to the front, in order.
+    /// Puts requests back to the front of the queue, in order.
     fn put_back(&self, left: VecDeque<(usize, T)>) {
         for (_, request) in left.into_iter().rev() {
             // Refused only when the runtime has stopped.
@@ -222,14 +222,14 @@ impl<T: Send + 'static> Lanes<T> {
         }
     }
 
-    /// Ends all lanes; what waits is dropped.
+    /// Ends all lanes, and drops the requests that wait.
     pub(super) fn close(&self) {
         drop(self.requests.close_discarding());
         self.lanes.iter().for_each(|lane| lane.bell.ring());
     }
 }
 
-/// Rings the first idle lane. If all are busy, the first that has read looks at the queue.
+/// Rings the first idle lane. If all are busy, the first that is done looks at the queue.
 fn wake_one<T>(lanes: &[ReaderLane<T>]) {
     if let Some(lane) = lanes.iter().find(|lane| !lane.is_busy.load(Ordering::SeqCst)) {
         lane.bell.ring();
@@ -249,7 +249,7 @@ mod tests {
         lanes.requests().push_reserved(request).unwrap();
     }
 
-    /// The next request, where each is read by itself.
+    /// The next request, if each is read alone.
     fn next(lanes: &Lanes<u32>, lane: usize) -> Option<u32> {
         match lanes.next(lane, |_| false)? {
             NextRead::One(request) => Some(request),
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// What a lane takes, where small numbers go together.
+    /// What a lane takes, if small numbers are read together.
     fn take(lanes: &Lanes<u32>, lane: usize) -> Vec<u32> {
         match lanes.next(lane, |request| *request < 100) {
             Some(NextRead::One(request)) => vec![request],

@@ -1,6 +1,6 @@
-//! Reads what is stored, off the shards' threads and the workers': histories of instances that are woken, and
-//! what callers ask about finished runs. Several [lanes] read at a time; one more, the viewer, is for observers,
-//! so that neither a page of a history nor a list keeps a run from being woken.
+//! Reads what is stored, outside of the shards' threads and the workers: histories of instances that are woken, and what
+//! callers ask about finished runs. Several [lanes] read at a time. One more lane, the viewer, is for observers, so that
+//! neither a page of a history nor a list delays the waking of a run.
 
 mod beginnings;
 pub(crate) mod door;
@@ -40,13 +40,13 @@ use lanes::{NextRead, STUCK_AFTER, Watched};
 /// One of the lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LaneId {
-    /// One of those that read what runs and clients wait for.
+    /// One of the lanes for runs and clients.
     Reader(usize),
-    /// The one that reads for observers.
+    /// The lane for observers.
     Viewer,
 }
 
-/// The part of one lane; it may wait for the disk.
+/// The part of one lane. It may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Reader {
     shared: Arc<ShardShared>,
@@ -56,14 +56,14 @@ pub(crate) struct Reader {
     watched: Watched,
 }
 
-/// A message that a shard waits for. If the reader fails before it has found it out, the shard hears what is
-/// said instead, and asks again.
+/// A message that a shard waits for. If the reader fails before it has the answer, the fallback in `said` is sent, and the
+/// shard asks again.
 struct Owed<'a> {
     reader: &'a Reader,
     said: Option<Said>,
 }
 
-/// What is said.
+/// The message that is sent if the reader fails.
 enum Said {
     Here(RunId, LocalMessage),
     To(Partition, PartitionMessage),
@@ -82,7 +82,7 @@ impl<'a> Owed<'a> {
         self.said = Some(said);
     }
 
-    /// Another message is going to say it.
+    /// Another message will be sent instead.
     fn forgive(mut self) {
         self.said = None;
     }
@@ -113,8 +113,8 @@ impl Reader {
         }
     }
 
-    /// What a live run is brought back from: the events behind what was kept beside its history, if that can be
-    /// read, and otherwise all that its history has.
+    /// What a live run is brought back from: the snapshot beside its history, if that can be read, and the events behind it;
+    /// otherwise the whole history.
     fn load(&self, run: RunId) -> Result<Story, RunError> {
         if let Some(story) = self.load_kept(run) {
             return Ok(story);
@@ -122,13 +122,13 @@ impl Reader {
         story(&self.shared.journal.history(run)?)
     }
 
-    /// All that the history of a run has, live or finished.
+    /// The whole history of a run, live or finished.
     fn whole(&self, run: RunId) -> Result<Story, RunError> {
         story(&self.history(run)?)
     }
 
-    /// What was kept of a run, with all events behind it; `None` if there is nothing, or anything is wrong with
-    /// it: the whole history tells what.
+    /// The snapshot of a run, with all events behind it; `None` if there is none, or anything is wrong with it: the whole
+    /// history tells what.
     fn load_kept(&self, run: RunId) -> Option<Story> {
         let journal = &self.shared.journal;
         let kept = self.kept_beside(run)?;
@@ -136,12 +136,12 @@ impl Reader {
         story_behind(kept, &page.ok()?)
     }
 
-    /// How many bytes of a history are read at once, at most.
+    /// The largest number of bytes of a history that are read at once.
     fn history_bytes_max(&self) -> usize {
         usize::try_from(self.shared.config.journal.history_bytes_max).unwrap_or(usize::MAX)
     }
 
-    /// The finished run that is meant, if it is of the workflow that is meant.
+    /// The finished run that a target names, if its workflow is the target's.
     fn run_of(&self, target: &Target) -> Result<RunId, RunError> {
         match target {
             Target::Run(run) => Ok(*run),
@@ -167,14 +167,14 @@ impl Reader {
         self.shared.journal.history(run).map_err(of_finished)
     }
 
-    /// How a run ended. The last event is enough, however long the history is.
+    /// The outcome of a run. The last event is enough, however long the history is.
     fn outcome(&self, run: RunId) -> Result<Outcome, RunError> {
         let journal = &self.shared.journal;
-        // Behind all records there is none, but it says where the last one is.
+        // A page behind all records is empty, but names the last one.
         let end = journal.history_page(run, Sequence::new(u64::from(u32::MAX)), 0);
         let head = end.map_err(of_finished)?.head.get();
         if head < 2 {
-            // It has begun, and that is all.
+            // The run has only begun.
             return Err(RunError::NotFound);
         }
         let page = journal.history_page(run, Sequence::new(head - 1), 0);
@@ -184,14 +184,14 @@ impl Reader {
         Outcome::of(&event).ok_or(RunError::NotFound)
     }
 
-    /// How a run began. The first event is enough, however long the history is.
+    /// The beginning of a run. The first event is enough, however long the history is.
     fn beginning(&self, run: RunId) -> Result<Box<Started>, RunError> {
         let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
         let (_, started) = finding::beginning_of(&page.map_err(of_finished)?)?;
         Ok(started)
     }
 
-    /// What a run that has ended can be brought back from, and what it comes to.
+    /// What an ended run can be brought back from, with the ledger of its whole history.
     fn finished(&self, target: &Target) -> Result<(RunId, Ledger, Story), RunError> {
         let run = self.run_of(target)?;
         let story = story(&self.history(run)?)?;
@@ -206,8 +206,7 @@ impl Reader {
         Ok((run, ledger, story))
     }
 
-    /// Tells a shard which finished run of an id is the latest, and whose child that is and how it ended, if it asks for
-    /// that.
+    /// Tells a shard the latest finished run of an id; also its parent and its outcome, if the shard asks for these.
     fn find_finished(&self, ask: AskFinished) {
         let unread = Answered {
             ask: ask.clone(),
@@ -238,7 +237,7 @@ impl Reader {
         owed.pay(Said::Answered(Answered { ask, found }));
     }
 
-    /// Whose child a finished run is, and how it ended; `None` if it is nobody's.
+    /// The parent and the end of a finished run; `None` if it is no child.
     fn ended_child(&self, run: RunId) -> Result<Option<EndedChild>, RunError> {
         let read = self
             .beginning(run)
@@ -255,7 +254,7 @@ impl Reader {
         }))
     }
 
-    /// Tells the run that sent a signal whether a run that has ended has recorded it.
+    /// Tells the sender of a signal whether an ended run has recorded the signal.
     fn find_signal(&self, finished: RunId, signal: Box<RunSignal>) {
         let unread = PartitionMessage::Signal(signal.clone());
         let owed = Owed::new(self, Said::To(signal.to.partition(), unread));
@@ -269,7 +268,7 @@ impl Reader {
         owed.pay(Said::To(signal.sender.run.partition(), signal.answer(outcome)));
     }
 
-    /// Replays a finished run; whatever differs is reported.
+    /// Replays a finished run and reports any difference.
     fn check(&self, run: RunId) {
         let counters = &self.shared.counters;
         let Ok((_, ledger, story)) = self.finished(&Target::Run(run)) else {
@@ -301,7 +300,7 @@ impl Reader {
         }
     }
 
-    /// What there is to say about a finished run.
+    /// The description of a finished run.
     fn describe(&self, target: &Target) -> Result<InstanceDescription, RunError> {
         let run = self.run_of(target)?;
         let ledger = self.fold(run)?;
@@ -314,7 +313,7 @@ impl Reader {
         Ok(description)
     }
 
-    /// What the history of a live run tells, which stays on disk.
+    /// The description of a live run that stays on disk, from its history.
     fn describe_on_disk(&self, on_disk: OnDisk) -> Result<InstanceDescription, RunError> {
         let OnDisk {
             run,
@@ -326,8 +325,8 @@ impl Reader {
         description.ok_or(RunError::NotFound)
     }
 
-    /// What a history comes to, read page by page, so that a long one takes no more memory than a page; from what was
-    /// kept of it on, if it can.
+    /// The ledger of a history, read page by page, so that a long one takes no more memory than a page. It begins at the
+    /// snapshot, if there is one.
     fn fold(&self, run: RunId) -> Result<Ledger, RunError> {
         let (mut ledger, mut after) = match self.kept_beside(run) {
             Some(kept) => (kept.ledger().clone(), kept.sequence()),
@@ -353,13 +352,13 @@ impl Reader {
         }
     }
 
-    /// What was kept beside a run's history; `None` if there is nothing, or it cannot be read: the whole history
-    /// tells what is wrong.
+    /// The snapshot beside a run's history; `None` if there is none, or it cannot be read: the whole history tells what is
+    /// wrong.
     fn kept_beside(&self, run: RunId) -> Option<Box<KeptBeginning>> {
         kept_in(&self.shared.journal.snapshot(run).ok()??)
     }
 
-    /// A page of a history, of what is durable.
+    /// A page of a history, durable events only.
     fn page(&self, run: RunId, after: Sequence, len_max: usize) -> Result<HistoryPage, RunError> {
         let bytes_max = self.shared.config.history_page_bytes_max;
         let read = self.shared.journal.history_page(run, after, bytes_max);
@@ -386,7 +385,7 @@ impl Reader {
         let workflow = workflow.unwrap_or_default();
         let version = ledger.version();
         let workflows = &self.shared.workflows;
-        // Of a version whose code is gone the newest answers, if it fits the history.
+        // If the code of the run's version is gone, the newest version answers, if it fits the history.
         let own = workflows.code_of((&*workflow, version));
         let Some(implementation) = own.or_else(|| workflows.code_of(&*workflow)) else {
             let reason = ParkReason::NotRegistered {
@@ -417,7 +416,7 @@ impl Reader {
     }
 }
 
-/// What it means that a run which was finished cannot be read.
+/// The error for a finished run that cannot be read.
 fn of_finished(error: ReadError) -> RunError {
     match error {
         ReadError::UnknownRun { .. } => RunError::NotFound,
@@ -431,7 +430,7 @@ pub(crate) fn history_of(journal: &dyn Journal, run: RunId) -> Result<History, R
     journal.history(run).map_err(of_finished)
 }
 
-/// What a run can be brought back from, and how it began.
+/// What a run can be brought back from, and its beginning.
 pub(crate) fn story_of(history: &History) -> Result<(Story, Box<Started>), RunError> {
     let story = story(history)?;
     let started = story.started().cloned();
@@ -440,8 +439,7 @@ pub(crate) fn story_of(history: &History) -> Result<(Story, Box<Started>), RunEr
     Ok((story, Box::new(started)))
 }
 
-/// What a run can be brought back from: its events, or, if it was trimmed, what is kept of its beginning and the
-/// events behind that.
+/// What a run can be brought back from: its events; if it was trimmed, the kept beginning and the events behind it.
 fn story(history: &History) -> Result<Story, RunError> {
     let kept = history.trimmed.as_ref().map(kept_of).transpose()?;
     let from = kept.as_ref().map_or(Sequence::ZERO, |kept| kept.sequence());
@@ -453,7 +451,7 @@ fn story(history: &History) -> Result<Story, RunError> {
     Ok(Story::new(kept, events, head))
 }
 
-/// What a snapshot keeps of a run's history; `None` if that cannot be read: the whole history tells what is wrong.
+/// The kept beginning in a snapshot; `None` if it cannot be read: the whole history tells what is wrong.
 fn kept_in(snapshot: &Snapshot) -> Option<Box<KeptBeginning>> {
     match KeptBeginning::decode(&snapshot.bytes) {
         Ok(kept) if kept.sequence() == snapshot.sequence => Some(Box::new(kept)),
@@ -465,7 +463,7 @@ fn kept_in(snapshot: &Snapshot) -> Option<Box<KeptBeginning>> {
     }
 }
 
-/// What was kept of a run, with all events behind it, if they are on this page; `None` also if anything is wrong.
+/// A kept beginning with all events behind it, if they are on this page; `None` also if anything is wrong.
 fn story_behind(kept: Box<KeptBeginning>, page: &RecordPage) -> Option<Story> {
     let last = page.records.last().map_or(kept.sequence(), |last| last.sequence);
     if last != page.head || page.trimmed.is_some() {
@@ -479,13 +477,13 @@ fn story_behind(kept: Box<KeptBeginning>, page: &RecordPage) -> Option<Story> {
     Some(Story::new(Some(kept), events, page.head))
 }
 
-/// What is kept of the beginning of a run that was trimmed.
+/// The kept beginning of a run that was trimmed.
 fn kept_of(trimmed: &Trimmed) -> Result<Box<KeptBeginning>, RunError> {
     let kept = KeptBeginning::decode(&trimmed.kept).map_err(|error| {
         let before = trimmed.before;
         RunError::History(format!("what is kept of the events before {before}: {error}"))
     })?;
-    // Where the run goes on stands in the turn that has trimmed it.
+    // The kept beginning must reach the turn that trimmed the run.
     if kept.sequence() < trimmed.before {
         let before = trimmed.before;
         return Err(RunError::History(format!(
@@ -495,7 +493,7 @@ fn kept_of(trimmed: &Trimmed) -> Result<Box<KeptBeginning>, RunError> {
     Ok(Box::new(kept))
 }
 
-/// Reads an event back; `id` is needed for the first.
+/// Decodes an event; the first one needs the `id`.
 fn decode(record: &Record, id: &str) -> Result<Event, RunError> {
     let opens = (record.sequence.get() == 1).then_some(id);
     wire::decode(record.kind, &record.body, opens)
@@ -520,7 +518,7 @@ impl Reader {
                 let history = Some(history);
                 owed.pay(Said::Here(load.run, LocalMessage::Loaded { load, history }));
             }
-            // The caller may have gone away.
+            // The caller may have given up.
             ReadRequest::Outcome(target, reply) => {
                 let outcome = self.run_of(&target).and_then(|run| self.outcome(run));
                 drop(reply.send(outcome.map(Standing::Ended)));
@@ -557,8 +555,8 @@ impl Reader {
             ReadRequest::TopicPage(topic, after, bytes_max, reply) => {
                 let page = self.streams(topic);
                 let page = page.and_then(|streams| streams.read(topic, after, bytes_max));
-                // Who is answered asks for the next page at once. It is to be read here: each thread that reads pages has
-                // memory of its own for them, as allocators go.
+                // A caller that has its answer asks for the next page at once. It should be read on this thread: with most
+                // allocators, each thread that reads pages keeps memory of its own for them.
                 let (lanes, index) = self.shared.reader.lanes_of(self.lane);
                 lanes.has_read(index);
                 drop(reply.send(page));

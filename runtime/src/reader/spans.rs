@@ -1,4 +1,4 @@
-//! The spans of a run that has ended, read page by page: a long history takes no more memory than a page.
+//! The spans of an ended run, read page by page: a long history takes no more memory than a page.
 
 use millrun_core::{RunId, Sequence};
 use millrun_workflow::{RunSpans, SpanBounds, SpanFold};
@@ -8,7 +8,7 @@ use super::{Reader, decode, kept_of, of_finished};
 use crate::RunError;
 
 impl Reader {
-    /// The spans of a run, made of at most `events_len_max` of its events and of the last; `None` if it is not traced.
+    /// The spans of a run, made of at most `events_len_max` of its events and the last one; `None` if the run is not traced.
     pub(super) fn spans(
         &self,
         run: RunId,
@@ -48,7 +48,7 @@ impl Reader {
                 return Ok(fold.finish());
             }
             if left == 0 {
-                // How the run ended is told, whatever was passed over.
+                // The end of the run is always included, whatever was skipped.
                 let last = Sequence::new(page.head.get() - 1);
                 fold.leave_out_events(last.get().saturating_sub(after.get()));
                 after = last.max(after);

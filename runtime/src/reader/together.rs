@@ -1,8 +1,8 @@
-//! Reads several small requests in two calls of the journal: what is kept of each run, and which ids have finished runs;
-//! then the histories, or what stands behind what is kept.
+//! Reads several small requests in two calls of the journal: first the snapshots of all runs, and which ids have finished
+//! runs; then the histories, or the events behind the snapshots.
 //!
-//! Each is answered as soon as it has been read. What the journal passes over, because it is large, waits again, to be
-//! read by itself.
+//! Each request is answered as soon as it has been read. One that the journal skips, because it is large, waits again, and is
+//! read alone.
 
 use std::cell::Cell;
 
@@ -16,17 +16,17 @@ use super::{Owed, Reader, Said, kept_in, story, story_behind};
 use crate::RunError;
 use crate::mail::{Answered, Found, LocalMessage, Story};
 
-/// How many bytes of records, and of what is kept, are read in one call; a run that has more is read by itself.
+/// How many bytes of records and snapshots are read in one call. A run with more is read alone.
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
-/// A run that is to be brought back: the number of its request, and what is kept of it.
+/// A run that is to be brought back: the number of its request, and its snapshot.
 struct WokenRun {
     number: usize,
     kept: Cell<Option<Box<KeptBeginning>>>,
 }
 
 impl Reader {
-    /// Answers what the lane has taken.
+    /// Answers the requests that the lane has taken.
     pub(super) fn answer_together(&self, lanes: &Lanes<ReadRequest>, lane: usize) {
         let (mut numbers, mut wanted) = (Vec::new(), Vec::new());
         lanes.left(lane, |number, request| {
@@ -91,14 +91,13 @@ impl Reader {
         }
     }
 
-    /// Has a request wait again.
+    /// Puts a request back, to be read alone.
     fn read_alone(lanes: &Lanes<ReadRequest>, request: ReadRequest) {
-        // Its place is that of the request before. Refused only when the runtime has stopped.
+        // It uses the place of the request before. Refused only when the runtime has stopped.
         drop(lanes.requests().push_reserved(request));
     }
 
-    /// Tells a shard what a run is brought back from, unless another lane does. Where `decode` finds that out to be
-    /// wrong, the whole history is read.
+    /// Tells a shard what a run is brought back from, unless another lane does. If `decode` fails, the whole history is read.
     fn tell_loaded(
         &self,
         lanes: &Lanes<ReadRequest>,
@@ -122,7 +121,7 @@ impl Reader {
         }
     }
 
-    /// Tells a shard which finished run of an id is the latest, unless another lane does.
+    /// Tells a shard the latest finished run of an id, unless another lane does.
     fn tell_finished(&self, request: Option<ReadRequest>, finished: Result<Option<RunId>, ReadError>) {
         if let Some(ReadRequest::Finished(ask)) = request {
             let found = Some(Found::unread(finished));

@@ -21,8 +21,7 @@
 //!
 //! | part | what it knows |
 //! |---|---|
-//! | [`runs`], [`residency`] | the runs at hand, and their numbers; which have their code in memory, and which are being read
-//! |
+//! | [`runs`], [`residency`] | the runs at hand, and their numbers; which have code in memory, and which are being read |
 //! | [`sweeps`] | the turns of the present sweep, their effects, and the sweeps that wait for their commits |
 //! | [`partitions`] | which partitions are owned, what is dropped with a lost one, and the ways to other shards |
 //! | [`outward`] | tasks, publishes and timers on their way out |

@@ -1,4 +1,4 @@
-//! What callers of one node ask of runs of another, and what they are answered: MessagePack maps, as the messages of runs, with
+//! Requests of callers of one node to runs of another, and the answers: MessagePack maps, like the messages of runs, with
 //! kinds of their own.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) const ANSWER: u8 = 65;
 /// A request of a caller of another node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MailedRequest {
-    /// The node that asks, and the number of the question there.
+    /// The node that asks, and the number of its question.
     #[serde(rename = "n")]
     pub(crate) node: u64,
     #[serde(rename = "q")]
@@ -35,7 +35,7 @@ pub(crate) struct MailedRequest {
     what: AskedBody,
 }
 
-/// An answer to one.
+/// An answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MailedAnswer {
     #[serde(rename = "q")]
@@ -48,7 +48,7 @@ pub(crate) struct MailedAnswer {
 enum AskedBody {
     #[serde(rename = "s")]
     Start(AskedStart),
-    /// In the place of this run.
+    /// A start that follows this run.
     #[serde(rename = "f")]
     StartFollowing(AskedStart, u128),
     #[serde(rename = "t")]
@@ -63,7 +63,7 @@ enum AskedBody {
     Update(TargetBody, String, String, ByteBuf),
     #[serde(rename = "c")]
     Command(AskedCommand),
-    /// With what a start brings. The number of the question about that is the next one.
+    /// A start with a request. The question about that request has the next number.
     #[serde(rename = "b")]
     StartWith(AskedStart, FirstBody),
     #[serde(rename = "w")]
@@ -90,7 +90,7 @@ enum FirstBody {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum TargetBody {
-    /// The latest run of an instance, which must have begun as that workflow if one is named.
+    /// The latest run of an instance. If a workflow is named, the instance must have begun as that.
     #[serde(rename = "i")]
     Latest(String, Option<String>),
     #[serde(rename = "r")]
@@ -167,7 +167,7 @@ enum TellBody {
     EndPromise(u32, Result<ByteBuf, String>),
     #[serde(rename = "r")]
     Resume,
-    /// An instance, the run that begins, and where the latest one is reset to.
+    /// The instance, the run that begins, and the point to which the latest run is reset.
     #[serde(rename = "b")]
     Reset(String, u128, Box<ResetPoint>),
 }
@@ -186,17 +186,17 @@ struct AskedCommand {
     input: ByteBuf,
 }
 
-/// What a caller is told.
+/// The answer for a caller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AnswerToNode {
-    /// The run that a start led to, whether it has begun it, and whether that is known to be of the right workflow.
+    /// The run that a start led to, whether the start has begun it, and whether it is known to be of the right workflow.
     #[serde(rename = "s")]
     Start(Result<(u128, bool, bool), StartErrorBody>),
     #[serde(rename = "t")]
     Tell(Result<(), RunErrorBody>),
     #[serde(rename = "r")]
     Standing(Result<StandingBody, RunErrorBody>),
-    /// The run, the epoch of its partition, and whether it is parked: its history tells the rest.
+    /// The run, the epoch of its partition, and whether it is parked. Its history tells the rest.
     #[serde(rename = "d")]
     Describe(Result<(u128, u64, bool), RunErrorBody>),
     #[serde(rename = "q")]
@@ -205,18 +205,18 @@ pub(crate) enum AnswerToNode {
     Update(Result<Result<ByteBuf, String>, UpdateRefusedBody>),
     #[serde(rename = "c")]
     Command(Result<ByteBuf, CommandRefusedBody>),
-    /// The run is watched; `Changed` comes when it goes on.
+    /// The run is watched; `Changed` follows when it makes progress.
     #[serde(rename = "w")]
     Watched(Result<(), RunErrorBody>),
     #[serde(rename = "g")]
     Changed,
-    /// There is none: the answer to the question beside it says why.
+    /// There is no answer: the answer to the other question of the mail says why.
     #[serde(rename = "o")]
     Dropped,
-    /// Nobody has it in hand any more: it is to be asked again.
+    /// No shard has the question any more: it has to be asked again.
     #[serde(rename = "m")]
     AskAgain,
-    /// It cannot be handled, for this reason.
+    /// The question cannot be handled, for this reason.
     #[serde(rename = "x")]
     Failed(String),
 }
@@ -331,7 +331,7 @@ pub(crate) enum CommandRefusedBody {
     Run(RunErrorBody),
 }
 
-/// Who asks, of a request whose rest cannot be read.
+/// The asker of a request whose rest cannot be read.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asker {
     #[serde(rename = "n")]
@@ -340,14 +340,14 @@ pub(super) struct Asker {
     pub(super) question: u64,
 }
 
-/// Which question is answered, by an answer whose rest cannot be read.
+/// The question of an answer whose rest cannot be read.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnsweredQuestion {
     #[serde(rename = "q")]
     pub(super) question: u64,
 }
 
-/// The bytes of a request of this node, under this number; `None` for one that only a caller of the same process may ask.
+/// The bytes of a request of this node, with this number; `None` for a request that stays within a process.
 ///
 /// # Errors
 /// [`MessageError::TooLong`].
@@ -363,7 +363,7 @@ pub(crate) fn encode_request(
     write(REQUEST, &request).map(Some)
 }
 
-/// The bytes of an update of a run that a start has led to.
+/// The bytes of an update for a run that a start has led to.
 ///
 /// # Errors
 /// [`MessageError::TooLong`].
@@ -378,12 +378,12 @@ pub(crate) fn encode_update(
     write(REQUEST, &MailedRequest { node, question, what })
 }
 
-/// The bytes of an answer; of one that is too long, that it is.
+/// The bytes of an answer. An answer that is too long is replaced by one that says so.
 pub(crate) fn encode_answer(question: u64, answer: AnswerToNode) -> Vec<u8> {
     let answered = MailedAnswer { question, answer };
     write(ANSWER, &answered).unwrap_or_else(|error| {
         let answer = AnswerToNode::Failed(format!("its answer cannot be mailed: {error}"));
-        // Nothing in this can fail.
+        // This short answer cannot fail to encode.
         write(ANSWER, &MailedAnswer { question, answer }).unwrap_or_default()
     })
 }
@@ -457,7 +457,7 @@ impl AskedBody {
 }
 
 impl MailedRequest {
-    /// Whether asking it twice does no harm: it changes nothing, or is known by its name.
+    /// Whether it may be repeated: it changes nothing, or has a name by which a repetition is recognised.
     pub(crate) fn is_question(&self) -> bool {
         match self.what {
             AskedBody::Await(_)
@@ -473,7 +473,7 @@ impl MailedRequest {
         }
     }
 
-    /// How many answers it has.
+    /// The number of its answers.
     pub(crate) fn answers(&self) -> usize {
         match self.what {
             AskedBody::StartWith(..) => 2,
@@ -481,16 +481,16 @@ impl MailedRequest {
         }
     }
 
-    /// The question with whose answer the mail goes, whatever other answer is still to come: a start is answered when it is
-    /// durable, and the update that came with it is asked for again by its name, of the run that there is then.
+    /// The question whose answer removes the mail, even if another answer is still to come: a start is answered when it is
+    /// durable, and the update that came with it is then repeated by its name, for the run that has begun.
     pub(crate) fn enough(&self) -> Option<u64> {
         matches!(self.what, AskedBody::StartWith(_, FirstBody::Update(..))).then_some(self.question)
     }
 
-    /// The request as a shard takes it, with the ways of its answers.
+    /// The request as a shard takes it, with the channels for its answers.
     ///
     /// # Errors
-    /// When it names what there cannot be.
+    /// When it contains an impossible value.
     pub(crate) fn into_request(self, replies: &impl Replies) -> Result<Request, MessageError> {
         let question = self.question;
         Ok(match self.what {
@@ -709,7 +709,7 @@ impl TellBody {
                 Box::new(order.point.clone()),
             ),
             Tell::Resume => Self::Resume,
-            // Nodes keep no topics.
+            // Other nodes are not asked to deliver records.
             Tell::RecordReceived { .. } => return None,
         })
     }
@@ -764,7 +764,7 @@ impl AnswerToNode {
         Self::Watched(answer.as_ref().map(|_| ()).map_err(RunErrorBody::of))
     }
 
-    /// Of a run that has ended the store tells how.
+    /// For an ended run: the store has the outcome.
     pub(crate) fn standing(answer: &Result<Standing, RunError>) -> Self {
         Self::Standing(match answer {
             Ok(Standing::Ended(Outcome::Continued(next))) => Ok(StandingBody::Continued(next.bits())),
@@ -774,7 +774,7 @@ impl AnswerToNode {
         })
     }
 
-    /// Its history tells what a run waits for; `epoch` is that of a run's partition.
+    /// The rest is in the run's history; `epoch` gives the epoch of a run's partition.
     pub(crate) fn describe(answer: &Result<Described, RunError>, epoch: impl Fn(RunId) -> Epoch) -> Self {
         Self::Describe(match answer {
             Ok(Described::InMemory(description)) => match description.ended_at {

@@ -1,4 +1,4 @@
-//! What runs of partitions tell each other, as bytes: one module per version of the format.
+//! Messages between runs of partitions, as bytes: one module per version of the format.
 //!
 //! ```text
 //!   ┌─────────┬──────┬──────────────────────┐
@@ -6,11 +6,11 @@
 //!   └─────────┴──────┴──────────────────────┘
 //! ```
 //!
-//! Invariants: any bytes decode to a message or a typed error, and bytes that are left over are an error. What is
-//! decoded encodes to bytes that decode to the same. Nothing in a message names a shard, a process or an address.
+//! Invariants: any bytes decode to a message or a typed error, and leftover bytes are an error. A decoded message encodes to
+//! bytes that decode to the same message. Nothing in a message names a shard, a process or an address.
 //!
-//! Left out: who sends these bytes. A [router](crate::mail::Router) has the [desk](crate::cluster::mail_desk::MailDesk) post what is
-//! for another node; to partitions of its own process it moves messages as they are.
+//! Left out: sending. A [router](crate::mail::Router) has the [desk](crate::cluster::mail_desk::MailDesk) post messages for
+//! another node; messages to partitions of its own process are moved without encoding.
 
 pub(crate) mod calls;
 mod v1;
@@ -25,10 +25,10 @@ use millrun_workflow::EventError;
 use self::calls::{MailedAnswer, MailedRequest};
 use crate::mail::PartitionMessage;
 
-/// How long a message may be, in bytes: a payload of the longest, or the calls of three million children.
+/// The largest size of a message in bytes: enough for the largest payload, or a list of three million calls.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 
-/// Why bytes are no message, or a message has no bytes.
+/// Why bytes are no message, or a message cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MessageError {
     #[error("a message of {bytes} bytes is longer than {MESSAGE_BYTES_MAX}")]
@@ -57,10 +57,10 @@ pub(crate) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
     Ok(bytes)
 }
 
-/// Reads a message back. Payloads share the memory of the bytes.
+/// Decodes a message. Payloads share the memory of the bytes.
 ///
 /// # Errors
-/// When the bytes are none, or of a later version.
+/// When the bytes are no message, or are of a later version.
 pub(crate) fn decode(bytes: &Bytes) -> Result<PartitionMessage, MessageError> {
     check_len(bytes.len())?;
     let &[version, kind, ..] = bytes.as_ref() else {
@@ -72,25 +72,25 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<PartitionMessage, MessageError> {
     }
 }
 
-/// What one node mails to another.
+/// Mail of one node for another.
 #[derive(Debug)]
 pub(crate) enum NodeMessage {
-    /// Of a run, or about the runs of some partitions.
+    /// A message of a run, or about the runs of some partitions.
     Runs(PartitionMessage),
     Request(Box<MailedRequest>),
     Answer(MailedAnswer),
 }
 
-/// Who waits because of mail that cannot be read.
+/// Who waits for mail that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MailWaiter {
-    /// A caller of this node, with the number of its question there.
+    /// A caller of another node, with the number of its question.
     Asker { node: u64, question: u64 },
     /// A caller of this process, with the number of its question.
     Asked { question: u64 },
 }
 
-/// Who waits because of mail that cannot be read, as far as that much of it can be.
+/// Who waits for mail that cannot be read, as far as that part of it can be decoded.
 pub(crate) fn waiter_of(bytes: &Bytes) -> Option<MailWaiter> {
     match bytes.as_ref() {
         [v1::VERSION, calls::REQUEST, ..] => {
@@ -105,7 +105,7 @@ pub(crate) fn waiter_of(bytes: &Bytes) -> Option<MailWaiter> {
     }
 }
 
-/// Reads what another node has mailed.
+/// Decodes mail of another node.
 ///
 /// # Errors
 /// As [`decode`].

@@ -1,5 +1,5 @@
-//! Version 1: each body is a MessagePack map with short keys, so that a field can be added. What is told as an event of
-//! a history has the body that it has there, which is read for ever.
+//! Version 1: each body is a MessagePack map with short keys, so that a field can be added. What is told as an event of a
+//! history has the same body as there, which stays readable for ever.
 //!
 //! The kinds are part of the format: numbers are never reused.
 
@@ -28,11 +28,11 @@ const SIGNAL_SENT: u8 = 6;
 const BEGUN: u8 = 7;
 const ORPHANS: u8 = 8;
 
-/// Runs are written as 16 bytes, operations as 4, partitions as 2, epochs as 8, the highest first.
+/// Runs are written as 16 bytes, operations as 4, partitions as 2, epochs as 8, the highest byte first.
 const CALL_BYTES: usize = 20;
 const OWNED_BYTES: usize = 10;
 
-/// A child, as the event with which its history begins.
+/// A child, as the event that begins its history.
 #[derive(Serialize, Deserialize)]
 struct StartChildBody<'a> {
     #[serde(rename = "i", borrow)]
@@ -43,7 +43,7 @@ struct StartChildBody<'a> {
     known: Option<u128>,
 }
 
-/// What a run is told, as the event that it becomes there.
+/// A message to a run, as the event that it becomes in the run's history.
 #[derive(Serialize, Deserialize)]
 struct ToldBody<'a> {
     #[serde(rename = "r")]
@@ -363,7 +363,7 @@ fn read_told(kind: u8, body: &Bytes) -> Result<PartitionMessage, MessageError> {
     }
 }
 
-/// The kinds that the events have in a history.
+/// The kinds of these events in a history.
 const START_EVENT: u8 = 1;
 const CHILD_STARTED_EVENT: u8 = 23;
 const CHILD_ENDED_EVENT: u8 = 24;
@@ -386,7 +386,7 @@ fn event_bytes(event: &Event) -> Result<Vec<u8>, MessageError> {
     Ok(bytes)
 }
 
-/// The bytes of a part of a body, which share its memory.
+/// The bytes of a part of a body, sharing its memory.
 fn part(body: &Bytes, part: &Raw) -> Bytes {
     body.slice_ref(part.as_ref())
 }
@@ -400,8 +400,8 @@ pub(super) fn write<T: Serialize>(kind: u8, body: &T) -> Result<Vec<u8>, Message
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, MessageError> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(body.as_ref());
     let value = T::deserialize(&mut deserializer).map_err(malformed)?;
-    // Only at the end of the bytes is there no marker of a further value. A truth value is nothing but a marker: of a list
-    // those of the entries would be read too.
+    // Reading a further value fails with "no marker" only at the end of the bytes. A bool is read because it is nothing but a
+    // marker; reading a list would also read its entries.
     match bool::deserialize(&mut deserializer) {
         Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
         Ok(_) | Err(_) => Err(malformed("bytes are left over")),
@@ -417,7 +417,7 @@ pub(super) fn run_id(bits: u128) -> Result<RunId, MessageError> {
     RunId::from_bits(bits).ok_or_else(|| malformed("a run in a partition that does not exist"))
 }
 
-/// One bit for each partition, that of the first in the lowest bit of the first byte.
+/// One bit for each partition; the first partition is the lowest bit of the first byte.
 fn set_bytes(set: &PartitionSet) -> Vec<u8> {
     let mut bytes = vec![0; SET_BYTES];
     for partition in set.iter() {
@@ -472,7 +472,7 @@ fn call(bytes: &[u8]) -> Result<(RunId, OperationId), MessageError> {
     Ok((run_id(u128::from_be_bytes(*run))?, operation))
 }
 
-/// A list in which each entry is above the one before it.
+/// A list in which each entry is greater than the one before it.
 fn ascending<T: Ord>(entries: impl Iterator<Item = Result<T, MessageError>>) -> Result<Vec<T>, MessageError> {
     let entries = entries.collect::<Result<Vec<T>, _>>()?;
     if entries.is_sorted_by(|before, after| before < after) {
