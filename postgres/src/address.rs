@@ -1,6 +1,6 @@
-//! Where a store is: the URL of a database, with the parameters that are this crate's own.
+//! The address of a store: the URL of a database, with this crate's own parameters.
 //!
-//! A URL may hold a password. So no error here repeats a part of it but the names of parameters, and `Debug` shows what
+//! A URL may hold a password. So errors here repeat nothing of it except the names of parameters, and `Debug` shows what
 //! [`Address::shown`] does.
 
 use std::fmt;
@@ -15,17 +15,18 @@ use crate::error::PostgresOpenError;
 
 /// The schema unless the URL names another.
 const SCHEMA_DEFAULT: &str = "millrun";
-/// PostgreSQL cuts longer names off.
+/// PostgreSQL cuts longer names.
 const SCHEMA_BYTES_MAX: usize = 63;
 
-/// A database, the schema in it, and how it is reached.
+/// A database, the schema in it, and how to connect.
 #[derive(Clone)]
 pub(crate) struct Address {
-    /// One for each host, in their order.
+    /// One for each host, in the order of the URL.
     pub(crate) connect: Vec<tokio_postgres::Config>,
     pub(crate) schema: String,
     pub(crate) tls: TlsDemand,
-    /// The name as which the store is to be joined, empty if one is to be made; `None`: it is opened for this process alone.
+    /// The name under which the store is joined as a node; empty if a name is to be made up. `None`: the store is opened for
+    /// this process alone.
     pub(crate) node: Option<String>,
     shown: String,
 }
@@ -35,9 +36,9 @@ pub(crate) struct Address {
 pub(crate) enum TlsDemand {
     /// Not at all.
     Plain,
-    /// Encrypted, with any server that answers: its certificate is not checked.
+    /// Encrypted, without checking the server's certificate.
     Unverified,
-    /// By a server with a certificate for its host, of these authorities; `None`: those of the system.
+    /// Encrypted, with a certificate for the server's host, of these authorities; `None`: those of the system.
     Verified { roots: Option<PathBuf> },
 }
 
@@ -50,7 +51,7 @@ impl fmt::Debug for Address {
 /// The longest name of a node, in bytes.
 const NODE_NAME_BYTES_MAX: usize = 63;
 
-/// Whether the name of a node may have this character.
+/// Whether a node's name may contain this character.
 pub(crate) fn is_of_node_name(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.')
 }
@@ -61,7 +62,7 @@ fn bad(problem: impl Into<String>) -> PostgresOpenError {
     }
 }
 
-/// What was read of a URL so far.
+/// What has been parsed of a URL.
 #[derive(Default)]
 struct Parts {
     user: Option<String>,
@@ -120,7 +121,7 @@ impl Address {
             parts.host(host)?;
         }
         if query.contains('@') {
-            // The query may be a part of the password.
+            // The query may be part of a password.
             return Err(bad(
                 "a ? or an @ stands where none may: write them as %3F and %40",
             ));
@@ -148,7 +149,7 @@ fn decoded(text: &str, what: &str) -> Result<String, PostgresOpenError> {
 }
 
 impl Parts {
-    /// A host, with its port or without.
+    /// Parses a host, with or without a port.
     fn host(&mut self, text: &str) -> Result<(), PostgresOpenError> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -164,7 +165,8 @@ impl Parts {
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
         if !(host.starts_with('/') || host.chars().all(is_name)) || host.is_empty() {
-            // The error does not repeat the host: where a password has an unescaped sign, this is the rest of it.
+            // The error does not repeat the host: if a password has an unescaped character, this text is the rest of the
+            // password.
             return Err(bad(
                 "a host is neither a name, nor an address, nor the folder of a socket: write signs such as @, / and # of a \
                  password as %40, %2F and %23",
@@ -273,7 +275,7 @@ impl Parts {
         }
         connect.application_name(self.application.as_deref().unwrap_or("millrun"));
         connect.connect_timeout(self.connect_timeout.unwrap_or(Duration::from_secs(10)));
-        // A peer that has gone without a word is noticed within half a minute.
+        // Notices within half a minute that the other side is gone.
         connect.keepalives_idle(Duration::from_secs(10));
         connect.keepalives_interval(Duration::from_secs(3));
         connect.keepalives_retries(3);
@@ -303,7 +305,7 @@ impl Parts {
     }
 }
 
-/// Names that SQL takes without quotes.
+/// Accepts only names that SQL takes without quotes.
 fn check_schema(name: &str) -> Result<(), PostgresOpenError> {
     let mut chars = name.chars();
     let begins = chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_');

@@ -12,30 +12,30 @@ use crate::shared::POSTED_BYTES_MAX;
 pub struct PostgresConfig {
     /// The bounds that every journal has.
     pub journal: JournalConfig,
-    /// Connections that read, each with a thread of its own. Reads beyond that wait for one another. Default 2.
+    /// The number of connections that read, each with a thread of its own. Further reads wait for these. Default 2.
     pub readers: usize,
-    /// How long a flush waits for a server that does not answer, is restarted, or is full, until the journal fails with
-    /// [`FailureKind::Io`](millrun_persistence::FailureKind::Io). Reads wait as long. Default 600 s; zero: not at all.
+    /// How long a flush waits for a server that does not answer, restarts, or is full, until the journal fails with
+    /// [`FailureKind::Io`](millrun_persistence::FailureKind::Io). Reads wait as long. Default 600 s; zero: no wait.
     pub server_wait_max: Duration,
-    /// How long one statement may take until its connection counts as lost, and another is opened. A flush that waits for
-    /// a synchronous standby takes as long as that is away. The server gives the statement up then. What an opening and a
-    /// recovery read of whole tables is not held to it. Default 30 s.
+    /// How long one statement may take until its connection counts as lost and another is opened; the server gives the
+    /// statement up then. A flush that waits for a synchronous standby takes as long as the standby is away. The limit does
+    /// not hold for what an opening and a recovery read of whole tables. Default 30 s.
     pub answer_wait_max: Duration,
-    /// How long an opening waits for a former process to let go of the store: the server may notice late that it has
-    /// gone. Default 10 s; zero: not at all.
+    /// How long an opening waits for a former process to release the store: the server may notice late that the process is
+    /// gone. Default 10 s; zero: no wait.
     pub open_wait_max: Duration,
-    /// How long a node that has nothing to write waits until it writes all the same: by that others know that it lives. It
-    /// must be well below the lease of the runtimes. Default 1 s. Without effect for a process that has the store to itself.
+    /// How long a node with nothing to write waits until it writes an empty flush, by which other nodes know that it lives.
+    /// It must be well below the lease of the runtimes. Default 1 s. No effect for a process that has the store to itself.
     pub beat_every: Duration,
-    /// For how long a node may write nothing until others take it for dead. With it a node writes five times in that at least,
-    /// and gives up a statement that has taken twice as long, whatever [`beat_every`](Self::beat_every) and
-    /// [`answer_wait_max`](Self::answer_wait_max) are: an answer that is lost in an outage must not keep the node from
-    /// writing for so long that others take it for dead when they are back. Default `None`; the runtime gives its own to a
-    /// journal that it opens by a URL. Without effect for a process that has the store to itself.
+    /// How long a node may write nothing until others take it for dead. With a lease, a node writes at least five times
+    /// within it, and gives up a statement that has taken twice as long, whatever [`beat_every`](Self::beat_every) and
+    /// [`answer_wait_max`](Self::answer_wait_max) are: an answer that is lost in an outage must not keep the node silent for
+    /// so long that the others, once they are back, take it for dead. Default `None`; the runtime passes its own lease to a
+    /// journal that it opens by a URL. No effect for a process that has the store to itself.
     pub lease: Option<Duration>,
 }
 
-/// How often a node writes in its lease at least.
+/// How many times a node writes at least within its lease.
 const BEATS_OF_LEASE: u32 = 5;
 
 impl Default for PostgresConfig {
@@ -62,20 +62,20 @@ impl From<JournalConfig> for PostgresConfig {
 }
 
 impl PostgresConfig {
-    /// The most connections that read.
+    /// The largest number of connections that read.
     pub(crate) const READERS_MAX: usize = 64;
 
     /// The longest lease.
     const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-    /// A flush is one message, and the server takes none that is larger.
+    /// A flush is one message, and the server accepts no larger one.
     const FLUSH_BYTES_MAX: usize = 1 << 30;
-    /// The longest piece of mail.
+    /// The largest piece of mail.
     const MAIL_BYTES_MAX: usize = 64 << 20;
-    /// What an entry of a flush has at most beside its bytes: numbers, and the id of an instance.
+    /// The size of a flush's entry beside its payload, at most: numbers, and the id of an instance.
     const ENTRY_BYTES: usize = 256;
 
-    /// The bounds of a node, which follow from its lease.
+    /// Adjusts the bounds of a node to its lease.
     pub(crate) fn of_node(mut self) -> Self {
         if let Some(lease) = self.lease {
             self.beat_every = self.beat_every.min(lease / BEATS_OF_LEASE);
@@ -84,7 +84,7 @@ impl PostgresConfig {
         self
     }
 
-    /// Checks the bounds against each other.
+    /// Checks that the bounds are valid and fit each other.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.journal.check()?;
         let invalid = |field, problem: &str| {
@@ -141,7 +141,7 @@ mod tests {
             bounds.answer_wait_max.as_secs_f64(),
         );
         assert_eq!(seconds, (0.4, 4.0));
-        // Bounds that are shorter stay.
+        // Bounds that are shorter than the lease requires stay.
         config.lease = Some(Duration::from_secs(3_600));
         let bounds = config.clone().of_node();
         assert_eq!(bounds, config);

@@ -4,14 +4,14 @@ use std::io;
 
 use millrun_persistence::StoreError;
 
-/// Why a store on PostgreSQL could not be opened; each says what to do. No error holds a password.
+/// Why a store on PostgreSQL could not be opened. Each message says what to do; none holds a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresOpenError {
-    /// The URL cannot be read, or names a parameter that there is not.
+    /// The URL cannot be read, or has an unknown parameter.
     #[error("the URL of the database cannot be read: {problem}")]
     Url {
-        /// What is wrong with it, without any part of it.
+        /// What is wrong with it, without repeating any part of it.
         problem: String,
     },
     /// The schema's name would need quotes, or belongs to PostgreSQL.
@@ -23,10 +23,10 @@ pub enum PostgresOpenError {
         /// The name.
         name: String,
     },
-    /// A bound of the configuration makes no sense.
+    /// A bound of the configuration is invalid.
     #[error(transparent)]
     Config(StoreError),
-    /// There is no server, or it does not answer. It may only be starting: try again.
+    /// There is no server, or it does not answer. It may be starting: try again.
     #[error(
         "no database answers at {address} ({problem}): see that the server runs and can be reached, and try again"
     )]
@@ -54,7 +54,7 @@ pub enum PostgresOpenError {
         /// What the server said.
         problem: String,
     },
-    /// There is no connection with verified TLS, which another machine is only talked to over.
+    /// A connection with verified TLS could not be made, which is required for another machine.
     #[error(
         "there is no verified TLS to {address} ({problem}): set up a certificate, name its authority with sslrootcert, or \
          say sslmode=require or sslmode=disable if the network is trusted"
@@ -65,7 +65,7 @@ pub enum PostgresOpenError {
         /// What happened.
         problem: String,
     },
-    /// The user may not do what the store needs.
+    /// The user lacks rights that the store needs.
     #[error(
         "the user lacks rights at {address} ({problem}): let it create the schema, or create the schema and make the user \
          its owner"
@@ -98,7 +98,7 @@ pub enum PostgresOpenError {
         /// The address, without the password.
         address: String,
     },
-    /// Statements of one session reach several sessions of the server.
+    /// Statements of one session reach several sessions of the server: a pooler stands between.
     #[error(
         "between here and {address} there is a pooler that gives each transaction another session: connect to the server \
          itself, or to a pooler in session mode"
@@ -107,7 +107,7 @@ pub enum PostgresOpenError {
         /// The address, without the password.
         address: String,
     },
-    /// The server does not sync what it says is durable.
+    /// The server does not sync what it reports as durable.
     #[error(
         "{address} runs with fsync=off, with which nothing is durable: turn it on, or open the store as Volatile"
     )]
@@ -169,13 +169,13 @@ pub enum PostgresOpenError {
         /// What the server said.
         problem: String,
     },
-    /// The system gave no thread.
+    /// The operating system refused a thread.
     #[error("a thread of the journal could not be started")]
     Spawn(#[from] io::Error),
 }
 
 impl PostgresOpenError {
-    /// Whether the same call may succeed later without a change of its arguments.
+    /// Whether the same call may succeed later, with the same arguments.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(

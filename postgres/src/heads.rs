@@ -9,7 +9,7 @@
 //!                           suspect(head): takes nothing
 //! ```
 //!
-//! A pure machine. Heads count queued turns; a journal that fails is opened anew, so nothing is ever taken back here.
+//! A pure machine. Heads count queued turns. A journal that fails is opened anew, so nothing is ever undone here.
 
 use millrun_core::{Epoch, Partition, RunId, Sequence};
 use millrun_persistence::{GroupView, OwnerTable, TurnRefused, TurnView};
@@ -35,7 +35,7 @@ pub(crate) struct LiveHead {
     pub(crate) last: u64,
     /// The sequence of the record before its last turn.
     pub(crate) before: u64,
-    /// By which its last turn is known again.
+    /// The digest by which the last turn is recognised.
     pub(crate) digest: u64,
     /// Bytes of its turns.
     pub(crate) bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) struct LiveHead {
 }
 
 impl LiveHead {
-    /// The head of a run with turns of `bytes` in all, of which the last is this one.
+    /// The head of a run with turns of `bytes` in all, the last of which has these frames.
     pub(crate) fn new(before: u64, last: u64, frames: &[u8], bytes: u64) -> Self {
         Self {
             last,
@@ -73,7 +73,7 @@ impl LiveHead {
 }
 
 impl LiveHeads {
-    /// No live runs, and every partition free; epochs that are given out are above `epoch`.
+    /// No live runs, and every partition free. Epochs that are granted are above `epoch`.
     pub(crate) fn new(epoch: Epoch, turn_bytes_max: usize) -> Self {
         Self {
             live: FxHashMap::default(),
@@ -89,13 +89,13 @@ impl LiveHeads {
         self.bytes
     }
 
-    /// Takes in a live run that the store has.
+    /// Adds a live run that the store has.
     pub(crate) fn restore(&mut self, run: RunId, head: LiveHead) {
         self.bytes += head.bytes;
         self.live.insert(run, head);
     }
 
-    /// Other processes may append to the runs of these partitions from now on: what is known of them is forgotten. The
+    /// Forgets what is known of the runs of these partitions, because other processes may append to them from now on. The
     /// partitions are in order.
     pub(crate) fn forget(&mut self, partitions: &[Partition]) {
         let is_among = |run: &RunId| partitions.binary_search(&run.partition()).is_ok();
@@ -104,7 +104,7 @@ impl LiveHeads {
         self.quarantined.retain(|run| !is_among(run));
     }
 
-    /// Nothing is appended to this run any more: a record of it is damaged.
+    /// Refuses further turns of this run: a record of it is damaged.
     pub(crate) fn quarantine(&mut self, run: RunId) {
         self.quarantined.insert(run);
     }
@@ -117,7 +117,7 @@ impl LiveHeads {
         self.live.len()
     }
 
-    /// Memory held, estimated.
+    /// An estimate of the memory that is held.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.live.capacity() * (size_of::<(RunId, LiveHead)>() + 1)) as u64
     }
@@ -126,10 +126,10 @@ impl LiveHeads {
         self.live.get(&run)
     }
 
-    /// The partitions have new epochs: their owners begin with what they read.
+    /// The partitions have new epochs: what is known of their runs is trusted again, since their owners begin with a read.
     pub(crate) fn trust(&mut self, partitions: &[Partition]) {
         for (run, head) in &mut self.live {
-            // A claim names its partitions in order, and so do the callers here.
+            // The partitions of a claim are sorted.
             head.is_suspect &= partitions.binary_search(&run.partition()).is_err();
         }
     }
@@ -150,7 +150,7 @@ impl LiveHeads {
         checked.map_err(|current| TurnRefused::Fenced { current })
     }
 
-    /// Whether the conditions of all turns of a group hold; otherwise why each is refused.
+    /// Whether the conditions of all turns of a group hold; otherwise the reason for each refusal.
     pub(crate) fn judge(&mut self, group: &GroupView<'_>) -> Result<(), Vec<TurnRefused>> {
         let bytes = group.bytes();
         let judged = group.turns().map(|(_, turn)| self.check(&turn, bytes).err());
@@ -182,8 +182,8 @@ impl LiveHeads {
         }
     }
 
-    /// After a refusal the run takes nothing until it is read again. A fenced turn says nothing of the run of the present
-    /// owner.
+    /// After a refusal the run accepts nothing until it is read again. A fenced turn is no reason to mark the present owner's
+    /// run.
     fn mark(&mut self, run: RunId, refused: &TurnRefused) {
         let says_nothing = matches!(refused, TurnRefused::Fenced { .. } | TurnRefused::AlreadyAppended);
         if !says_nothing && let Some(head) = self.live.get_mut(&run) {
@@ -191,7 +191,7 @@ impl LiveHeads {
         }
     }
 
-    /// Takes a turn whose conditions hold. Gives the bytes of all turns of its run.
+    /// Accepts a turn whose conditions hold. Returns the bytes of all turns of its run.
     pub(crate) fn admit(&mut self, turn: &TurnView<'_>) -> u64 {
         let (run, frames) = (turn.run(), turn.frames());
         let before = self.live.get(&run).filter(|_| turn.trims().is_none());

@@ -1,4 +1,4 @@
-//! The journal: both halves of the port.
+//! The journal: the writing and the reading half of the port.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,10 +29,10 @@ use crate::server::{Server, StoredFinished, StoredTurns, WriterSession};
 use crate::shared::{ClaimHow, NodeState, PostgresShared, WrittenCounts};
 use crate::writing::{FlushWriter, RemovedBefore};
 
-/// Turns that are read of a history at a time, in bytes.
+/// How much of a history is read at a time, in bytes.
 const READ_BYTES: u64 = 4 << 20;
 
-/// The number of histories that a recovery reads ahead of its caller.
+/// How many histories a recovery reads ahead of its caller.
 const RECOVERED_LEN_MAX: usize = 64;
 
 /// A [`Journal`] in a schema of a PostgreSQL database. Dropping it closes it.
@@ -43,7 +43,7 @@ pub struct PostgresJournal {
     pub(crate) shared: Arc<PostgresShared>,
     questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     threads: Vec<JoinHandle<()>>,
-    /// Of a process that shares the store.
+    /// Only for a process that shares the store.
     pub(crate) nodes: Option<NodesDoor>,
 }
 
@@ -60,7 +60,7 @@ impl PostgresJournal {
     /// Opens the store in the schema that the URL names, `postgres://user:password@host:port/database?schema=name`, or
     /// makes a new one there. The parameters of the URL are listed in the README.
     ///
-    /// It waits for the server, on the calling thread: in a task use `spawn_blocking`.
+    /// The call waits for the server on the calling thread: in a task use `spawn_blocking`.
     ///
     /// ```no_run
     /// use millrun_postgres::{PostgresConfig, PostgresJournal};
@@ -70,7 +70,7 @@ impl PostgresJournal {
     /// ```
     ///
     /// # Errors
-    /// See [`PostgresOpenError`]: each says what to do.
+    /// See [`PostgresOpenError`], whose messages say what to do.
     pub fn open(url: &str, config: PostgresConfig) -> Result<Self, PostgresOpenError> {
         config.check().map_err(PostgresOpenError::Config)?;
         let address = Address::parse(url)?;
@@ -78,11 +78,11 @@ impl PostgresJournal {
         Self::open_at(address, config, node)
     }
 
-    /// Opens the store as one of several processes that have it at a time: a node, under the name that the URL gives with
-    /// `node`, or else one of the name of the host and a random number. It owns no partition until it claims some, and keeps
-    /// no topics.
+    /// Opens the store as one of several processes: as a node. Its name is the URL's parameter `node`, or else the host's
+    /// name with a random number. The node owns no partition until it claims some, and keeps no topics.
     ///
-    /// It waits for the server, as [`open`](Self::open), which does the same for a URL with the parameter `node`.
+    /// The call waits for the server, as [`open`](Self::open) does. With the parameter `node` in the URL, `open` does the
+    /// same as this.
     ///
     /// ```no_run
     /// use millrun_postgres::{PostgresConfig, PostgresJournal};
@@ -92,7 +92,7 @@ impl PostgresJournal {
     /// ```
     ///
     /// # Errors
-    /// See [`PostgresOpenError`]: each says what to do.
+    /// See [`PostgresOpenError`], whose messages say what to do.
     pub fn join(url: &str, config: PostgresConfig) -> Result<Self, PostgresOpenError> {
         config.check().map_err(PostgresOpenError::Config)?;
         let address = Address::parse(url)?;
@@ -100,7 +100,7 @@ impl PostgresJournal {
         Self::open_at(address, config, Some(node))
     }
 
-    /// As a node of this name, a made one if it is empty; or as the only process.
+    /// Opens the store as a node of this name (made up if empty), or as the only process.
     fn open_at(
         address: Address,
         config: PostgresConfig,
@@ -118,7 +118,7 @@ impl PostgresJournal {
         let (sender, opened) = bounded(1);
         let (of_writer, begin) = bounded::<FlushWriter>(1);
         let (opened_address, opened_config) = (address.clone(), config.clone());
-        // A connection is driven by the thread that has it, and no thread of the caller's runtime may do that.
+        // A connection is driven by its own thread, and a thread of the caller's runtime must not drive one.
         let writer = spawn("postgres writer", move || {
             drop(sender.send(pg::open(&opened_address, &opened_config, node, numbers)));
             if let Ok(writer) = begin.recv() {
@@ -143,7 +143,7 @@ impl PostgresJournal {
         Ok(journal)
     }
 
-    /// Starts the threads of a store that was opened; `begin` has the writer run.
+    /// Starts the threads of an opened store; `begin` starts the writer.
     fn start(
         config: &PostgresConfig,
         server: Box<dyn CloneServer>,
@@ -249,8 +249,8 @@ impl PostgresJournal {
         reading::ask(questions, question)
     }
 
-    /// Gives a claim its epochs, which are stored before it is answered; the store is asked first for what this node does
-    /// not have.
+    /// Grants epochs to a claim, which are stored before the claim is answered. First the store is asked for partitions that
+    /// this node does not have.
     fn begin_claim(&self, claim: Claim, how: ClaimHow) {
         let mut state = match self.shared.open_state() {
             Ok(state) => state,
@@ -264,7 +264,7 @@ impl PostgresJournal {
         drop(told);
     }
 
-    /// Claims those of these partitions that the store has not given to this node, for nobody in particular. It waits for the
+    /// Claims those of these partitions that the store has not given to this node, on behalf of no claimant. Waits for the
     /// store.
     fn hold(&self, partitions: &[Partition]) -> Result<(), JournalFailure> {
         let missing = self.shared.open_state()?.missing(partitions);
@@ -274,7 +274,7 @@ impl PostgresJournal {
         let bell = Bell::new();
         let (sender, has_rung) = bounded(1);
         bell.connect(move || {
-            // One that waits is enough.
+            // One waiting message is enough.
             sender.try_send(()).ok();
         });
         let owner = random().map_err(|error| {
@@ -303,7 +303,7 @@ impl PostgresJournal {
         }
     }
 
-    /// The finished runs of the whole store that are retained.
+    /// The number of retained finished runs in the whole store.
     fn finished_runs(&self) -> Result<u64, ReadError> {
         if self.nodes.is_none() {
             return Ok(self.shared.lock().counts.finished_runs);
@@ -313,7 +313,7 @@ impl PostgresJournal {
         Ok(retained.iter().map(|(_, (len, _))| len).sum())
     }
 
-    /// A damaged run takes nothing any more.
+    /// Marks a run as damaged if its read says so: it accepts nothing any more.
     fn noting_damage<T>(&self, run: RunId, read: Result<T, ReadError>) -> Result<T, ReadError> {
         if matches!(read, Err(ReadError::Damaged { .. })) {
             self.shared.quarantine(run);
@@ -322,7 +322,7 @@ impl PostgresJournal {
     }
 }
 
-/// A server of which every thread has its own handle.
+/// A server of which every thread can have its own handle.
 trait CloneServer: Server {
     fn another(&self) -> Box<dyn Server>;
 }
@@ -333,7 +333,7 @@ impl<S: Server + Clone + 'static> CloneServer for S {
     }
 }
 
-/// Tells of the end of the writer, also when it has panicked; its connection is closed by then.
+/// Reports the end of the writer, also if the writer panics; its connection is closed by then.
 struct WriterEnd(Option<FlushWriter>);
 
 impl WriterEnd {
@@ -355,7 +355,7 @@ impl Drop for WriterEnd {
         let lost = JournalFailure::new(FailureKind::WriterLost, "the writer has panicked");
         let failure = shared.lock().failure.get_or_insert(lost).clone();
         if failure.kind() == FailureKind::Closed {
-            // After a close nothing is read, and the readers let go of their connections.
+            // After a close nothing is read, and the readers close their connections.
             questions.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         shared.end(failure);
@@ -372,12 +372,12 @@ fn random() -> Result<i64, PostgresOpenError> {
     Ok(i64::from_le_bytes(bytes))
 }
 
-/// Numbers that no other opening has.
+/// Numbers that are unique to an opening.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpeningNumbers {
-    /// By which this opening is known in the store; not zero, which is nobody.
+    /// The number by which the store knows this opening; never zero, which stands for no opening.
     pub(crate) holder: i64,
-    /// That of a store that is made.
+    /// The number for a new store.
     pub(crate) store: i64,
 }
 
@@ -390,7 +390,7 @@ impl OpeningNumbers {
     }
 }
 
-/// A name for a node that was given none: that of the host, and random digits.
+/// Makes up a name for a node: the host's name and random digits.
 fn made_name() -> Result<String, PostgresOpenError> {
     let host = std::env::var("HOSTNAME")
         .ok()
@@ -409,7 +409,7 @@ fn made_name() -> Result<String, PostgresOpenError> {
 impl Drop for PostgresJournal {
     fn drop(&mut self) {
         self.begin_close();
-        // Readers end when nobody can ask any more.
+        // Readers end when their channel is closed.
         self.questions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -418,7 +418,7 @@ impl Drop for PostgresJournal {
             nodes.close();
         }
         for thread in self.threads.drain(..) {
-            // A thread that has panicked has told so.
+            // A thread that has panicked has reported that.
             drop(thread.join());
         }
     }
@@ -474,7 +474,7 @@ impl Journal for PostgresJournal {
             state.enqueued = state.enqueued.next();
             state.enqueued
         } else if is_asked {
-            // A refusal is an answer from memory: a flush must find that this opening still has the store.
+            // A refusal is an answer from memory, so a flush must confirm that this opening still has the store.
             state.next_flush()
         } else {
             state.enqueued
@@ -498,8 +498,8 @@ impl Journal for PostgresJournal {
         self.shared.lock().durable
     }
 
-    /// The next flush tells whether this process still has the store. One that is queued already is as good: it was not
-    /// sent before the question.
+    /// The next flush shows whether this process still has the store. A flush that is queued already will do: it is sent
+    /// after the question.
     fn confirm(&self, queued: Offset) -> Offset {
         self.shared.confirm(queued)
     }
@@ -516,7 +516,7 @@ impl Journal for PostgresJournal {
         self.begin_claim(claim, ClaimHow::IfFree);
     }
 
-    /// What other nodes have is not taken: see [`SharedStore`].
+    /// Partitions of other nodes are not taken: see [`SharedStore`].
     fn take_from(&self, claim: Claim) {
         self.begin_claim(claim, ClaimHow::FromOthers);
     }
@@ -526,7 +526,7 @@ impl Journal for PostgresJournal {
         self.shared.wake();
     }
 
-    /// A node claims what it does not have, and waits for that.
+    /// Claims partitions that this node does not have, and waits for them.
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
         self.hold(partitions)?;
         let mut state = self.shared.open_state()?;
@@ -568,7 +568,7 @@ impl Journal for PostgresJournal {
         Ok(())
     }
 
-    /// Nothing is deleted of a run in a partition that another node may own.
+    /// Does nothing for a run in a partition that another node may own.
     fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
         let mut state = self.shared.open_state()?;
         if !state.has(run.partition()) {
@@ -599,7 +599,7 @@ impl Journal for PostgresJournal {
         self.shared.lock().upkeeps.outcome(number)
     }
 
-    /// Nodes keep no topics: what is known of these stands in the memory of one process.
+    /// Nodes keep no topics: the state of these is in the memory of one process.
     fn topics(&self) -> Option<&dyn TopicStreams> {
         match self.nodes {
             None => Some(self),
@@ -665,7 +665,7 @@ impl Reads for PostgresJournal {
         self.ask(move |seat| seat.ask(|session| session.snapshot(run)))
     }
 
-    /// Finished runs are asked for in one statement, which one start of a workflow each would need otherwise.
+    /// Questions about finished runs are put into one statement; otherwise each start of a workflow would need one.
     fn read_together(&self, wanted: &[ToRead], bytes_max: usize, each: EachRead<'_>) {
         let ids = wanted.iter().filter_map(|wanted| match wanted {
             ToRead::Finished(id) => Some(id.clone()),
@@ -712,7 +712,7 @@ impl Reads for PostgresJournal {
         Ok(found)
     }
 
-    /// The lanes are called on this thread. A node reads what it owns.
+    /// The lanes are called on this thread. A node reads the partitions that it owns.
     fn recover(
         &self,
         lanes: &mut [Lane<'_>],
@@ -720,7 +720,7 @@ impl Reads for PostgresJournal {
     ) -> Result<RecoveryReport, ReadError> {
         let (sender, runs) = bounded(RECOVERED_LEN_MAX);
         self.shared.readable()?;
-        // Runs of other nodes go on while they are read.
+        // Runs of other nodes may change while they are read.
         let all = (0..Partition::COUNT).filter_map(Partition::from_index);
         let state = self.shared.lock();
         let own = all.filter(|partition| state.has(*partition));
@@ -734,7 +734,7 @@ impl Reads for PostgresJournal {
         let closed = || ReadError::Failed(JournalFailure::closed());
         let question: ServerQuestion = Box::new(move |seat| {
             let read = seat.live_runs(&partitions, &mut |run, turns| {
-                // Nobody may wait any more.
+                // The caller may have given up.
                 drop(sender.send(Ok((run, turns))));
             });
             if let Err(error) = read {
@@ -805,7 +805,7 @@ impl ReaderSeat {
         }
     }
 
-    /// The last record of a run, and some of its turns behind one.
+    /// The last record of a run, and some of its turns behind `after`.
     fn turns(
         &mut self,
         run: RunId,

@@ -21,7 +21,7 @@
 //!   history · finished · search · claims ◄── reader threads (reading.rs) ◄── server.rs ◄── pg/
 //! ```
 
-// docs.rs marks what needs a feature.
+// docs.rs shows which items need a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
@@ -47,7 +47,7 @@ pub use config::PostgresConfig;
 pub use error::PostgresOpenError;
 pub use journal::PostgresJournal;
 
-/// The page of the crate: its example compiles.
+/// The README of the crate, so that its example compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct PostgresReadme;

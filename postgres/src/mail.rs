@@ -1,13 +1,13 @@
-//! Mail between nodes: what is posted goes with the flushes; what is unread is asked for on a thread and a connection of their
-//! own, on which nodes also tell each other that there is mail, and hear that one has left.
+//! Mail between nodes. Flushes post it; a thread with a connection of its own reads it. On that connection nodes also notify
+//! each other that there is mail, and that a node has left.
 //!
 //! ```text
 //!   post, or a batch with a step ──► queue ──► flush ──► rows ──► told, at most once in 2 ms ──► bells of the other nodes
 //!   a caller ──► question ──► the mail thread ──► its session ──► unread mail
 //! ```
 //!
-//! That there is mail is told by a statement of its own, behind the flush: the server commits what tells something one after the
-//! other. It may be lost, and nobody relies on it.
+//! A notification is a statement of its own, after the flush, because the server commits statements that notify one after the
+//! other. It may be lost, and nothing relies on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,35 +23,35 @@ use crate::reading::unread;
 use crate::server::{MailSession, Server, ServerTrouble, WantedMail};
 use crate::shared::PostgresShared;
 
-/// How often a node tells the others that there is mail, at most.
+/// The shortest time between two notifications of a node about mail.
 const TOLD_EVERY: Duration = Duration::from_millis(2);
 
-/// How long the thread waits for something to do, until it looks whether its session is still the one to have.
+/// How long the thread waits for work until it checks whether its session is still valid.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// How long it waits behind a session that could not be opened.
+/// The pause after a session could not be opened.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A question about mail, with its way back.
+/// A question about mail, with the channel for its answer.
 pub(crate) type MailQuestion = Box<dyn FnOnce(&mut MailSeat) + Send>;
 
-/// What wakes the mail thread, and why.
+/// Wakes the mail thread, and holds the reason.
 #[derive(Debug, Default)]
 pub(crate) struct MailWake {
     notify: Notify,
-    /// Something was posted since the others were told last.
+    /// Whether something was posted since the last notification.
     has_posted: AtomicBool,
 }
 
 impl MailWake {
-    /// A flush has landed that has posted something.
+    /// A flush that posted mail has landed.
     pub(crate) fn posted(&self) {
         self.has_posted.store(true, Ordering::Release);
         self.notify.notify_one();
     }
 }
 
-/// The door of the thread that sees to mail.
+/// The door of the mail thread.
 pub(crate) struct MailDoor {
     shared: Arc<PostgresShared>,
     wake: Arc<MailWake>,
@@ -59,7 +59,7 @@ pub(crate) struct MailDoor {
     bells: Arc<MailBells>,
 }
 
-/// The bells that ring for what other nodes tell.
+/// The bells to ring for notifications of other nodes.
 #[derive(Debug, Default)]
 struct MailBells {
     mail: Mutex<Vec<Bell>>,
@@ -78,7 +78,7 @@ impl MailBells {
 }
 
 impl MailDoor {
-    /// The door, and the seat of its thread.
+    /// Makes the door, and the seat of its thread.
     pub(crate) fn new(shared: Arc<PostgresShared>, server: Box<dyn Server>) -> (Self, MailSeat) {
         let (questions, asked) = unbounded();
         let (wake, bells) = (Arc::<MailWake>::default(), Arc::<MailBells>::default());
@@ -100,7 +100,7 @@ impl MailDoor {
         (door, seat)
     }
 
-    /// Has this bell rung when another node has told that it has left.
+    /// Rings this bell when another node says that it has left.
     pub(crate) fn watch_nodes(&self, bell: Bell) {
         MailBells::add(&self.bells.left, bell);
     }
@@ -109,7 +109,7 @@ impl MailDoor {
         Arc::clone(&self.wake)
     }
 
-    /// Nothing is asked any more; the thread ends.
+    /// Accepts no more questions; the thread ends.
     pub(crate) fn close(&self) {
         let questions = &self.questions;
         questions.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -129,7 +129,7 @@ impl MailDoor {
         let questions = questions.ok_or_else(closed)?;
         let (sender, answer) = bounded(1);
         let question: MailQuestion = Box::new(move |seat| {
-            // Nobody may wait any more.
+            // The caller may have given up.
             drop(sender.send(seat.ask(&question)));
         });
         questions.send(question).map_err(|_| closed())?;
@@ -180,7 +180,7 @@ impl NodeMail for MailDoor {
     }
 }
 
-/// The thread that sees to mail, and its connection.
+/// The mail thread's state, with its connection.
 pub(crate) struct MailSeat {
     shared: Arc<PostgresShared>,
     server: Box<dyn Server>,
@@ -192,7 +192,7 @@ pub(crate) struct MailSeat {
 }
 
 impl MailSeat {
-    /// Answers questions, and tells and hears that there is mail, until nobody can ask any more.
+    /// Answers questions, and sends and receives notifications, until the door is closed.
     pub(crate) fn run(mut self) {
         loop {
             match self.asked.try_recv() {
@@ -208,7 +208,8 @@ impl MailSeat {
         }
     }
 
-    /// Tells the others that there is mail, if there is any and they were not told just now; how long to wait then.
+    /// Notifies the other nodes if mail was posted and the last notification is long enough ago. Returns how long to wait
+    /// then.
     fn tell(&mut self) -> Duration {
         if !self.wake.has_posted.load(Ordering::Acquire) {
             return IDLE_MAX;
@@ -220,13 +221,13 @@ impl MailSeat {
         self.wake.has_posted.store(false, Ordering::Release);
         match self.ask(&|session| session.tell()) {
             Ok(()) => self.told_at = Some(Instant::now()),
-            // They look by themselves.
+            // The other nodes look for mail by themselves.
             Err(error) => tracing::debug!(%error, "other nodes could not be told that there is mail"),
         }
         IDLE_MAX
     }
 
-    /// Waits for something to do; a session is there while the server is, so that what others tell is heard.
+    /// Waits for work. A session is kept open while the server is there, so that notifications are received.
     fn wait(&mut self, wait_max: Duration) {
         let is_failed = self.shared.lock().failure.is_some();
         if !is_failed && let Err(error) = self.open() {
@@ -236,7 +237,7 @@ impl MailSeat {
             if let Ok(question) = self.asked.recv_timeout(wait_max.min(RETRY_PAUSE)) {
                 question(self);
             } else {
-                // Without a question that waits a closed door is found by the next look.
+                // With no question waiting, the next check notices a closed door.
                 thread::yield_now();
             }
             return;
@@ -260,12 +261,12 @@ impl MailSeat {
         }
     }
 
-    /// Asks the server, once more if the connection that it had is lost.
+    /// Asks the server, once more if the connection was lost.
     fn ask<T>(
         &mut self,
         question: &dyn Fn(&mut dyn MailSession) -> Result<T, ServerTrouble>,
     ) -> Result<T, ReadError> {
-        // What a node that has failed would read is another's.
+        // A node that has failed must not read mail: it may be another's.
         if let Some(failure) = self.shared.lock().failure.clone() {
             return Err(failure.into());
         }

@@ -1,10 +1,10 @@
-//! What is asked of the store about its nodes, on a thread and a connection of their own.
+//! Questions to the store about its nodes, on a thread and a connection of their own.
 //!
 //! ```text
 //!   a caller ──► question ──► queue ──► the nodes' thread ──► its session ──► the answer, within a bound
 //! ```
 //!
-//! A server that is away is not waited for here: who looks must hear of it soon, since a look that failed says nothing.
+//! The thread does not wait for a server that is away: a node that looks must hear soon that the look failed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,10 +17,10 @@ use crate::reading::unread;
 use crate::server::{NodesSession, Server, ServerTrouble};
 use crate::shared::PostgresShared;
 
-/// A question about nodes, with its way back.
+/// A question about nodes, with the channel for its answer.
 pub(crate) type NodesQuestion = Box<dyn FnOnce(&mut NodesSeat) + Send>;
 
-/// The door of the thread that sees to nodes.
+/// The door of the thread for nodes.
 pub(crate) struct NodesDoor {
     node: NodeKey,
     shared: Arc<PostgresShared>,
@@ -44,7 +44,7 @@ impl NodesDoor {
         (door, asked)
     }
 
-    /// Nothing is asked any more; the thread ends.
+    /// Accepts no more questions; the thread ends.
     pub(crate) fn close(&self) {
         let questions = &self.questions;
         questions.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -56,7 +56,7 @@ impl NodesDoor {
         question: impl Fn(&mut dyn NodesSession) -> Result<T, ServerTrouble> + Send + 'static,
     ) -> Result<T, ReadError> {
         let closed = || ReadError::Failed(JournalFailure::closed());
-        // The lock is not held while the answer is waited for: a close takes it.
+        // The lock is not held while waiting for the answer: a close takes it.
         let questions = self
             .questions
             .lock()
@@ -65,7 +65,7 @@ impl NodesDoor {
         let questions = questions.ok_or_else(closed)?;
         let (sender, answer) = bounded(1);
         let question: NodesQuestion = Box::new(move |seat| {
-            // Nobody may wait any more.
+            // The caller may have given up.
             drop(sender.send(seat.ask(&question)));
         });
         questions.send(question).map_err(|_| closed())?;
@@ -109,7 +109,7 @@ impl SharedStore for NodesDoor {
     }
 }
 
-/// The thread that sees to nodes: its connection is opened when it is needed.
+/// The state of the thread for nodes. Its connection is opened when it is needed.
 pub(crate) struct NodesSeat {
     shared: Arc<PostgresShared>,
     server: Box<dyn Server>,
@@ -125,19 +125,19 @@ impl NodesSeat {
         }
     }
 
-    /// Answers questions until nobody can ask any more.
+    /// Answers questions until the door is closed.
     pub(crate) fn run(mut self, questions: &Receiver<NodesQuestion>) {
         while let Ok(question) = questions.recv() {
             question(&mut self);
         }
     }
 
-    /// Asks the server, once more if the connection that it had is lost.
+    /// Asks the server, once more if the connection was lost.
     fn ask<T>(
         &mut self,
         question: &dyn Fn(&mut dyn NodesSession) -> Result<T, ServerTrouble>,
     ) -> Result<T, ReadError> {
-        // A node that has failed declares nobody dead.
+        // A node that has failed declares no other node dead.
         if let Some(failure) = self.shared.lock().failure.clone() {
             return Err(failure.into());
         }

@@ -1,5 +1,4 @@
-//! What the writer does next, given what it has heard from the server: the machine that decides whether a flush is
-//! durable.
+//! Decides what the writer does next, given the server's answers: the machine that knows whether a flush is durable.
 //!
 //! ```text
 //!            ┌────────────── landed ◄───────────────┐
@@ -10,53 +9,53 @@
 //!                                                          anywhere else: rolled back, stop
 //! ```
 //!
-//! A flush carries the term of this opening, and locks the row that holds it. Raising the term waits until a statement
-//! that was under way has ended, and makes one that comes later find another term. So what the marker says after that is
-//! final: the flush has landed, or never will.
+//! A flush carries the term of this opening, and locks the row that holds the term. Raising the term waits for the end of a
+//! statement under way, and makes every later one fail with the old term. So after a raise the marker is final: the flush has
+//! landed, or never will.
 
 use std::fmt;
 
 /// Moves the marker from one flush to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
-    /// Under which the flush is taken.
+    /// The term under which the flush is accepted.
     pub(crate) term: i64,
-    /// Where the marker must be.
+    /// Where the marker must be before the flush.
     pub(crate) from: i64,
-    /// Where the flush leaves it.
+    /// Where the marker is after the flush.
     pub(crate) to: i64,
 }
 
-/// What the writer is to do.
+/// What the writer has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Opens a connection.
+    /// Open a connection.
     Connect,
-    /// Raises the term of this opening.
+    /// Raise the term of this opening.
     Raise,
-    /// Reads the marker.
+    /// Read the marker.
     Look,
-    /// Sends the flush.
+    /// Send the flush.
     Send(Move),
     /// Nothing: the flush is durable, or there is none.
     Rest,
-    /// Nothing any more.
+    /// Stop writing for good.
     Stop(Halt),
 }
 
-/// Why nothing is written any more.
+/// Why the writer stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
     /// Another process has opened the store.
     Fenced,
-    /// What was acknowledged is missing.
+    /// Acknowledged data is missing.
     RolledBack {
-        /// Where the marker was to be.
+        /// The expected place of the marker.
         expected: i64,
-        /// Where it is; `None` if there is none.
+        /// The found place; `None` if there is no marker.
         found: Option<i64>,
     },
-    /// A row that the flush makes is there already.
+    /// A row of the flush exists already.
     Duplicate,
 }
 
@@ -85,44 +84,44 @@ impl fmt::Display for Halt {
     }
 }
 
-/// What the writer has heard.
+/// An answer of the server, or the loss of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// There is a connection.
+    /// A connection is open.
     Connected,
-    /// The term is this now; `None`: it is not this opening's any more.
+    /// The term has this value now; `None` if the store belongs to another opening.
     Raised(Option<i64>),
-    /// The marker is there.
+    /// The marker has this value.
     Marker(Option<i64>),
-    /// The flush was taken: whether its term was the present one, and whether the marker was where it must be.
+    /// The flush was answered: whether its term was the present one, and whether the marker was where it had to be.
     Flushed { has_term: bool, has_moved: bool },
-    /// The server has refused the statement as a whole, and would take it at another time.
+    /// The server has refused the statement as a whole, and would accept it at another time.
     Refused,
-    /// A row of the flush is there already.
+    /// A row of the flush exists already.
     Duplicate,
-    /// The connection is lost; what was asked may have been done or not.
+    /// The connection is lost; the statement may have been performed or not.
     Lost,
 }
 
-/// Knows of one flush at a time whether it is durable.
+/// Knows whether a flush is durable; one flush at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct FlushFate {
     term: i64,
     /// The last flush that is known to be durable.
     marker: i64,
     has_flush: bool,
-    /// The flush may have been done.
+    /// Whether the flush may have been performed.
     is_sent: bool,
     is_connected: bool,
     is_raised: bool,
     is_looked: bool,
-    /// The marker was not where a flush must find it: where it is, is only looked up to be told.
+    /// The marker was not where a flush expects it. Its place is only looked up for the error.
     is_astray: bool,
     halt: Option<Halt>,
 }
 
 impl FlushFate {
-    /// Of an opening that has a connection and this term, and has found the marker there.
+    /// For an opening that has a connection and this term, and has read this marker.
     pub(crate) fn new(term: i64, marker: i64) -> Self {
         Self {
             term,
@@ -137,7 +136,7 @@ impl FlushFate {
         }
     }
 
-    /// There is a flush to be made durable. Of the one before it that is known.
+    /// Begins a new flush. The one before it is durable.
     pub(crate) fn begin(&mut self) {
         debug_assert!(!self.has_flush, "one flush at a time");
         (self.has_flush, self.is_sent) = (true, false);
@@ -157,7 +156,7 @@ impl FlushFate {
         }
     }
 
-    /// What is to be done before anything can be sent; `None` if there is a session, and it is that of this opening.
+    /// What has to be done before a flush can be sent; `None` if there is a valid session of this opening.
     pub(crate) fn mending(&self) -> Option<Step> {
         match () {
             () if self.halt.is_some() => self.halt.map(Step::Stop),
@@ -168,7 +167,7 @@ impl FlushFate {
         }
     }
 
-    /// The flush is handed to the connection: from now on it may be done.
+    /// The flush was handed to the connection: from now on it may have been performed.
     pub(crate) fn sent(&mut self) {
         self.is_sent = true;
     }
@@ -178,7 +177,7 @@ impl FlushFate {
             Heard::Connected => self.is_connected = true,
             Heard::Raised(Some(term)) => (self.term, self.is_raised) = (term, true),
             Heard::Raised(None) => self.halt = Some(Halt::Fenced),
-            // A raise of this opening whose answer was lost may come late: the next one says whose the store is.
+            // A raise of this opening whose answer was lost may arrive late. The next raise tells who has the store.
             Heard::Flushed { has_term: false, .. } => {
                 (self.is_sent, self.is_raised, self.is_looked) = (false, false, false);
             }
@@ -191,7 +190,7 @@ impl FlushFate {
                 has_term: true,
                 has_moved: false,
             } => (self.is_astray, self.is_sent, self.is_looked) = (true, false, false),
-            // What was sent over a connection that is lost is still to be looked for.
+            // A flush that was sent over a lost connection still has to be looked for.
             Heard::Refused => self.is_sent &= !self.is_looked,
             Heard::Duplicate => self.halt = Some(Halt::Duplicate),
             Heard::Lost => {

@@ -1,4 +1,4 @@
-//! What waits for the next flush, as the callers have queued it.
+//! The entries that wait for the next flush, in the order in which callers queued them.
 
 use bytes::Bytes;
 use millrun_core::{RunId, Sequence, Timestamp};
@@ -12,7 +12,7 @@ pub(crate) enum QueuedEntry {
     NoSnapshot(RunId),
 }
 
-/// A turn that was taken.
+/// A turn that was accepted.
 #[derive(Debug)]
 pub(crate) struct QueuedTurn {
     pub(crate) run: RunId,
@@ -31,7 +31,7 @@ pub(crate) struct QueuedTurn {
 }
 
 impl QueuedTurn {
-    /// The turn, of a sealed batch.
+    /// The turn, out of a sealed batch.
     pub(crate) fn new(turn: &TurnView<'_>, run_bytes: u64) -> Self {
         let closes = turn.closes();
         Self {

@@ -1,4 +1,4 @@
-//! The threads that read: each has a connection, and does what it is asked for, one question at a time.
+//! The threads that read. Each has a connection, and answers one question at a time.
 //!
 //! ```text
 //!   a caller ──► question (a closure) ──► queue ──► a free reader ──► its session ──► the answer
@@ -23,10 +23,10 @@ use crate::server::{ReaderSession, Server, ServerTrouble, StoredPartitions};
 use crate::shared::{FencedClaim, PostgresShared};
 use crate::writing::Outage;
 
-/// A question, with its way back.
+/// A question, with the channel for its answer.
 pub(crate) type ServerQuestion = Box<dyn FnOnce(&mut ReaderSeat) + Send>;
 
-/// A reader: a connection that is opened when it is needed.
+/// A reader. Its connection is opened when it is needed.
 pub(crate) struct ReaderSeat {
     pub(crate) shared: Arc<PostgresShared>,
     pub(crate) server: Box<dyn Server>,
@@ -35,21 +35,21 @@ pub(crate) struct ReaderSeat {
 }
 
 impl ReaderSeat {
-    /// Answers questions until nobody can ask any more.
+    /// Answers questions until their channel is closed.
     pub(crate) fn run(mut self, questions: &Receiver<ServerQuestion>) {
         while let Ok(question) = questions.recv() {
             question(&mut self);
         }
     }
 
-    /// Answers claims until there is no writer any more.
+    /// Answers claims until the writer has ended.
     pub(crate) fn answer_claims(mut self, claims: &Receiver<FencedClaim>) {
         while let Ok(claim) = claims.recv() {
             self.answer(claim);
         }
     }
 
-    /// Asks the server, again if a connection is lost.
+    /// Asks the server, again if the connection was lost.
     pub(crate) fn ask<T>(
         &mut self,
         mut question: impl FnMut(&mut dyn ReaderSession) -> Result<T, ServerTrouble>,
@@ -57,7 +57,7 @@ impl ReaderSeat {
         let mut outage = Outage::new(self.server_wait_max);
         loop {
             self.shared.readable()?;
-            // What a journal that has failed reads is nobody's present any more: whoever has the store may be read.
+            // Once the journal has failed, its reads may lag behind the present owner, and any server of the store will do.
             let must_be_ours = self.shared.lock().failure.is_none();
             if must_be_ours && self.session.as_ref().is_some_and(|session| session.is_outdated()) {
                 self.session = None;
@@ -90,8 +90,7 @@ impl ReaderSeat {
         }
     }
 
-    /// Hands out the live runs of partitions, each with all its turns, in the order of runs. A run without turns is one
-    /// that was lost.
+    /// Passes on the live runs of partitions, each with all its turns, in the order of runs. A run without turns was lost.
     pub(crate) fn live_runs(
         &mut self,
         partitions: &[u16],
@@ -99,7 +98,7 @@ impl ReaderSeat {
     ) -> Result<(), ReadError> {
         let (mut done, mut open) = (None, None::<(RunId, Vec<Bytes>)>);
         self.ask(|session| {
-            // What was read of a run before a connection was lost is read again.
+            // A run that was partly read when the connection was lost is read again.
             open = None;
             session.live_turns(partitions, done, &mut |run, turn| match &mut open {
                 Some((of, turns)) if *of == run => turns.push(turn),
@@ -150,13 +149,13 @@ impl ReaderSeat {
             (None, Err(error)) => {
                 let still = still_owned(&state.heads.owners, &given);
                 state.heads.owners.give_back(&still);
-                // Other nodes may claim what was not read here.
+                // Other nodes may claim partitions that were not read here.
                 let unread = state.unread(&still);
                 state.give_back_to_store(&unread);
                 claim.refuse(ClaimRefused::Unreadable(error))
             }
             (None, Ok(())) => {
-                // Others may have taken some of them meanwhile.
+                // Other owners may have taken some of them meanwhile.
                 let owned = still_owned(&state.heads.owners, &owned);
                 let (owned, mut report) = recovery.report(&owned, claim.folds());
                 report.finished_runs = state.counts.finished_runs;
@@ -179,11 +178,11 @@ fn still_owned(
     owned.copied().collect()
 }
 
-/// What a claim hands to its folds.
+/// What a claim gives to its folds.
 struct ClaimRecovery {
     parts: BTreeMap<Partition, PartitionReport>,
     report: RecoveryReport,
-    /// Of each fold, the runs that it was shown: their numbers are their places.
+    /// For each fold, the runs that it was shown; a run's number is its index.
     numbers: Vec<Vec<RunId>>,
     quarantined: Vec<RunId>,
 }
@@ -226,7 +225,7 @@ impl ClaimRecovery {
         }
     }
 
-    /// The reports of the partitions that are still owned; the folds forget the runs of others.
+    /// The reports of the partitions that are still owned. The folds forget the runs of others.
     fn report(
         mut self,
         owned: &[(Partition, Epoch)],
@@ -237,7 +236,7 @@ impl ClaimRecovery {
             Some(Owned::new(*partition, *epoch, report))
         });
         let owned: Vec<_> = owned.collect();
-        // What is left was lost while it was read.
+        // Partitions that are left were lost while they were read.
         if !self.parts.is_empty() {
             for (runs, fold) in self.numbers.iter().zip(folds) {
                 let lost = runs.iter().enumerate();
@@ -253,7 +252,7 @@ impl ClaimRecovery {
     }
 }
 
-/// Hands out all records of a run; says how many there are, and of how many bytes.
+/// Passes on all records of a run. Returns their number and bytes.
 pub(crate) fn walk(
     run: RunId,
     turns: &[Bytes],
@@ -274,12 +273,12 @@ pub(crate) fn walk(
     Ok((records, walk.bytes()))
 }
 
-/// A read that the server did not answer.
+/// The error for a read that the server did not answer.
 pub(crate) fn unread(message: String) -> ReadError {
     JournalFailure::new(FailureKind::Io(std::io::ErrorKind::NotConnected), message).into()
 }
 
-/// Asks a reader and waits for the answer.
+/// Asks a reader, and waits for the answer.
 pub(crate) fn ask<T: Send + 'static>(
     questions: Option<Sender<ServerQuestion>>,
     question: impl FnOnce(&mut ReaderSeat) -> Result<T, ReadError> + Send + 'static,
@@ -288,7 +287,7 @@ pub(crate) fn ask<T: Send + 'static>(
     let questions = questions.ok_or_else(closed)?;
     let (sender, answer) = bounded(1);
     let question: ServerQuestion = Box::new(move |seat| {
-        // Nobody may wait any more.
+        // The caller may have given up.
         drop(sender.send(question(seat)));
     });
     questions.send(question).map_err(|_| closed())?;

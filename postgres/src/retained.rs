@@ -1,23 +1,23 @@
-//! The finished runs that retention drops next: the earliest of those that are retained.
+//! The finished runs that retention drops next: the earliest of the retained ones.
 //!
 //! ```text
 //!   number   dropped │ first ───── window ───── until │ ............ │ next
 //!                      in memory, at most WINDOW_LEN    on the server
 //! ```
 //!
-//! A pure machine of the writer. Numbers count the runs that have closed; they grow, and may have gaps. Invariant: the
-//! window holds all retained runs with numbers below `until`.
+//! A pure machine of the writer. Runs are numbered in the order in which they close; numbers grow, and may have gaps.
+//! Invariant: the window holds all retained runs with numbers below `until`.
 //!
-//! A node that shares the store sees to the partitions that it owns. The store gives the numbers there: what a flush adds is
-//! in the window without a number until that has landed, and read from the store later. Of what is retained beyond a bound,
-//! all nodes together, each drops as large a part as is its own.
+//! A node that shares the store drops runs of the partitions that it owns. There the store gives the numbers: a run that a
+//! flush adds is in the window without a number until the flush has landed, and is read from the store later. If all nodes
+//! together retain more than a bound allows, each drops its own part of the excess.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use millrun_core::{Partition, RunId, Timestamp};
 use millrun_persistence::Retention;
 
-/// The number of the earliest finished runs that stay in memory, 48 bytes each.
+/// How many of the earliest finished runs stay in memory, 48 bytes each.
 pub(crate) const WINDOW_LEN: usize = 8_192;
 
 /// The number of a run that the store has not numbered yet.
@@ -33,7 +33,7 @@ pub(crate) struct FrontRun {
 }
 
 impl FrontRun {
-    /// A run that the store numbers with the flush that is being made.
+    /// A run that the store will number in the flush that is being made.
     pub(crate) fn unnumbered(run: RunId, closed_at: Timestamp, bytes: u64) -> Self {
         Self {
             number: UNNUMBERED,
@@ -48,47 +48,47 @@ impl FrontRun {
     }
 }
 
-/// How many finished runs there are, and which are the earliest.
+/// The number of finished runs, and the earliest of them.
 #[derive(Debug)]
 pub(crate) struct FinishedFront {
     retention: Retention,
     window: VecDeque<FrontRun>,
     /// All retained runs before this number are in the window.
     until: u64,
-    /// The first number that is retained, or will be given.
+    /// The first number that is retained or will be given.
     first: u64,
     /// The next number.
     next: u64,
     len: u64,
     bytes: u64,
-    /// Of a node that shares the store.
+    /// Only for a node that shares the store.
     shared: Option<SharedCounts>,
 }
 
-/// What a node that shares the store counts.
+/// The counts of a node that shares the store.
 #[derive(Debug)]
 struct SharedCounts {
-    /// Retained runs of each partition that is owned, and their bytes.
+    /// The retained runs of each owned partition, and their bytes.
     by_partition: BTreeMap<Partition, (u64, u64)>,
-    /// Those of partitions where they have changed since the last flush.
+    /// The counts that have changed since the last flush.
     changed: BTreeMap<Partition, (u64, u64)>,
-    /// All retained runs are in the window.
+    /// Whether all retained runs are in the window.
     is_complete: bool,
-    /// What the other nodes retain.
+    /// The number and bytes of runs that the other nodes retain.
     others: (u64, u64),
-    /// The first number that the store had retained when it was opened.
+    /// The first number that was retained when the store was opened.
     first: u64,
 }
 
-/// What is to be read before more can be said.
+/// Has to be read before drops can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowEmpty {
-    /// The earliest retained runs from this number on.
+    /// Read the earliest retained runs from this number on.
     pub(crate) from: u64,
 }
 
 impl FinishedFront {
-    /// Of a store in which `len` runs from the number `first` on are retained, of `bytes` in all.
+    /// For a store that retains `len` runs from the number `first` on, of `bytes` in all.
     pub(crate) fn new(retention: Retention, first: u64, next: u64, len: u64, bytes: u64) -> Self {
         Self {
             retention,
@@ -102,7 +102,7 @@ impl FinishedFront {
         }
     }
 
-    /// Of a node that owns nothing yet of a store whose runs before the number `first` are not retained.
+    /// For a node that owns nothing yet of a store whose runs before `first` are not retained.
     pub(crate) fn shared(retention: Retention, first: u64) -> Self {
         let counts = SharedCounts {
             by_partition: BTreeMap::new(),
@@ -122,25 +122,25 @@ impl FinishedFront {
         self.shared.is_some()
     }
 
-    /// The partitions that a node sees to, in order.
+    /// The partitions that the node owns, in order.
     pub(crate) fn partitions(&self) -> Vec<Partition> {
         let counts = self.shared.iter().flat_map(|shared| shared.by_partition.keys());
         counts.copied().collect()
     }
 
-    /// What is retained of partitions where that has changed since this was called last: for the flush that is being made.
+    /// The counts of partitions that have changed since the last call: for the flush that is being made.
     pub(crate) fn take_changed(&mut self) -> BTreeMap<Partition, (u64, u64)> {
         let changed = self.shared.as_mut().map(|shared| &mut shared.changed);
         changed.map(std::mem::take).unwrap_or_default()
     }
 
-    /// Counts the retained runs of a partition that this node owns from now on, and their bytes.
+    /// Counts the retained runs and bytes of a partition that this node owns from now on.
     pub(crate) fn adopt(&mut self, partition: Partition, (len, bytes): (u64, u64)) {
         self.release(partition);
         let Some(shared) = &mut self.shared else { return };
         shared.by_partition.insert(partition, (len, bytes));
         (self.len, self.bytes) = (self.len + len, self.bytes + bytes);
-        // Its runs may come before what is in the window.
+        // The partition's runs may be earlier than those in the window.
         self.window.clear();
         (self.until, shared.is_complete) = (shared.first, false);
     }
@@ -155,7 +155,7 @@ impl FinishedFront {
         }
     }
 
-    /// Notes that the added runs are in the store, and how many runs the other nodes retain, with their bytes.
+    /// Notes that the added runs are in the store, and how many runs and bytes the other nodes retain.
     pub(crate) fn landed(&mut self, others: (u64, u64)) {
         let Some(shared) = &mut self.shared else { return };
         shared.others = others;
@@ -164,7 +164,7 @@ impl FinishedFront {
         shared.is_complete &= self.window.len() == len;
     }
 
-    /// The bounds for the next drops: this node's part of those of the store.
+    /// The bounds for the next drops: this node's part of the store's bounds.
     pub(crate) fn bounds(&self) -> Retention {
         let mut bounds = self.retention;
         if let Some(SharedCounts { others, .. }) = &self.shared {
@@ -197,13 +197,13 @@ impl FinishedFront {
         self.first
     }
 
-    /// Numbers below this are not remembered by name any more.
+    /// Runs with numbers below this are not remembered by name any more.
     pub(crate) fn forgotten(&self) -> u64 {
         let remembered = self.retention.expired_len_max as u64;
         self.first.saturating_sub(remembered)
     }
 
-    /// A run has closed; gives its number, unless the store does.
+    /// Adds a run that has closed. Returns its number, unless the store gives it.
     pub(crate) fn add(&mut self, run: RunId, closed_at: Timestamp, bytes: u64) -> Option<u64> {
         if let Some(shared) = &mut self.shared {
             let counted = shared.by_partition.entry(run.partition()).or_default();
@@ -231,8 +231,8 @@ impl FinishedFront {
         Some(number)
     }
 
-    /// Takes in the earliest retained runs that were asked for: all that the server has if `is_all`. Behind those come the
-    /// `unwritten` ones, which the flush adds that is being made.
+    /// Fills the window with the earliest retained runs that were read: if `is_all`, these are all that the server has. The
+    /// `unwritten` runs come after them; the flush that is being made adds these.
     pub(crate) fn fill(
         &mut self,
         runs: Vec<FrontRun>,
@@ -249,7 +249,7 @@ impl FinishedFront {
         if let Some(shared) = &mut self.shared {
             self.window.extend(unwritten);
             shared.is_complete = true;
-            // Nothing else is there: what was counted is made to agree.
+            // No others exist, so the counts are corrected to match.
             let counted_before = shared.by_partition.clone();
             shared
                 .by_partition
@@ -280,10 +280,10 @@ impl FinishedFront {
         }
     }
 
-    /// Takes out the earliest if these [bounds](Self::bounds) do not keep it at `now`.
+    /// Takes the earliest run out, if the [bounds](Self::bounds) do not keep it at `now`.
     ///
     /// # Errors
-    /// When the earliest is not in memory.
+    /// When the earliest run is not in memory.
     pub(crate) fn drop_next(
         &mut self,
         now: Timestamp,
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// All that is dropped by a flush that adds the runs behind those that are `written`.
+    /// Everything that is dropped by a flush that adds the runs behind the `written` ones.
     fn dropped(runs: &mut FinishedFront, closed: &[FrontRun], written: usize, now: u64) -> Vec<u64> {
         let mut dropped = Vec::new();
         let (store, unwritten) = closed.split_at(written);
@@ -363,7 +363,7 @@ mod tests {
     fn the_earliest_are_dropped_whether_they_are_in_memory_or_not() {
         let mut retention = Retention::default();
         retention.len_max = 10;
-        // Ten stand in the store when it is opened.
+        // The store has ten runs when it is opened.
         let mut runs = FinishedFront::new(retention, 0, 10, 10, 1_000);
         let mut closed: Vec<_> = (0..10).map(front_run).collect();
         assert!(dropped(&mut runs, &closed, 10, 10).is_empty());
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// The flush that fills the window of a store that was opened again has added runs that the server does not have yet.
+    /// Regression: the flush that fills the window of a reopened store has added runs that the server does not have yet.
     #[test]
     fn what_closes_in_the_flush_that_fills_the_window_is_dropped_in_its_turn() {
         let mut retention = Retention::default();

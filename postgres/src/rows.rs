@@ -1,11 +1,11 @@
-//! The rows of one flush: what the queued entries come to when they are taken together.
+//! The rows of one flush: the combined result of the queued entries.
 //!
 //! ```text
 //!   turn 1, turn 2, trim at 3, close ──► insert: 3, 4 · delete: before 3 · finished: one row · live: nothing to do
 //! ```
 //!
-//! The statement of a flush sees the tables as they were before it, in all its parts. So what one entry adds and a later one
-//! takes away must not appear in it at all: that is settled here. A pure machine.
+//! All parts of a flush's statement see the tables as they were before it. So a row that one entry adds and a later one
+//! removes must not appear in the flush at all; that is worked out here. A pure machine.
 
 use std::collections::BTreeMap;
 
@@ -17,72 +17,72 @@ use crate::believed::BelievedTime;
 use crate::queued::{QueuedEntry, QueuedTurn};
 use crate::retained::{FinishedFront, FrontRun, WindowEmpty};
 
-/// The most finished runs that one flush drops.
+/// How many finished runs one flush drops at most.
 pub(crate) const DROPPED_LEN_MAX: usize = 4_096;
 
-/// Rows that are written, and rows that go.
+/// Rows to be written, and rows to be deleted.
 #[derive(Debug, Default)]
 pub(crate) struct FlushRows {
     pub(crate) turns: Vec<TurnRow>,
-    /// Runs of which the turns before this sequence go.
+    /// Runs whose turns before this sequence are deleted.
     pub(crate) trimmed: Vec<(RunId, u64)>,
     pub(crate) opened: Vec<(RunId, Box<str>)>,
-    /// Runs that are live no more.
+    /// Runs that are not live any more.
     pub(crate) closed: Vec<RunId>,
     pub(crate) finished: Vec<FinishedRow>,
     pub(crate) snapshots: Vec<SnapshotRow>,
     pub(crate) no_snapshots: Vec<RunId>,
     pub(crate) partitions: Vec<PartitionRow>,
-    /// The first finished run that is retained.
+    /// The first retained finished run.
     pub(crate) first: u64,
-    /// Rows of finished runs before this one go.
+    /// Rows of finished runs before this one are deleted.
     pub(crate) forgotten: u64,
-    /// Rows before this one have gone with earlier flushes.
+    /// Rows before this one were deleted by earlier flushes.
     pub(crate) forgotten_before: u64,
     pub(crate) topics: TopicRows,
     pub(crate) of_node: NodeRows,
 }
 
-/// What the flush of a node writes beside that of a process that has the store to itself.
+/// What the flush of a node writes in addition.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRows {
-    /// The partitions of which names of finished runs are forgotten.
+    /// The partitions whose names of finished runs are forgotten.
     pub(crate) forgets: Vec<Partition>,
-    /// The numbers of finished runs that are retained no longer.
+    /// The numbers of finished runs that are not retained any more.
     pub(crate) dropped: Vec<u64>,
-    /// How many finished runs are retained, and their bytes.
+    /// The number of retained finished runs, and their bytes.
     pub(crate) retained: (u64, u64),
     pub(crate) mail: MailRows,
 }
 
-/// What is written of mail between nodes, and what goes.
+/// Mail to be written, and mail to be deleted.
 #[derive(Debug, Default)]
 pub(crate) struct MailRows {
     pub(crate) posted: Vec<OutgoingMail>,
-    /// The numbers of mail that has been handled, and of such as cannot be read.
+    /// The numbers of mail that has been handled, and of mail that cannot be read.
     pub(crate) handled: Vec<u64>,
     pub(crate) aside: Vec<u64>,
 }
 
-/// What becomes of a partition that is owned.
+/// The changes of an owned partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartitionRow {
     pub(crate) partition: Partition,
-    /// Its latest epoch, if that is another by now; zero otherwise.
+    /// Its latest epoch, if that has changed; otherwise zero.
     pub(crate) epoch: Epoch,
-    /// It is owned no longer.
+    /// Whether it is given back.
     pub(crate) is_released: bool,
-    /// How many finished runs are retained there, and their bytes, if that has changed.
+    /// The number of its retained finished runs and their bytes, if changed.
     pub(crate) retained: Option<(u64, u64)>,
 }
 
-/// What is written of topics, and what goes.
+/// Rows of topics to be written, and to be deleted.
 #[derive(Debug, Default)]
 pub(crate) struct TopicRows {
     pub(crate) names: Vec<StoredTopicName>,
     pub(crate) sealed: SealedTopics,
     pub(crate) gone: Vec<(TopicNumber, Sequence)>,
-    /// Ids before this number have gone with earlier flushes.
+    /// Ids before this number were deleted by earlier flushes.
     pub(crate) ids_from_before: u64,
 }
 
@@ -96,12 +96,12 @@ pub(crate) struct TurnRow {
 
 #[derive(Debug)]
 pub(crate) struct FinishedRow {
-    /// `None`: the store gives it.
+    /// `None` if the store gives it.
     pub(crate) number: Option<u64>,
-    /// Retention drops it with the flush that numbers it.
+    /// Whether retention drops it in the same flush that numbers it.
     pub(crate) is_gone: bool,
     pub(crate) run: RunId,
-    /// `None`: the row of the live run says it.
+    /// `None` if it is in the row of the live run.
     pub(crate) id: Option<Box<str>>,
     pub(crate) closed_at: Timestamp,
     pub(crate) head: u64,
@@ -127,14 +127,14 @@ pub(crate) struct SnapshotRow {
     pub(crate) folded: Bytes,
 }
 
-/// What becomes of one run in a flush.
+/// The changes of one run in a flush.
 #[derive(Debug, Default)]
 struct RunChange {
     turns: Vec<QueuedTurn>,
-    /// Turns in the store before this sequence go.
+    /// Turns in the store before this sequence are deleted.
     trimmed_before: Option<u64>,
     opens: Option<Box<str>>,
-    /// The last turn, if the run has closed with it: its time, sequence, kind, and the bytes of the run.
+    /// If the run has closed: the time, sequence and kind of its last turn, and the bytes of the run.
     close: Option<(Timestamp, u64, u8, u64)>,
     snapshot: Option<Option<(u64, Bytes)>>,
 }
@@ -158,14 +158,14 @@ impl RunChange {
     }
 }
 
-/// Entries on their way into a flush.
+/// Collects the entries of a flush.
 #[derive(Debug, Default)]
 pub(crate) struct RowsBuilder {
     runs: BTreeMap<RunId, RunChange>,
-    /// In the order of closing.
+    /// In the order in which they closed.
     closed: Vec<RunId>,
     pub(crate) partitions: BTreeMap<Partition, (Epoch, bool)>,
-    /// What is retained of partitions where that has changed.
+    /// The counts of partitions that have changed.
     pub(crate) counts: BTreeMap<Partition, (u64, u64)>,
 }
 
@@ -189,7 +189,7 @@ impl RowsBuilder {
         }
     }
 
-    /// Counts the runs that close, and gives them their numbers. Called once, before runs are dropped.
+    /// Counts the runs that close, and numbers them. Called once, before runs are dropped.
     pub(crate) fn finish_runs(
         &mut self,
         retained: &mut FinishedFront,
@@ -214,10 +214,10 @@ impl RowsBuilder {
         rows.collect()
     }
 
-    /// Drops what these bounds of retention do not keep at `now`, at most `len_max` runs: then whether that is all.
+    /// Drops runs that the bounds of retention do not keep at `now`, at most `len_max`. Returns whether that was all.
     ///
     /// # Errors
-    /// When the earliest runs are to be read first; it is called again then.
+    /// When the earliest runs have to be read first; the caller then calls this again.
     pub(crate) fn drop_runs(
         &mut self,
         retained: &mut FinishedFront,
@@ -233,7 +233,7 @@ impl RowsBuilder {
         Ok(false)
     }
 
-    /// The rows, without those of runs that are dropped with the same flush.
+    /// The rows, without those of runs that are dropped in the same flush.
     pub(crate) fn rows(
         mut self,
         finished: Vec<FinishedRow>,
@@ -259,14 +259,14 @@ impl RowsBuilder {
         };
         let gone: std::collections::BTreeSet<_> = dropped.iter().map(|gone| gone.run).collect();
         if retained.is_shared() {
-            // What another node retains is not behind this one's first.
+            // Runs of other nodes may be retained before this node's first one.
             rows.first = 0;
             let numbered = dropped.iter().filter(|gone| gone.is_numbered());
             rows.of_node.dropped = numbered.map(|gone| gone.number).collect();
             rows.of_node.retained = (retained.len(), retained.bytes());
         }
         for run in &gone {
-            // All of its turns, whichever they are.
+            // All of its turns are deleted.
             rows.trimmed.push((*run, u64::MAX));
         }
         for (run, change) in self.runs {
@@ -300,7 +300,7 @@ impl RowsBuilder {
                 }));
             }
         }
-        // A run that closes is known as live until then, also if its name is forgotten with the same flush.
+        // A run that closes is known as live until then, even if its name is forgotten in the same flush.
         rows.finished = finished;
         for row in &mut rows.finished {
             row.is_gone = row.number.is_none() && gone.contains(&row.run);
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(sequences(&rows), [6, 7]);
         assert_eq!(rows.trimmed, [(run, 6)]);
         assert_eq!(rows.no_snapshots, [run]);
-        // Of a run that begins with it nothing stands in the store.
+        // A run that begins in this flush has no rows in the store.
         let rows = built(vec![turn(run, 1, |_| {}), turn(run, 2, trimming)], 10);
         assert_eq!((sequences(&rows), rows.trimmed.len()), (vec![2], 0));
     }

@@ -1,8 +1,8 @@
-//! The server as the journal sees it: what is asked of it, and how it may fail. The journal knows no SQL; a simulated server
-//! can stand in the place of a real one.
+//! The server as the journal sees it: the questions to it, and how they may fail. The journal knows no SQL, so a simulated
+//! server can replace a real one.
 //!
-//! Calls wait for the answer, on the threads of the journal. After [`ServerTrouble::Lost`] a session is dropped, and another is
-//! opened.
+//! Calls wait for the answer, on the threads of the journal. After [`ServerTrouble::Lost`] the session is dropped, and
+//! another one is opened.
 
 use std::time::Duration;
 
@@ -24,34 +24,34 @@ pub(crate) trait Server: Send + Sync {
     /// A session that writes, for an opening that has the store already.
     fn writer(&self) -> Result<Box<dyn WriterSession>, ServerTrouble>;
 
-    /// A session that reads; of the server that the writer writes to if it `must_be_ours`.
+    /// A session that reads; if `must_be_ours`, on the writer's server.
     fn reader(&self, must_be_ours: bool) -> Result<Box<dyn ReaderSession>, ServerTrouble>;
 
-    /// A session that sees to nodes, of the server that the writer writes to.
+    /// A session for nodes, on the writer's server.
     fn nodes(&self) -> Result<Box<dyn NodesSession>, ServerTrouble>;
 
-    /// A session that reads mail, of the server that the writer writes to.
+    /// A session for mail, on the writer's server.
     fn mail(&self) -> Result<Box<dyn MailSession>, ServerTrouble>;
 }
 
-/// What became of a flush.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flushed {
-    /// The term was the present one.
+    /// Whether the term was the present one.
     pub(crate) has_term: bool,
-    /// The marker was where it had to be, and everything is written.
+    /// Whether the marker was where it had to be, and so everything is written.
     pub(crate) has_moved: bool,
-    /// The time of the server.
+    /// The server's time.
     pub(crate) now: Timestamp,
-    /// How many finished runs other nodes retain, and their bytes.
+    /// The number of finished runs that other nodes retain, and their bytes.
     pub(crate) others: (u64, u64),
 }
 
-/// Who has a partition.
+/// The holder of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPartition {
     pub(crate) partition: Partition,
-    /// Whether this opening has it, and whether any has.
+    /// Whether this opening has it, and whether any opening has.
     pub(crate) is_ours: bool,
     pub(crate) is_held: bool,
     /// Its latest epoch.
@@ -67,22 +67,22 @@ pub(crate) struct StoredHead {
     pub(crate) is_damaged: bool,
 }
 
-/// Of partitions that have any, how many finished runs are retained, and their bytes.
+/// For each partition that has any: the number of its retained finished runs, and their bytes.
 pub(crate) type RetainedCounts = Vec<(Partition, (u64, u64))>;
 
-/// What is to be known of partitions before anything is appended there.
+/// What has to be known of partitions before anything is appended to them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoredPartitions {
     pub(crate) live: Vec<StoredHead>,
     pub(crate) finished: RetainedCounts,
 }
 
-/// A connection that sees to the nodes of a store.
+/// A connection for the nodes of a store.
 pub(crate) trait NodesSession: Send {
     /// Whether the writer has connected anew since this session was opened.
     fn is_outdated(&self) -> bool;
 
-    /// Says this of this node to the others.
+    /// Announces this to the other nodes.
     fn announce(&mut self, terms: NodeTerms) -> Result<(), ServerTrouble>;
 
     /// All nodes and what they own.
@@ -91,29 +91,30 @@ pub(crate) trait NodesSession: Send {
     /// The time of the server.
     fn time(&mut self) -> Result<Timestamp, ServerTrouble>;
 
-    /// A node writes nothing any more when this returns. A flush of its that is under way is waited for, for a bounded time.
+    /// Declares a node dead: it writes nothing any more when this returns. A flush of the node that is under way is waited
+    /// for, for a bounded time.
     fn declare_dead(&mut self, node: &NodeKey) -> Result<(), ServerTrouble>;
 }
 
-/// A connection that reads mail, and hears and tells that there is some.
+/// A connection that reads mail, and sends and receives notifications.
 pub(crate) trait MailSession: Send {
     /// Whether the writer has connected anew since this session was opened.
     fn is_outdated(&self) -> bool;
 
-    /// Mail for this node and those of these partitions that it has.
+    /// Mail for this node, and for those of these partitions that it has.
     fn unread(&mut self, wanted: &WantedMail) -> Result<Vec<UnreadMail>, ServerTrouble>;
 
     /// The latest epochs of partitions.
     fn epochs(&mut self, partitions: &[Partition]) -> Result<Vec<(Partition, Epoch)>, ServerTrouble>;
 
-    /// Tells the other nodes that there is mail.
+    /// Notifies the other nodes that there is mail.
     fn tell(&mut self) -> Result<(), ServerTrouble>;
 
-    /// Waits until another node tells something, `wake` wakes, or this time has passed; what other nodes have told.
+    /// Waits until another node notifies, `wake` wakes, or the time is over. Returns what was notified.
     fn wait(&mut self, wake: &Notify, wait_max: Duration) -> ToldByNodes;
 }
 
-/// What other nodes have told since it was asked last.
+/// The notifications of other nodes since the last wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ToldByNodes {
     /// There is mail.
@@ -122,7 +123,7 @@ pub(crate) struct ToldByNodes {
     pub(crate) has_left: bool,
 }
 
-/// Which mail is read.
+/// Which mail is to be read.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedMail {
     pub(crate) partitions: Vec<Partition>,
@@ -139,19 +140,19 @@ pub(crate) trait WriterSession: Send {
     /// Takes partitions for this node, all or none; it moves the marker as a flush does.
     fn hold(&mut self, moved: Move, partitions: &[Partition]) -> Result<Flushed, ServerTrouble>;
 
-    /// Who has partitions.
+    /// The holders of partitions.
     fn held(&mut self, partitions: &[Partition]) -> Result<Vec<HeldPartition>, ServerTrouble>;
 
-    /// Gives back all that this node has: it writes nothing any more.
+    /// Gives back everything that this node has. It writes nothing any more.
     fn leave(&mut self) -> Result<(), ServerTrouble>;
 
-    /// From now on an answer to a flush says that it has been synced, with all flushes before it.
+    /// From now on, the answer to a flush means that the flush and all before it are synced.
     fn sync(&mut self) -> Result<(), ServerTrouble>;
 
-    /// Raises the term, if this opening has the store; waits for a flush that is under way.
+    /// Raises the term, if this opening has the store. Waits for a flush under way.
     fn raise_term(&mut self) -> Result<Option<i64>, ServerTrouble>;
 
-    /// Where the marker is.
+    /// The place of the marker.
     fn marker(&mut self) -> Result<Option<i64>, ServerTrouble>;
 
     /// The earliest rows of a topic behind this record, at most `len_max`.
@@ -162,7 +163,8 @@ pub(crate) trait WriterSession: Send {
         len_max: usize,
     ) -> Result<Vec<TopicRowOutline>, ServerTrouble>;
 
-    /// The earliest retained finished runs from this number on, at most `len_max`; of some partitions if these are named.
+    /// The earliest retained finished runs from this number on, at most `len_max`; only those of `partitions`, if these are
+    /// given.
     fn earliest(
         &mut self,
         from: u64,
@@ -171,10 +173,10 @@ pub(crate) trait WriterSession: Send {
     ) -> Result<Vec<FrontRun>, ServerTrouble>;
 }
 
-/// What is stored of a run.
+/// The stored turns of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredTurns {
-    /// Some of its turns, and the sequence of its last record.
+    /// Some of its turns, with the sequence of its last record.
     Known {
         last: u64,
         turns: Vec<StoredTurn>,
@@ -184,7 +186,7 @@ pub(crate) enum StoredTurns {
     Unknown,
 }
 
-/// A turn, in the bytes of its row.
+/// A turn, as the bytes of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredTurn {
     /// The sequence of its last record.
@@ -192,7 +194,7 @@ pub(crate) struct StoredTurn {
     pub(crate) frames: Bytes,
 }
 
-/// What is known of the latest run of an instance that has finished.
+/// The latest finished run of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredFinished {
     Retained(FinishedRun),
@@ -210,13 +212,13 @@ pub(crate) struct FinishedPage {
 /// Receives the turns of live runs, run by run.
 pub(crate) type EachTurn<'a> = &'a mut dyn FnMut(RunId, Bytes);
 
-/// A connection that reads. Each call sees one moment.
+/// A connection that reads. Each call sees the state of one moment.
 pub(crate) trait ReaderSession: Send {
-    /// Whether the writer has connected anew since this session was opened: it may have found another server.
+    /// Whether the writer has connected anew since this session was opened, perhaps to another server.
     fn is_outdated(&self) -> bool;
 
-    /// Turns of a run from the one on that holds the record behind `after`: as many as have `bytes_max` bytes, and one at
-    /// least if there are any.
+    /// Turns of a run, from the one that holds the record behind `after`: as many as fit `bytes_max`, and at least one if
+    /// there are any.
     fn turns(&mut self, run: RunId, after: u64, bytes_max: u64) -> Result<StoredTurns, ServerTrouble>;
 
     /// Bytes of all turns of a run.
@@ -224,10 +226,10 @@ pub(crate) trait ReaderSession: Send {
 
     fn snapshot(&mut self, run: RunId) -> Result<Option<Snapshot>, ServerTrouble>;
 
-    /// Of each instance the latest run that has finished, in their order.
+    /// For each instance the latest finished run, in the order of `ids`.
     fn finished(&mut self, ids: &[String]) -> Result<Vec<StoredFinished>, ServerTrouble>;
 
-    /// Retained runs behind this one, the earliest closed first.
+    /// Retained runs behind the given one, the earliest closed first.
     fn list_finished(
         &mut self,
         after: Option<RunId>,
@@ -240,8 +242,8 @@ pub(crate) trait ReaderSession: Send {
         len_max: usize,
     ) -> Result<FinishedPage, ServerTrouble>;
 
-    /// Rows of a topic from the one on that holds the record behind `after`: as many as have `bytes_max` bytes, and one at
-    /// least if there are any.
+    /// Rows of a topic, from the one that holds the record behind `after`: as many as fit `bytes_max`, and at least one if
+    /// there are any.
     fn topic_rows(
         &mut self,
         topic: TopicNumber,
@@ -252,10 +254,10 @@ pub(crate) trait ReaderSession: Send {
     /// The record before the first row of a topic that ends at this time or later.
     fn topic_at(&mut self, topic: TopicNumber, time: Timestamp) -> Result<Option<Sequence>, ServerTrouble>;
 
-    /// The heads of the live runs of these partitions, and what is retained there.
+    /// The heads of the live runs of these partitions, and their retained counts.
     fn partitions(&mut self, partitions: &[Partition]) -> Result<StoredPartitions, ServerTrouble>;
 
-    /// What is retained of the finished runs of partitions.
+    /// The retained counts of partitions.
     fn retained(&mut self, partitions: &[Partition]) -> Result<RetainedCounts, ServerTrouble>;
 
     /// The turns of the live runs of these partitions behind the run `after`, in the order of runs and sequences.
@@ -267,19 +269,19 @@ pub(crate) trait ReaderSession: Send {
     ) -> Result<(), ServerTrouble>;
 }
 
-/// Why a server did not do what it was asked to do.
+/// Why a server did not perform a statement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServerTrouble {
-    /// There is no connection any more, or no answer: whether it was done is not known.
+    /// There is no connection any more, or no answer: the statement may have been performed or not.
     #[error("the connection to the database was lost: {0}")]
     Lost(String),
-    /// The server has done nothing, and may do it at another time: it is full, or starting, say.
+    /// Nothing was done; the server may do it at another time: it is full, or starting, say.
     #[error("the database refuses for now: {0}")]
     Refused(String),
-    /// A row with this key is there already; nothing was done.
+    /// A row with this key exists already; nothing was done.
     #[error("{0}")]
     Duplicate(String),
-    /// The server has done nothing and will not.
+    /// Nothing was done, and trying again would not help.
     #[error("the database refuses: {0}")]
     Failed(String),
 }

@@ -1,7 +1,7 @@
-//! What the callers, the writer and the readers of a journal share, under one lock.
+//! The state that the callers, the writer and the readers of a journal share, under one lock.
 //!
-//! Nobody waits for a server with the lock in hand. Bells are rung without it, but for the answers to claims: these are
-//! put on their lists under it, so that a loss of what is granted is told behind the grant.
+//! No thread waits for a server while it holds the lock. Bells are rung without the lock, except for the answers to claims:
+//! these are put on their lists under it, so that a loss is reported after its grant.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::server::{HeldPartition, StoredPartitions};
 
 pub(crate) struct PostgresShared {
     state: Mutex<SharedState>,
-    /// Told of each entry for the writer, and of its end.
+    /// Notified of each entry for the writer, and of the writer's end.
     changed: Condvar,
 }
 
@@ -28,20 +28,21 @@ pub(crate) struct SharedState {
     pub(crate) heads: LiveHeads,
     pub(crate) topics: TopicRegister,
     queue: Vec<QueuedEntry>,
-    /// The latest epochs that are not stored.
+    /// The latest epochs that are not stored yet.
     epochs: BTreeMap<Partition, Epoch>,
-    /// A flush is wanted without an entry: for what the topics have, or for a look whether this opening has the store.
+    /// Whether a flush is wanted without an entry: for changes of topics, or to check whether this opening still has the
+    /// store.
     is_touched: bool,
     pub(crate) queued_len: usize,
     pub(crate) queued_bytes: usize,
     pub(crate) queued_snapshot_bytes: usize,
-    /// A caller was refused for lack of room, and waits for a bell.
+    /// Whether a caller was refused for lack of room, and waits for a bell.
     pub(crate) was_full: bool,
     pub(crate) enqueued: Offset,
-    /// The offset of the last flush that the writer has taken: its statement may be under way already.
+    /// The offset of the last flush that the writer has taken. Its statement may be under way.
     taken: Offset,
     pub(crate) durable: Offset,
-    /// Claims whose partitions are fenced, each with the offset that must be durable first.
+    /// Claims with fenced partitions, each with the offset that has to be durable first.
     claims: VecDeque<FencedClaim>,
     pub(crate) is_closing: bool,
     pub(crate) is_closed: bool,
@@ -60,29 +61,29 @@ pub(crate) struct SharedState {
 /// ```
 #[derive(Default)]
 pub(crate) struct NodeState {
-    /// Those that this node has, as far as it is concerned: no other may have them until it gives them back.
+    /// The partitions that this node has: no other node may have them until this one gives them back.
     held: BTreeSet<Partition>,
-    /// Of these, those whose live runs are not known here.
+    /// Those of `held` whose live runs are not known here.
     unread: BTreeSet<Partition>,
-    /// Those that the next flush gives back.
+    /// Those of `held` that the next flush gives back.
     released: BTreeSet<Partition>,
     /// Claims whose partitions the store has not given yet.
     waiting: VecDeque<StoreClaim>,
-    /// What retention is to see to from the next flush on.
+    /// Counts of partitions that retention takes over with the next flush.
     adopted: Vec<(Partition, (u64, u64))>,
-    /// The caller beats, and not the writer.
+    /// Whether the caller beats in place of the writer.
     has_left_beats: bool,
-    /// What the next flush does with mail.
+    /// The mail steps of the next flush.
     mail: MailRows,
-    /// Mail that goes with no turn, in order: flushes post it by and by.
+    /// Mail that does not belong to a turn, in order. Flushes post it in portions.
     posts: VecDeque<OutgoingMail>,
 }
 
-/// How many bytes of mail that goes with no turn a flush posts, which the last piece may exceed.
+/// How many bytes of such mail one flush posts; the last piece may exceed it.
 pub(crate) const POSTED_BYTES_MAX: usize = 16 << 20;
 
 impl NodeState {
-    /// What a flush does with mail.
+    /// Takes the mail steps for a flush.
     fn take_mail(&mut self) -> MailRows {
         let mut mail = std::mem::take(&mut self.mail);
         let mut bytes = 0;
@@ -100,27 +101,27 @@ impl NodeState {
 struct StoreClaim {
     claim: Claim,
     how: ClaimHow,
-    /// What its claimant has given back meanwhile.
+    /// Partitions that its claimant has given back meanwhile.
     withdrawn: BTreeSet<Partition>,
 }
 
-/// Whom partitions are claimed from.
+/// From whom partitions may be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimHow {
-    /// From nobody.
+    /// Only free ones.
     IfFree,
-    /// From other owners of this process too.
+    /// Also from other owners of this process.
     FromOthers,
 }
 
-/// A claim that has its epochs.
+/// A claim whose epochs are granted.
 pub(crate) struct FencedClaim {
     pub(crate) claim: Claim,
     pub(crate) given: Vec<(Partition, Epoch)>,
     from: Offset,
 }
 
-/// What is counted of what is durable.
+/// Counts of durable data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenCounts {
     pub(crate) finished_runs: u64,
@@ -147,19 +148,19 @@ pub(crate) struct Taken {
 /// What the writer finds in the queue.
 pub(crate) enum Took {
     Flush(Box<Taken>),
-    /// A claim waits for the store, and nothing else is to be done.
+    /// Only a claim that waits for the store.
     Claim,
-    /// Nothing has come for as long as it waits.
+    /// Nothing has come within the wait.
     Idle,
-    /// The journal is to close, and nothing is left.
+    /// The journal is closing, and nothing is left.
     End,
 }
 
-/// What the writer says of a flush that is durable.
+/// The writer's report about a durable flush.
 pub(crate) struct Landed {
     pub(crate) offset: Offset,
     pub(crate) counts: WrittenCounts,
-    /// An upkeep that is done with it.
+    /// An upkeep that is finished with it.
     pub(crate) upkept: Option<UpkeepNumber>,
 }
 
@@ -197,7 +198,7 @@ impl PostgresShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of a journal that takes something.
+    /// The state, if the journal accepts anything.
     pub(crate) fn open_state(&self) -> Result<MutexGuard<'_, SharedState>, JournalFailure> {
         let state = self.lock();
         match &state.failure {
@@ -207,7 +208,7 @@ impl PostgresShared {
         }
     }
 
-    /// After a close nothing is read; after any other failure reading goes on.
+    /// Nothing is read after a close; after any other failure, reading continues.
     pub(crate) fn readable(&self) -> Result<(), ReadError> {
         match &self.lock().failure {
             Some(failure) if failure.kind() == FailureKind::Closed => Err(failure.clone().into()),
@@ -224,7 +225,7 @@ impl PostgresShared {
     pub(crate) fn confirm(&self, queued: Offset) -> Offset {
         let mut state = self.lock();
         if state.failure.is_some() || state.is_closing {
-            // The watermark never comes to an offset that is not queued.
+            // The watermark never reaches an offset that is not queued.
             return state.enqueued.max(queued).next();
         }
         let offset = state.next_flush().max(queued);
@@ -233,7 +234,7 @@ impl PostgresShared {
         offset
     }
 
-    /// What is to be flushed next; waits so long for something.
+    /// Takes the entries for the next flush, waiting up to `wait_max` for some.
     pub(crate) fn take(&self, wait_max: Duration) -> Took {
         let mut state = self.lock();
         loop {
@@ -288,12 +289,12 @@ impl PostgresShared {
         }
     }
 
-    /// Whether the journal is to end: then a server is not waited for.
+    /// Whether the journal is closing: then the writer does not wait for a server.
     pub(crate) fn is_closing(&self) -> bool {
         self.lock().is_closing
     }
 
-    /// Moves the watermark and tells everybody; gives the claims that can be answered now.
+    /// Moves the watermark and notifies the waiting callers. Returns the claims that can be answered now.
     pub(crate) fn landed(&self, landed: Landed) -> Vec<FencedClaim> {
         let mut state = self.lock();
         state.durable = landed.offset;
@@ -310,7 +311,7 @@ impl PostgresShared {
         ready
     }
 
-    /// The journal has ended, for this reason unless it had one before: tells all who wait.
+    /// Ends the journal, for this reason unless it has one already, and notifies all that wait.
     pub(crate) fn end(&self, failure: JournalFailure) {
         let mut state = self.lock();
         let failure = state.failure.get_or_insert(failure).clone();
@@ -346,32 +347,32 @@ impl PostgresShared {
         Some(first.claim.partitions().to_vec())
     }
 
-    /// The store has said who has the partitions of the first claim that waits.
+    /// Takes the store's answer about the partitions of the first waiting claim.
     pub(crate) fn settle_claim(&self, told: &[HeldPartition]) {
         let ringing = self.lock().settle_claim(told);
         drop(ringing);
     }
 
-    /// A record of this run is damaged.
+    /// Notes that a record of this run is damaged.
     pub(crate) fn quarantine(&self, run: RunId) {
         self.lock().heads.quarantine(run);
     }
 }
 
 impl SharedState {
-    /// The writer makes no flushes of nothing by itself any more.
+    /// Stops the writer from making empty flushes by itself: the caller beats.
     pub(crate) fn leave_beats(&mut self) {
         if let Some(node) = &mut self.node {
             node.has_left_beats = true;
         }
     }
 
-    /// Whether the writer is to flush when there is nothing to write.
+    /// Whether the writer makes a flush when there is nothing to write.
     pub(crate) fn beats(&self) -> bool {
         self.node.as_ref().is_some_and(|node| !node.has_left_beats)
     }
 
-    /// Gives a claim its epochs, which are stored before it is answered, or refuses it.
+    /// Grants epochs to a claim, which are stored before the claim is answered, or refuses it.
     pub(crate) fn begin_claim(&mut self, claim: Claim, how: ClaimHow) -> Ringing {
         let owners = &mut self.heads.owners;
         let taken = match how {
@@ -388,7 +389,7 @@ impl SharedState {
         }
     }
 
-    /// Takes a claim to partitions of which the store has not given all to this node; it comes back if there are none.
+    /// Takes a claim to partitions that the store has not all given to this node. Returns the claim if it has.
     pub(crate) fn ask_store(&mut self, claim: Claim, how: ClaimHow) -> Option<Claim> {
         let Some(node) = &mut self.node else {
             return Some(claim);
@@ -437,7 +438,7 @@ impl SharedState {
         let mut given = Vec::new();
         for told in told {
             self.heads.owners.heard(told.partition, told.epoch);
-            // It is this node's all the same, or again.
+            // It belongs to this node still, or again.
             node.released.remove(&told.partition);
             if node.held.insert(told.partition) {
                 node.unread.insert(told.partition);
@@ -452,7 +453,7 @@ impl SharedState {
             owner.is_some_and(|owner| owner.is_same(&claimant))
         };
         if !partitions.iter().all(has_them) {
-            // Another owner of this process has some of them, and the claim was refused.
+            // Another owner of this process has some of them, so the claim was refused.
             self.give_back_to_store(&given);
         } else if !withdrawn.is_empty() {
             self.release(&claimant, &withdrawn.into_iter().collect::<Vec<_>>());
@@ -478,8 +479,8 @@ impl SharedState {
         self.give_back_to_store(&partitions);
     }
 
-    /// The next flush, which holds what is queued of these partitions, gives them back. They are in order, and nobody owns
-    /// them here.
+    /// Has the next flush give these partitions back, after what is queued of them. They are in order, and have no owner
+    /// here.
     pub(crate) fn give_back_to_store(&mut self, partitions: &[Partition]) {
         let Some(node) = &mut self.node else { return };
         if partitions.is_empty() {
@@ -495,7 +496,7 @@ impl SharedState {
         self.touch();
     }
 
-    /// Those of these partitions whose live runs are to be read before anything is appended there.
+    /// Those of these partitions whose live runs have to be read before anything is appended to them.
     pub(crate) fn unread(&self, owned: &[(Partition, Epoch)]) -> Vec<Partition> {
         let Some(node) = &self.node else {
             return Vec::new();
@@ -506,7 +507,7 @@ impl SharedState {
             .collect()
     }
 
-    /// Takes in what was read of partitions; of those that have another owner by now nothing.
+    /// Takes what was read of partitions, ignoring those that have another owner by now.
     pub(crate) fn restore(&mut self, owned: &[(Partition, Epoch)], stored: StoredPartitions) {
         let Some(node) = &mut self.node else { return };
         let owners = &self.heads.owners;
@@ -543,7 +544,7 @@ impl SharedState {
         self.is_touched = true;
     }
 
-    /// Counts what the writer has not heard of yet.
+    /// Includes counts that the writer has not taken yet.
     fn count_adopted(&mut self) {
         let adopted = self.node.iter().flat_map(|node| &node.adopted);
         for (_, (len, bytes)) in adopted {
@@ -552,14 +553,14 @@ impl SharedState {
         }
     }
 
-    /// Whether the store has given a partition to this node, or this process has the store to itself.
+    /// Whether this node has a partition; always, for a process that has the store to itself.
     pub(crate) fn has(&self, partition: Partition) -> bool {
         self.node
             .as_ref()
             .is_none_or(|node| node.held.contains(&partition))
     }
 
-    /// Those of these partitions that cannot be appended to before a claim.
+    /// Those of these partitions that have to be claimed from the store before anything is appended to them.
     pub(crate) fn missing(&self, partitions: &[Partition]) -> Vec<Partition> {
         let Some(node) = &self.node else {
             return Vec::new();
@@ -569,7 +570,7 @@ impl SharedState {
         partitions.iter().copied().filter(is_missing).collect()
     }
 
-    /// Queues an entry, which counts as a turn does.
+    /// Queues an entry, which counts as a turn.
     pub(crate) fn push(&mut self, entry: QueuedEntry) {
         self.queue.push(entry);
         self.queued_len += 1;
@@ -579,16 +580,16 @@ impl SharedState {
         !self.queue.is_empty() || !self.epochs.is_empty() || self.is_touched
     }
 
-    /// Partitions have new epochs, which are to be durable before anybody relies on them. The partitions are in order.
+    /// Sets new epochs of partitions, which have to be durable before anybody relies on them. The partitions are in order.
     pub(crate) fn give(&mut self, given: &[(Partition, Epoch)]) {
         let partitions: Vec<_> = given.iter().map(|(partition, _)| *partition).collect();
         self.heads.trust(&partitions);
         self.epochs.extend(given.iter().copied());
-        // A claim to nothing waits for a flush too.
+        // An empty claim waits for a flush too.
         self.touch();
     }
 
-    /// Takes the records of topics of a batch of which these turns were refused.
+    /// Appends the topic records of a batch, except those of the refused turns.
     pub(crate) fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> Vec<TopicAppend> {
         let (len, bytes) = self.topics.queued();
         let appends = self.topics.append(batch, refused, &self.heads.owners);
@@ -601,7 +602,7 @@ impl SharedState {
         appends
     }
 
-    /// Takes what becomes of mail with a batch of which these turns were refused.
+    /// Takes the mail steps of a batch, except those of the refused turns.
     pub(crate) fn take_mail(&mut self, batch: &Batch, refused: &[RefusedTurn]) {
         let is_refused = |run: RunId| {
             let mut others = refused
@@ -614,7 +615,7 @@ impl SharedState {
                 continue;
             }
             if let Some(handled) = step.handled {
-                // Its next owner handles what was for a partition that is lost.
+                // Mail for a lost partition is left to its next owner.
                 let owners = &self.heads.owners;
                 let is_lost = |(partition, epoch)| owners.check(partition, epoch).is_err();
                 if handled.owned.is_some_and(is_lost) {
@@ -628,7 +629,7 @@ impl SharedState {
         }
     }
 
-    /// Posts mail with the next flush, and with what it goes with.
+    /// Posts mail with the next flush, together with its turn.
     fn post_with_turns(&mut self, mail: OutgoingMail) {
         let Some(node) = &mut self.node else { return };
         self.queued_len += 1;
@@ -637,7 +638,7 @@ impl SharedState {
         self.touch();
     }
 
-    /// Posts mail with one of the next flushes, behind what was posted so before.
+    /// Posts mail with one of the next flushes, after earlier mail of this kind.
     pub(crate) fn post(&mut self, mail: OutgoingMail) {
         let Some(node) = &mut self.node else { return };
         self.queued_len += 1;
@@ -646,7 +647,7 @@ impl SharedState {
         self.touch();
     }
 
-    /// Counts the mail that a flush which was taken has left, for the one behind it.
+    /// Counts the mail that the taken flush had no room for, and wants another flush.
     fn leave_posts(&mut self) {
         let Some(node) = &self.node else { return };
         if node.posts.is_empty() {
@@ -657,7 +658,7 @@ impl SharedState {
         self.touch();
     }
 
-    /// Mail goes with the next flush.
+    /// Deletes mail with the next flush.
     pub(crate) fn discard_mail(&mut self, numbers: &[u64]) {
         let Some(node) = &mut self.node else { return };
         self.queued_len += numbers.len();
@@ -665,21 +666,21 @@ impl SharedState {
         self.touch();
     }
 
-    /// Mail is shown to nobody from the next flush on.
+    /// Hides mail from all readers, from the next flush on.
     pub(crate) fn set_mail_aside(&mut self, numbers: &[u64]) {
         let Some(node) = &mut self.node else { return };
         node.mail.aside.extend_from_slice(numbers);
         self.touch();
     }
 
-    /// Something has changed that the next flush writes; gives the offset of that.
+    /// Wants a flush for a change. Returns its offset.
     pub(crate) fn touch(&mut self) -> Offset {
         self.is_touched = true;
         self.enqueued = self.enqueued.next();
         self.enqueued
     }
 
-    /// The offset of a flush that the writer has not taken yet: what it finds of the term is found after this call.
+    /// The offset of a flush that the writer has not taken yet, and that so checks the term after this call.
     pub(crate) fn next_flush(&mut self) -> Offset {
         if self.enqueued > self.taken {
             return self.enqueued;
@@ -687,7 +688,7 @@ impl SharedState {
         self.touch()
     }
 
-    /// A claim waits until all that is queued is durable.
+    /// Lets a claim wait until everything that is queued is durable.
     pub(crate) fn wait(&mut self, claim: Claim, given: Vec<(Partition, Epoch)>) {
         let from = self.enqueued;
         self.claims.push_back(FencedClaim { claim, given, from });

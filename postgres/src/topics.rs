@@ -1,5 +1,4 @@
-//! The topics of the journal: what is known of them stands in memory, their records on the server, and the latest of these
-//! in both.
+//! The topics of the journal: their state is in memory, their records are on the server, and the latest records are in both.
 
 use millrun_core::{Offset, Sequence, Timestamp};
 use millrun_persistence::{
@@ -10,7 +9,7 @@ use millrun_persistence::{
 use crate::journal::PostgresJournal;
 
 impl PostgresJournal {
-    /// Up to where the records of a topic were dropped, and the last that is durable.
+    /// The record up to which a topic's records were dropped, and its last durable record.
     fn topic_bounds(&self, topic: TopicNumber) -> Result<(Sequence, Sequence), ReadError> {
         self.shared.lock().topics.bounds(topic)
     }
@@ -60,7 +59,7 @@ impl TopicStreams for PostgresJournal {
         let from = self.topic_bounds(topic)?.0.max(after);
         let rows =
             self.ask(move |seat| seat.ask(|session| session.topic_rows(topic, from, bytes_max as u64)))?;
-        // Asked again behind the answer: what the server had dropped by then is known as dropped here.
+        // Asked again after the answer: what the server had dropped by then counts as dropped here too.
         let (dropped, _) = self.topic_bounds(topic)?;
         topic_page(topic, after, dropped, rows)
     }

@@ -1,7 +1,8 @@
-//! The thread that writes: takes the queue, makes rows of it, and sends them again until the server holds them or has refused them.
+//! The thread that writes: it takes the queue, makes rows of it, and sends them again until the server has stored or refused
+//! them.
 //!
-//! One flush is under way at a time. What comes meanwhile waits for the next one, so that a flush holds as much as came
-//! within the time of one.
+//! One flush is under way at a time. Entries that come meanwhile wait for the next one, so that a flush holds what came
+//! during the one before.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -34,27 +35,27 @@ pub(crate) struct FlushWriter {
     pub(crate) fate: FlushFate,
     pub(crate) retained: FinishedFront,
     pub(crate) counts: WrittenCounts,
-    /// Where claims go that can be answered.
+    /// The channel for claims that can be answered.
     pub(crate) claims: Sender<FencedClaim>,
-    /// Where readers are asked, until a close.
+    /// The channel to the readers; closed by a close.
     pub(crate) questions: Arc<Mutex<Option<Sender<ServerQuestion>>>>,
     pub(crate) server_wait_max: Duration,
-    /// How long a node writes nothing at most, until its caller beats.
+    /// The longest time that a node writes nothing, until its caller beats.
     pub(crate) beat_every: Option<Duration>,
     pub(crate) durability: Durability,
-    /// Something was written that an acknowledgement does not vouch for, as that of [`Durability::Volatile`].
+    /// Whether something was written whose acknowledgement did not mean that it is synced, as with [`Durability::Volatile`].
     pub(crate) is_unsynced: bool,
-    /// What is flushed now is to be synced, whatever the durability.
+    /// Whether the present flush has to be synced, whatever the durability.
     pub(crate) is_last: bool,
     /// The upkeep that is under way.
     pub(crate) upkeep: Option<UpkeepStep>,
     pub(crate) believed: BelievedTime,
-    /// What the last flushes have removed rows of finished runs and of ids before. An index is not walked again from its
-    /// beginning, where rows stand that are gone and not cleared away.
+    /// Up to where the last flushes have deleted rows of finished runs and of ids. Otherwise each deletion would walk an
+    /// index from its beginning, over rows that are deleted and not cleared away yet.
     pub(crate) removed_before: RemovedBefore,
-    /// What other nodes retain of finished runs, and its bytes, as the last flush was told.
+    /// The number of finished runs that other nodes retain and their bytes, by the last flush.
     pub(crate) others: (u64, u64),
-    /// Told of flushes that have posted mail, with nodes.
+    /// With nodes: notified of flushes that have posted mail.
     pub(crate) mail: Option<Arc<MailWake>>,
 }
 
@@ -62,24 +63,24 @@ pub(crate) struct FlushWriter {
 #[derive(Clone, Copy, Debug)]
 enum MarkerMove<'a> {
     Rows(&'a FlushRows),
-    /// Partitions are asked for.
+    /// A request for partitions.
     Claim(&'a [Partition]),
 }
 
-/// An upkeep goes on step by step, with what is queued meanwhile in the same flushes.
+/// An upkeep under way. It shares its flushes with entries that are queued meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpkeepStep {
     number: UpkeepNumber,
     now: Timestamp,
-    /// Rows of topics that were queued before it are in the store: it has come to them.
+    /// Whether the rows of topics that were queued before it are in the store, so that it can treat them.
     has_begun: bool,
 }
 
-/// How long the writer does nothing until it looks whether its session is still there: with the session the lock of the
-/// store would go.
+/// How long the writer does nothing until it checks whether its session still exists: with the session, the lock of the store
+/// would be lost.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// The numbers of the first rows that may be there.
+/// The numbers of the first rows that may exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RemovedBefore {
     finished: u64,
@@ -88,23 +89,23 @@ pub(crate) struct RemovedBefore {
 
 impl RemovedBefore {
     fn landed(&mut self, rows: &FlushRows) {
-        // A node marks what it drops, and removes the names of that with a later flush.
+        // A node marks the runs that it drops, and deletes their names in a later flush.
         let marked = rows.of_node.dropped.iter().min().copied().unwrap_or(u64::MAX);
         self.finished = self.finished.max(rows.forgotten.min(marked));
-        // Ids of the flush itself may be forgotten already: those go with the next.
+        // Ids that this flush adds may be forgotten already: the next flush deletes them.
         let sealed = &rows.topics.sealed;
         let added = sealed.ids.first().map_or(u64::MAX, |id| id.number);
         self.ids = self.ids.max(sealed.ids_from.min(added));
     }
 }
 
-/// The most rows of topics that one flush drops.
+/// How many rows of topics one flush drops at most.
 const TOPIC_ROWS_DROPPED_MAX: usize = 256;
 
-/// A journal that closes waits no longer for a server.
+/// How long a closing journal waits for a server.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// For how long a server has not been reached, and how long the next pause is.
+/// For how long the server has not been reached, and the next pause.
 pub(crate) struct Outage {
     began: Option<Instant>,
     pause: Duration,
@@ -120,7 +121,7 @@ impl Outage {
         }
     }
 
-    /// Something has gone wrong; whether it is tried again, after a pause.
+    /// Takes a failure. Returns whether to try again, after a pause.
     pub(crate) fn pause(&mut self, why: &str, is_closing: bool) -> bool {
         let began = *self.began.get_or_insert_with(|| {
             tracing::warn!(problem = why, "the database does not answer, and is waited for");
@@ -135,7 +136,7 @@ impl Outage {
         true
     }
 
-    /// The server has answered.
+    /// The server has answered: the outage is over.
     pub(crate) fn over(&mut self) {
         if let Some(began) = self.began.take() {
             tracing::info!(
@@ -148,7 +149,7 @@ impl Outage {
 }
 
 impl FlushWriter {
-    /// Writes until the journal is closed or fails; says which.
+    /// Writes until the journal is closed or fails. Returns why.
     pub(crate) fn run(&mut self) -> JournalFailure {
         loop {
             let beats = self.shared.lock().beats();
@@ -184,7 +185,7 @@ impl FlushWriter {
             .collect();
         for (partition, counts) in adopted {
             self.retained.adopt(partition, counts);
-            // Names there may be forgotten that this node has passed by.
+            // Names before it may have to be forgotten that this node has skipped.
             self.removed_before.finished = 0;
         }
         for partition in &released {
@@ -207,7 +208,7 @@ impl FlushWriter {
             has_begun: false,
         }));
         let finished = builder.finish_runs(&mut self.retained, &mut self.believed);
-        // Behind the runs that close in this flush: from now on they are the next owner's to count and to drop.
+        // After the runs that close in this flush: from now on the next owner counts and drops them.
         for partition in released {
             self.retained.release(partition);
         }
@@ -228,8 +229,8 @@ impl FlushWriter {
         let mut rows = builder.rows(finished, &dropped, &self.retained);
         let is_first = upkeep.is_some_and(|upkeep| !upkeep.has_begun);
         let gone = self.drop_topic_rows(now, is_first)?;
-        // Retention comes to the rows of topics when they are in the store. Those that were queued behind the beginning of
-        // an upkeep are not waited for: it would not end while there are always some.
+        // Retention treats rows of topics once they are in the store. Rows that were queued after the beginning of an upkeep
+        // are not waited for: with steady traffic the upkeep would never end.
         let is_still = is_all && gone.len() < TOPIC_ROWS_DROPPED_MAX && (!is_first || topics.rows.is_empty());
         rows.topics = TopicRows {
             names: self.shared.lock().topics.seal_changed(),
@@ -258,7 +259,7 @@ impl FlushWriter {
             upkept: upkeep.filter(|_| is_still).map(|upkeep| upkeep.number),
         };
         for claim in self.shared.landed(landed) {
-            // A claim that is not taken any more is refused as it is dropped.
+            // If the receiver is gone, the claim is dropped, which refuses it.
             drop(self.claims.send(claim));
         }
         Ok(())
@@ -274,7 +275,7 @@ impl FlushWriter {
         Ok(())
     }
 
-    /// Looks whether the session is still there, and makes another, if a server answers; otherwise the next look does.
+    /// Checks whether the session still exists, and opens another one. If no server answers, the next check tries again.
     fn look_around(&mut self) -> Result<(), JournalFailure> {
         let seen = match &mut self.session {
             Some(session) => session.marker().map(drop),
@@ -310,7 +311,7 @@ impl FlushWriter {
         Ok(())
     }
 
-    /// What was acknowledged and is not synced survives a close.
+    /// Syncs what was acknowledged without a sync, so that it survives a close.
     fn close(&mut self) -> JournalFailure {
         let failure = self.sync();
         if failure.kind() == FailureKind::Closed && self.retained.is_shared() {
@@ -319,11 +320,12 @@ impl FlushWriter {
         failure
     }
 
-    /// Gives back what this node has, over another connection if the one that it had is lost. Others find out if it cannot.
+    /// Gives back what this node has, over a new connection if necessary. If that fails, the other nodes find out by its
+    /// silence.
     fn leave(&mut self) {
         match self.look(|session| session.leave()) {
             Ok(()) => {}
-            // The answer was lost, and the connection with it.
+            // The first answer was lost with its connection: the node had left already.
             Err(failure) if failure.kind() == FailureKind::Fenced => {
                 tracing::debug!("a node that ends had no row any more");
             }
@@ -344,7 +346,7 @@ impl FlushWriter {
         }
     }
 
-    /// Takes out rows of topics that go with the next flush.
+    /// Takes out rows of topics that the next flush deletes.
     fn drop_topic_rows(
         &mut self,
         now: Timestamp,
@@ -376,7 +378,7 @@ impl FlushWriter {
         Ok(())
     }
 
-    /// Reads what the writer must know, between two flushes.
+    /// Reads what the writer has to know, between two flushes.
     fn look<T>(
         &mut self,
         mut look: impl FnMut(&mut dyn WriterSession) -> Result<T, ServerTrouble>,
@@ -395,7 +397,7 @@ impl FlushWriter {
                 Err(ServerTrouble::Lost(why)) => {
                     self.lost();
                     self.pause(&mut outage, &why)?;
-                    // The session is only good when it has been found to be that of this opening.
+                    // The session must first be proved to be this opening's.
                     self.flush_nothing()?;
                 }
                 Err(ServerTrouble::Refused(why)) => self.pause(&mut outage, &why)?,
@@ -405,7 +407,7 @@ impl FlushWriter {
     }
 
     fn flush_nothing(&mut self) -> Result<(), JournalFailure> {
-        // It drops nothing either: what was taken out of memory goes with the flush that is being made.
+        // It drops nothing: runs that were taken out of memory are dropped by the flush that is being made.
         let mut nothing = FlushRows::default();
         nothing.of_node.retained = (self.retained.len(), self.retained.bytes());
         self.flush(&nothing)
@@ -427,7 +429,7 @@ impl FlushWriter {
         ))
     }
 
-    /// Makes rows durable, over as many connections as that takes.
+    /// Makes rows durable, over as many connections as necessary.
     fn flush(&mut self, rows: &FlushRows) -> Result<(), JournalFailure> {
         self.flush_sent(MarkerMove::Rows(rows))
     }
@@ -485,7 +487,7 @@ impl FlushWriter {
         JournalFailure::new(kind, halt.to_string())
     }
 
-    /// Does one step towards a flush, and tells what was heard.
+    /// Performs one step of a flush, and returns the answer.
     fn perform(&mut self, step: Step, sent: MarkerMove<'_>) -> Result<Heard, ServerTrouble> {
         let there_is_none = || ServerTrouble::Lost("there is no connection".to_owned());
         let session = match (step, &mut self.session) {
@@ -498,7 +500,8 @@ impl FlushWriter {
         match step {
             Step::Raise => session.raise_term().map(Heard::Raised),
             Step::Look => match session.marker()? {
-                // The marker of a node goes with its row: who has neither was declared dead, and is not rolled back.
+                // The marker of a node is deleted with its row: a node without either was declared dead, which is no
+                // rollback.
                 None if self.retained.is_shared() => {
                     let term = session.raise_term()?;
                     Ok(term.map_or(Heard::Raised(None), |_| Heard::Marker(None)))

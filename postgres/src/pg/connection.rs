@@ -1,4 +1,4 @@
-//! One connection: it is driven while its thread waits for an answer, and not between.
+//! One connection. It is driven only while its thread waits for an answer.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -20,20 +20,20 @@ use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 use super::{BackendName, PgServer, tables};
 use crate::server::{ServerTrouble, ToldByNodes};
 
-/// A connection and the statements that were prepared on it.
+/// A connection, and its prepared statements.
 pub(super) struct Connection {
     client: Client,
     statements: HashMap<&'static str, Statement>,
     schema: String,
     answer_wait_max: Duration,
-    /// The server gives a statement up as this end does.
+    /// Whether the server gives a statement up when this side does.
     is_bounded: bool,
     heard: Arc<HeardFromServer>,
-    // Dropped last: it drives the connection.
+    // Dropped last, since it drives the connection.
     runtime: Runtime,
 }
 
-/// By which the server notices within about 20 seconds that a client has gone, also while it runs a statement for it.
+/// Settings by which the server notices within about 20 seconds that a client is gone, also during a statement.
 const PEER_SETTINGS: [&str; 5] = [
     "SET tcp_keepalives_idle = 10",
     "SET tcp_keepalives_interval = 3",
@@ -42,31 +42,31 @@ const PEER_SETTINGS: [&str; 5] = [
     "SET client_connection_check_interval = '5s'",
 ];
 
-/// How long a row of a whole table is waited for: the server may read much of the table before the first one. That the server
-/// has gone is noticed by the system.
+/// How long the first row of a whole table is waited for: the server may read much of the table before it sends one. The
+/// operating system notices if the server is gone.
 const TABLE_WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// The number of addresses of a host, one of each family, that are tried within their bounds.
+/// How many addresses of a host, one of each family, are tried within the time limits.
 const ADDRESSES_OF_HOST: u32 = 2;
 
-/// What a server says without being asked.
+/// Unrequested messages of the server.
 #[derive(Debug, Default)]
 struct HeardFromServer {
-    /// It does not wait for its standby any more.
+    /// Whether the server has stopped waiting for its standby.
     is_unreplicated: AtomicBool,
-    /// The process of this session, whose own notifications do not count.
+    /// The server process of this session, whose own notifications do not count.
     pid: AtomicI32,
-    /// Another session has told something.
+    /// Notified when another session has sent something.
     told: Notify,
-    /// Whether that was of mail, or that a node has left.
+    /// Whether that was about mail, or about a node that has left.
     is_of_mail: AtomicBool,
     is_of_nodes: AtomicBool,
 }
 
-/// With what a node tells that it has left. With nothing it tells of mail.
+/// The notification that a node has left; an empty one is about mail.
 pub(super) const LEFT: &str = "left";
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error("{}", told(.0))]
@@ -81,7 +81,7 @@ pub(super) enum ConnectError {
 /// Values of a statement.
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// What a server says of itself.
+/// What a server tells of itself.
 #[derive(Clone, Debug)]
 pub(super) struct ServerFacts {
     pub(super) version: i32,
@@ -90,19 +90,19 @@ pub(super) struct ServerFacts {
     pub(super) is_read_only: bool,
     pub(super) syncs: bool,
     pub(super) backend: BackendName,
-    /// Another session answered than the one that was asked before.
+    /// Whether two questions were answered by different sessions.
     pub(super) is_pooled: bool,
     pub(super) now: Timestamp,
 }
 
 impl Connection {
-    /// Connects, without a look at what answers. The hosts are tried in their order, each with a bound of its own: one that
-    /// does not answer keeps no other from being tried.
+    /// Connects, without checking the server. The hosts are tried in order, each with a time limit of its own, so that one
+    /// that does not answer does not keep the others from being tried.
     pub(super) fn open(server: &PgServer) -> Result<Self, ConnectError> {
         Self::open_within(server, Duration::MAX)
     }
 
-    /// As [`open`](Self::open). Neither a host nor an answer is waited for for longer than this.
+    /// As [`open`](Self::open), with a limit for each host and for each answer.
     pub(super) fn open_within(server: &PgServer, wait_max: Duration) -> Result<Self, ConnectError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ConnectError::NoRuntime)?;
@@ -125,8 +125,8 @@ impl Connection {
         })
     }
 
-    /// Connects an opening that has the store already to a server that takes its writes, and bounds the statements there. Neither
-    /// a host nor an answer is waited for for longer than this.
+    /// Connects, for an opening that has the store, to a server that takes writes, and limits the time of statements there.
+    /// `wait_max` limits each host and each answer.
     pub(super) fn open_writing(
         server: &PgServer,
         wait_max: Duration,
@@ -134,7 +134,7 @@ impl Connection {
         let connection = Self::open_within(server, wait_max);
         let mut connection = connection.map_err(|error| ServerTrouble::Lost(error.to_string()))?;
         let facts = connection.set_up(server.durability, true)?;
-        // Another server may answer than before; it may be the right one in a moment.
+        // Another server than before may answer, and may become a primary in a moment.
         if facts.is_standby || facts.is_read_only {
             return Err(ServerTrouble::Lost("the server takes no writes".to_owned()));
         }
@@ -142,13 +142,13 @@ impl Connection {
         Ok((connection, facts))
     }
 
-    /// Settings of a session, which do not depend on those of the user and the database.
+    /// Sets the session's settings, so that they do not depend on the user's or the database's.
     pub(super) fn set_up(
         &mut self,
         durability: Durability,
         writes: bool,
     ) -> Result<ServerFacts, ServerTrouble> {
-        // What a standby has applied can be asked for by the configuration, and is more than on.
+        // `remote_apply` may be set by the configuration, and is stronger than `on`.
         let commit = match durability {
             Durability::Durable => {
                 "SELECT set_config('synchronous_commit', \
@@ -162,9 +162,9 @@ impl Connection {
             ),
             _ => "SET synchronous_commit = off;",
         };
-        // Each statement has an index to go by, also where statistics are old: no other plan hands out its first rows at once.
+        // Forces index scans, also where statistics are old: only these return the first rows at once.
         let plans = "SET enable_seqscan = off; SET enable_mergejoin = off; SET enable_hashjoin = off; SET enable_sort = off;";
-        // The plans of the writer are made once, and must hold when the tables have grown.
+        // The writer's plans are made once, and must still be good when the tables have grown.
         let plans = match writes {
             true => format!("{plans} SET plan_cache_mode = force_generic_plan;"),
             false => plans.to_owned(),
@@ -203,10 +203,10 @@ impl Connection {
         })
     }
 
-    /// A client that has gone without a word would keep its session, and the lock of the store, for two hours.
+    /// Makes the server notice lost clients: otherwise their sessions, and the lock of the store, would stay for two hours.
     fn notice_lost_peers(&mut self) -> Result<(), ServerTrouble> {
         match self.batch(&PEER_SETTINGS.join(";")) {
-            // Some systems and poolers have not all of them.
+            // Some systems and poolers lack some of these settings.
             Err(ServerTrouble::Failed(_)) => {}
             done => return done,
         }
@@ -221,15 +221,16 @@ impl Connection {
         Ok(())
     }
 
-    /// The server gives up a statement when its answer is not waited for any more: otherwise those that wait for a lock would
-    /// pile up. What a commit waits for, a standby say, has no such bound: the server ends it before the commit.
+    /// Makes the server give up a statement when its answer is not awaited any more: otherwise statements that wait for a
+    /// lock would pile up. A wait within a commit, for a standby say, is not limited: the server ends the limit before the
+    /// commit.
     pub(super) fn bound_statements(&mut self) -> Result<(), ServerTrouble> {
         self.is_bounded = true;
         let millis = i32::try_from(self.answer_wait_max.as_millis()).unwrap_or(i32::MAX);
         self.batch(&format!("SET statement_timeout = {millis}"))
     }
 
-    /// Waits until another session has told something, `wake` wakes, or this time has passed; what was told.
+    /// Waits until another session has sent a notification, `wake` wakes, or the time is over. Returns what was notified.
     pub(super) fn wait_told(&mut self, wake: &Notify, wait_max: Duration) -> ToldByNodes {
         let heard = &self.heard;
         let waited = async {
@@ -238,7 +239,7 @@ impl Connection {
                 () = wake.notified() => {}
             }
         };
-        // Nothing told within the time is nothing told.
+        // A timeout means that no notification came.
         drop(self.runtime.block_on(async { timeout(wait_max, waited).await }));
         ToldByNodes {
             has_mail: heard.is_of_mail.swap(false, Ordering::Relaxed),
@@ -246,12 +247,12 @@ impl Connection {
         }
     }
 
-    /// Statements without values, in one transaction.
+    /// Runs statements without values, in one transaction.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), ServerTrouble> {
         self.batch_within(sql, self.answer_wait_max)
     }
 
-    /// As [`batch`](Self::batch), with statements that read or write whole tables. The caller has not bounded them.
+    /// As [`batch`](Self::batch), for statements that read or write whole tables. The caller has not limited their time.
     pub(super) fn batch_of_tables(&mut self, sql: &str) -> Result<(), ServerTrouble> {
         self.batch_within(sql, self.answer_wait_max.max(TABLE_WAIT_MAX))
     }
@@ -300,7 +301,7 @@ impl Connection {
         row.ok_or_else(|| ServerTrouble::Failed("a row of the store is missing".to_owned()))
     }
 
-    /// Hands out each row of a whole table as it comes. The first may take long, and the answer as a whole.
+    /// Passes on each row of a whole table as it arrives. The first row, and the whole answer, may take long.
     pub(super) fn each(
         &mut self,
         sql: &'static str,
@@ -312,7 +313,7 @@ impl Connection {
             self.batch("SET statement_timeout = 0")?;
         }
         let read = self.each_unbounded(sql, values, each);
-        // A session that goes on is bounded as before, also where a row could not be read.
+        // The session's limit is set again, also if a row could not be read.
         match &read {
             Err(ServerTrouble::Lost(_)) => {}
             _ if was_bounded => self.bound_statements()?,
@@ -345,14 +346,14 @@ impl Connection {
     }
 }
 
-/// Connects to one host. What is asked of it is sent when the runtime runs.
+/// Connects to one host. Requests are sent when the runtime runs.
 async fn connect(
     host: &tokio_postgres::Config,
     server: &PgServer,
     wait_max: Duration,
     heard: &Arc<HeardFromServer>,
 ) -> Result<Client, ConnectError> {
-    // A name may have several addresses, of which each may take as long as the configuration says.
+    // A name may have several addresses, and each may take the configured time.
     let reached_within = host.get_connect_timeout().copied().unwrap_or_default() * ADDRESSES_OF_HOST;
     let wait_max = wait_max.min(server.answer_wait_max + reached_within);
     let connected = timeout(wait_max, host.connect(server.tls.clone())).await;
@@ -375,7 +376,7 @@ async fn connect(
                     heard.told.notify_one();
                 }
                 Ok(_) => {}
-                // Each request that is waiting gets an error of its own when the connection ends.
+                // When the connection ends, each waiting request gets an error of its own.
                 Err(error) => {
                     tracing::debug!(%error, "a connection to the database has ended");
                     return;
@@ -386,8 +387,9 @@ async fn connect(
     Ok(client)
 }
 
-/// Whether a commit was done here and not on a standby that it was to wait for: a cancellation or an end of the session
-/// ends that wait, and the commit succeeds with a warning. Its text may be translated, and others have its code.
+/// Whether a notice says that a commit was done here without waiting for its standby: a cancellation or the end of the
+/// session ends that wait, and the commit succeeds with a warning. The text may be translated, and other notices share its
+/// code.
 fn is_of_standby(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }
@@ -416,7 +418,7 @@ fn late(wait_max: Duration) -> ServerTrouble {
     ServerTrouble::Lost(format!("there was no answer within {} ms", wait_max.as_millis()))
 }
 
-/// What an error says, without values of rows: those may be anybody's.
+/// The text of an error, without values of rows, which may be confidential.
 pub(super) fn told(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} ({})", error.message(), error.code().code());
@@ -447,10 +449,10 @@ pub(super) fn trouble(error: tokio_postgres::Error) -> ServerTrouble {
 fn trouble_of(code: &str, said: String) -> ServerTrouble {
     match code {
         "23505" => ServerTrouble::Duplicate(said),
-        // The server ends or begins, or is a standby by now; a pooler has lost the prepared statement.
+        // The server ends, starts, or has become a standby; or a pooler has lost the prepared statement.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "26000" => ServerTrouble::Lost(said),
         code if code.starts_with("08") => ServerTrouble::Lost(said),
-        // Nothing was done: the statement was cancelled, is in the way of another, or finds no room.
+        // Nothing was done: the statement was cancelled, conflicts with another, or the server has no room.
         "40001" | "40P01" | "57014" | "55P03" => ServerTrouble::Refused(said),
         code if code.starts_with("53") => ServerTrouble::Refused(said),
         _ => ServerTrouble::Failed(said),

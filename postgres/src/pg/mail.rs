@@ -1,4 +1,4 @@
-//! The connection that reads mail, and by which nodes tell each other that there is some.
+//! The connection that reads mail, and by which nodes notify each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::writer::NO_PART;
 use super::{PgServer, tables};
 use crate::server::{MailSession, ServerTrouble, ToldByNodes, WantedMail};
 
-/// How long a host or an answer is waited for: who reads mail tries again.
+/// How long a host or an answer is waited for. The mail thread tries again.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct PgMail {
@@ -24,7 +24,7 @@ pub(super) struct PgMail {
     connection: Connection,
     /// The term of the writer when this session was opened.
     term: i64,
-    /// Has the server tell the sessions that listen.
+    /// The statement that notifies the other sessions.
     tell: String,
 }
 

@@ -7,7 +7,7 @@
 //!        └──────────── connection.rs: one connection, its statements, its deadline ───────────┘
 //! ```
 //!
-//! The names of tokio-postgres do not leave this folder, but for the configuration that [`Address`] makes.
+//! The names of tokio-postgres stay within this folder, except for the configuration that [`Address`] makes.
 
 mod connection;
 mod mail;
@@ -39,16 +39,15 @@ pub(crate) struct PgServer {
     tls: TlsMaker,
     durability: Durability,
     answer_wait_max: Duration,
-    /// The row of this opening in the tables of writers and markers.
+    /// The name of this opening's row in the tables of writers and markers.
     node: String,
-    /// Whether others have the store open too.
+    /// Whether other processes have the store open too.
     is_shared: bool,
-    /// The number by which this opening is known in the store.
+    /// The number by which the store knows this opening.
     holder: i64,
-    /// Sessions that have asked for the lock of the store, as the server knows them: one of them may have it, also where
-    /// its answer was lost.
+    /// The server's sessions that have asked for the lock of the store. One of them may hold it, even if its answer was lost.
     sessions: Mutex<Vec<BackendName>>,
-    /// The term and the marker as the writer knows them.
+    /// The term and the marker, as the writer knows them.
     known: Mutex<StorePlace>,
 }
 
@@ -59,7 +58,7 @@ struct StorePlace {
     marker: i64,
 }
 
-/// A session of a server, by its process and when that began.
+/// A session of a server: its process, and when that began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BackendName {
     pid: i32,
@@ -71,7 +70,7 @@ impl PgServer {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The statement that keeps others out.
+    /// The statement that takes the lock of the store.
     fn lock_statement(&self) -> &'static str {
         match self.is_shared {
             true => tables::LOCK_NODE,

@@ -1,4 +1,4 @@
-//! The connection that sees to the nodes of a store: who has joined, how far each has come, and who is dead.
+//! The connection for the nodes of a store: which have joined, how far each has come, and which are dead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::values::{long, number, partition, time};
 use super::{PgServer, tables};
 use crate::server::{NodesSession, ServerTrouble};
 
-/// How long a host or an answer is waited for: a node that looks must hear soon that there is none.
+/// How long a host or an answer is waited for. It is short, since a node that looks must hear soon that the look failed.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a flush of a node that is declared dead is waited for, until the session is ended that performs it.
+/// How long `DECLARE_DEAD` waits for a flush of the dead node, until the session of that flush is ended.
 const FLUSH_WAIT: &str = "SET lock_timeout = '1s'";
 
-/// How often a node tries to say something of itself while a flush of its holds its row, for a second each time.
+/// How often a node tries to announce itself while its own flush locks its row; each try takes a second.
 const ANNOUNCED_MAX: u32 = 10;
 
-/// How often the session of such a node is ended, and the lock waited for again.
+/// How often the session of a dead node is ended, and its lock waited for again.
 const ENDS_MAX: u32 = 10;
 
 pub(super) struct PgNodes {
@@ -60,7 +60,7 @@ impl NodesSession for PgNodes {
         ));
         for _ in 0..ANNOUNCED_MAX {
             announced = self.connection.first(tables::ANNOUNCE, &values);
-            // A flush of this node's that takes long is waited for.
+            // A long flush of this node itself is waited for.
             if !matches!(announced, Err(ServerTrouble::Refused(_))) {
                 break;
             }
@@ -74,7 +74,8 @@ impl NodesSession for PgNodes {
     }
 
     fn look(&mut self) -> Result<NodesSeen, ServerTrouble> {
-        // The owners first: who is among the nodes then has joined no later, and what nobody of them owns is free.
+        // The owners are read first: the nodes read then have joined no later, and partitions that none of them owns are
+        // free.
         let mut holders = Vec::new();
         for row in self.connection.rows(tables::HOLDERS, &[])? {
             let parts: Vec<i16> = get(&row, 1)?;
@@ -91,7 +92,7 @@ impl NodesSession for PgNodes {
             let beat = get::<i64>(&row, 2)?.cast_unsigned();
             let mut node = NodeSeen::new(key, beat, owned);
             let (lease, claims) = (number(get(&row, 3)?), get(&row, 4)?);
-            // A node that has said nothing has none.
+            // A node that has announced no terms has none.
             if lease > 0 {
                 node = node.with_terms(NodeTerms::new(Duration::from_micros(lease), claims));
             }
@@ -117,7 +118,7 @@ impl NodesSession for PgNodes {
                 Err(error @ ServerTrouble::Refused(_)) => refused = error,
                 Err(error) => return Err(error),
             }
-            // A flush of its is under way, and does not end.
+            // A flush of the dead node is under way and does not end.
             let Some(row) = self.connection.first(tables::SESSION_OF, &values)? else {
                 return Ok(());
             };

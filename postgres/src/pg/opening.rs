@@ -4,11 +4,10 @@
 //!   connect ─► version, standby, rights ─► tables (made, or checked) ─► lock ─► format ─► term ─► facts
 //! ```
 //!
-//! Nothing is changed in a schema that is not a store, or one of a later format, and nothing of a store that other processes
-//! have: an upgrade waits for the lock of a process alone, also where the store is joined as a node.
+//! Nothing is changed in a schema that is not a store or has a later format, nor in a store that other processes have open:
+//! an upgrade takes the lock for a process alone, even if the store is joined as a node.
 //!
-//! What an opening changes of nodes and of who may write is one transaction. A process that is killed in the middle has changed
-//! nothing.
+//! An opening changes nodes and ownership in one transaction, so a process that is killed in the middle has changed nothing.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -39,25 +38,25 @@ const VERSION_MIN: i32 = 150_000;
 /// The pause between two tries for the lock of a store that another session has.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What an opening has read of its store.
+/// What an opening reads of its store.
 pub(crate) struct StoreFacts {
     pub(crate) term: i64,
     pub(crate) marker: i64,
-    /// Below all epochs that this opening gives, and above all that were given before.
+    /// Above all epochs that were granted before this opening, and below all that it grants.
     pub(crate) epoch: Epoch,
-    /// The first finished run that is retained, the next number, how many are retained, and their bytes.
+    /// The first retained finished run, the next number, the number of retained runs, and their bytes.
     pub(crate) finished: (u64, u64, u64, u64),
-    /// The time of the server.
+    /// The server's time.
     pub(crate) now: Timestamp,
-    /// When the last finished run has closed.
+    /// When the last finished run closed.
     pub(crate) last_closed: Timestamp,
     pub(crate) live: Vec<(RunId, LiveHead)>,
     pub(crate) topics: TopicRegister,
     /// The number of the store.
     pub(crate) store_number: u64,
-    /// Live runs of which the last turn is damaged or missing.
+    /// Live runs whose last turn is damaged or missing.
     pub(crate) damaged: Vec<RunId>,
-    /// The node as which the store was joined, unless this process has it to itself.
+    /// The node as which the store was joined; `None` if this process has it to itself.
     pub(crate) node: Option<NodeKey>,
 }
 
@@ -68,13 +67,13 @@ pub(crate) struct OpenStore {
     pub(crate) facts: StoreFacts,
 }
 
-/// What opens a store.
+/// The address and the rights of an opening under way.
 struct StoreDoor<'a> {
     address: &'a Address,
     config: &'a PostgresConfig,
 }
 
-/// Opens the store at an address, or makes a new one, and takes it for this process, or joins it as a node of this name.
+/// Opens the store at an address, or makes a new one. Takes it for this process, or joins it as a node of this name.
 pub(crate) fn open(
     address: &Address,
     config: &PostgresConfig,
@@ -108,7 +107,7 @@ pub(crate) fn open(
     door.make_tables(&mut connection, store)?;
     let is_old = door.format(&mut connection)? < FORMAT;
     if is_old {
-        // Processes of the former release write what the upgrade changes.
+        // Processes of the former release write what the upgrade changes, so these are locked out.
         door.lock(&mut connection, &server, tables::LOCK)?;
         door.upgrade(&mut connection)?;
     }
@@ -149,7 +148,7 @@ impl StoreDoor<'_> {
         self.address.shown().to_owned()
     }
 
-    /// What an error of a connection that was not made means.
+    /// The error for a connection that was not made.
     fn unreachable(&self, error: &ConnectError) -> PostgresOpenError {
         let (address, problem) = (self.at(), error.to_string());
         let ConnectError::Refused(error) = error else {
@@ -180,7 +179,7 @@ impl StoreDoor<'_> {
         PostgresOpenError::NoServer { address, problem }
     }
 
-    /// What a statement means that was not done.
+    /// The error for a statement that was not performed.
     fn refused(&self, error: ServerTrouble) -> PostgresOpenError {
         let (address, problem) = (self.at(), error.to_string());
         match error {
@@ -211,7 +210,7 @@ impl StoreDoor<'_> {
         }
     }
 
-    /// Makes the tables in a schema that has none. Tables of others are refused.
+    /// Makes the tables in an empty schema. Refuses a schema with other tables.
     fn make_tables(&self, connection: &mut Connection, number: i64) -> Result<(), PostgresOpenError> {
         let schema = &self.address.schema;
         let (has_schema, has_tables, is_store) = self.look_at_schema(connection)?;
@@ -219,7 +218,7 @@ impl StoreDoor<'_> {
             return Err(PostgresOpenError::Foreign { address: self.at() });
         }
         if !is_store {
-            // One at a time: who comes second finds what the first one has made.
+            // One process at a time: the second finds what the first has made.
             let lock = "SELECT pg_advisory_xact_lock(1835625580, 0);";
             let create = match has_schema {
                 true => String::new(),
@@ -237,7 +236,7 @@ impl StoreDoor<'_> {
         Ok(())
     }
 
-    /// The format of the store, which is this release's or an earlier one.
+    /// The format of the store: this release's or an earlier one.
     fn format(&self, connection: &mut Connection) -> Result<i32, PostgresOpenError> {
         let format = connection.first("SELECT millrun_format FROM {s}.store", &[]);
         let format = format.map_err(|error| self.refused(error))?;
@@ -256,7 +255,7 @@ impl StoreDoor<'_> {
         }
     }
 
-    /// Makes the store one of this format. The caller has it to itself.
+    /// Upgrades the store to this format. The caller has it to itself.
     fn upgrade(&self, connection: &mut Connection) -> Result<(), PostgresOpenError> {
         for (from, upgrade) in (1..).zip(tables::UPGRADES) {
             if self.format(connection)? == from {
@@ -268,7 +267,7 @@ impl StoreDoor<'_> {
         Ok(())
     }
 
-    /// Whether there is the schema, whether anything stands in it, and whether that is a store.
+    /// Whether the schema exists, whether it contains anything, and whether that is a store.
     fn look_at_schema(&self, connection: &mut Connection) -> Result<(bool, bool, bool), PostgresOpenError> {
         let row = connection.one(
             "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), \
@@ -283,7 +282,8 @@ impl StoreDoor<'_> {
         found.map_err(|error| self.refused(error))
     }
 
-    /// Keeps other processes out, as long as the connection lives; for a node those that want the store to themselves.
+    /// Takes the lock that keeps other processes out while the connection lives. A node keeps out only processes that want
+    /// the store to themselves.
     fn lock(
         &self,
         connection: &mut Connection,
@@ -337,7 +337,7 @@ impl StoreDoor<'_> {
         self.corrupted(&format!("the row of the {what} is missing"))
     }
 
-    /// Counts an opening; gives the number of openings, the first finished run that is retained, and the number of the store.
+    /// Counts an opening. Returns the number of openings, the first retained finished run, and the number of the store.
     fn count_opening(&self, connection: &mut Connection) -> Result<(u32, i64, u64), PostgresOpenError> {
         let refused = |error| self.refused(error);
         let opening = connection.first(tables::OPENING, &[]).map_err(refused)?;
@@ -369,8 +369,8 @@ impl StoreDoor<'_> {
             .map_err(refused)?;
         let marker = marker.ok_or_else(|| self.missing("marker"))?;
         if !retired.is_empty() {
-            // One process had the store, which numbers runs by itself and does not count those of each partition. No node has
-            // numbered or counted any since.
+            // A single process had the store: it numbers runs by itself and does not count those of each partition. No node
+            // has numbered or counted any since.
             connection.rows(tables::NUMBER_ON, &[]).map_err(refused)?;
             let recount = tables::of_schema(tables::RECOUNT, &self.address.schema);
             connection.batch_of_tables(&recount).map_err(refused)?;
@@ -474,7 +474,7 @@ impl StoreDoor<'_> {
     }
 }
 
-/// Takes in a live run.
+/// Adds a live run that was read.
 fn take_head(row: &Row, facts: &mut StoreFacts) -> Result<(), ServerTrouble> {
     let StoredHead {
         run,
@@ -492,7 +492,7 @@ fn topic_number(stored: i32) -> TopicNumber {
     TopicNumber::new(u32::try_from(stored).unwrap_or(u32::MAX))
 }
 
-/// Takes in a topic; whether its number was the next.
+/// Adds a topic that was read. Returns whether its number was the next one.
 fn take_topic(row: &Row, topics: &mut TopicRegister) -> Result<bool, ServerTrouble> {
     let name = std::str::from_utf8(get(row, 1)?);
     let name = name.map_err(|_| ServerTrouble::Failed("the name of a topic is not text".to_owned()))?;

@@ -35,12 +35,12 @@ impl PgReader {
         let lost = |error: ConnectError| ServerTrouble::Lost(error.to_string());
         let mut connection = Connection::open(server).map_err(lost)?;
         let facts = connection.set_up(server.durability, false)?;
-        // A standby may be behind what was acknowledged.
+        // A standby may lag behind what was acknowledged.
         if facts.is_standby {
             return Err(ServerTrouble::Lost("the server is a standby".to_owned()));
         }
         connection.bound_statements()?;
-        // Looked up before the server is asked: the server may be ahead of it, and not behind.
+        // Read before the server is asked: the server may be ahead of it, but not behind.
         let known = *server.known();
         if must_be_ours {
             check_place(server, &mut connection, known)?;
@@ -53,7 +53,7 @@ impl PgReader {
     }
 }
 
-/// Whether a connection leads to the server that the writer has.
+/// Checks that a connection leads to the writer's server.
 pub(super) fn check_place(
     server: &PgServer,
     connection: &mut Connection,
@@ -110,7 +110,7 @@ impl ReaderSession for PgReader {
 
     fn turns(&mut self, run: RunId, after: u64, bytes_max: u64) -> Result<StoredTurns, ServerTrouble> {
         let (of, value) = (part(run), RunValue(run));
-        // The greatest leaves room for what is added to it.
+        // The greatest number leaves room for additions.
         let (after, bytes_max) = (long(after).min(i64::MAX - 1), long(bytes_max));
         for _ in 0..LOOKS_MAX {
             let rows = self
@@ -135,7 +135,7 @@ impl ReaderSession for PgReader {
             match self.connection.first(tables::FATE, &[&value])? {
                 None => return Ok(StoredTurns::Unknown),
                 Some(row) if get(&row, 0)? => return Ok(StoredTurns::Expired),
-                // It has begun and finished since.
+                // The run has begun and finished meanwhile.
                 Some(_) => {}
             }
         }
@@ -157,7 +157,7 @@ impl ReaderSession for PgReader {
             return Ok(None);
         };
         let (sequence, sealed) = (number(get(&row, 0)?), get::<&[u8]>(&row, 1)?);
-        // A damaged one is none.
+        // A damaged snapshot counts as none.
         let folded = sealed
             .split_first_chunk()
             .filter(|(sum, folded)| u32::from_le_bytes(**sum) == checksum(sequence, folded));
@@ -226,7 +226,7 @@ impl ReaderSession for PgReader {
                 &micros(closed.until),
                 &micros(started.from),
                 &micros(started.until),
-                // One more says whether there are more.
+                // One more row shows whether there are more.
                 &limit(len_max).saturating_add(1),
             ],
         )?;

@@ -1,4 +1,4 @@
-//! The tables of a store, format 5. All stand in one schema, of which `{s}` is the name.
+//! The tables of a store, format 5. All are in one schema, whose name replaces `{s}`.
 //!
 //! ```text
 //!   store     one row: format, number of the store, number of openings, first finished run that is retained
@@ -18,14 +18,14 @@
 //!             aside (nobody could read it)
 //! ```
 //!
-//! One opening that has the store to itself is the node `one`, and no row of `part` names it. Nodes share the store under
-//! names that begin with `n/`. A node writes what belongs to partitions that name its holder, and nothing else; only the
-//! node itself, or who has raised its term before, changes these rows. So the fence of a flush, the node's own row, also says
-//! that all partitions are still owned that it writes to.
+//! An opening that has the store to itself is the node `one`, and no row of `part` names it. Nodes that share the store have
+//! names that begin with `n/`. A node writes only to partitions whose rows in `part` name it as the holder. Only the node
+//! itself changes these rows, or another node that has raised the first one's term before. So the fence of a flush, which is
+//! the node's own row, also proves that the node still owns all partitions that the flush writes to.
 //!
-//! Ids of instances are bytes: PostgreSQL's texts have no zero byte, and ids may.
+//! Ids of instances are stored as bytes: ids may contain a zero byte, which PostgreSQL's texts do not allow.
 
-/// A statement about the tables of a schema. Its name may be a word of SQL, such as `order`; it has no quotes of its own.
+/// Inserts the name of the schema into a statement. The name may be a word of SQL, such as `order`; it contains no quotes.
 pub(super) fn of_schema(sql: &str, schema: &str) -> String {
     sql.replace("{s}", &format!("\"{schema}\""))
 }
@@ -55,7 +55,7 @@ CREATE SEQUENCE {s}.mail_number;"
     };
 }
 
-/// Makes the tables, in one transaction of the server: several statements that are sent as one are one.
+/// Makes the tables, in one transaction: the server treats several statements that are sent together as one.
 pub(super) const CREATE: &str = concat!(
     "
 CREATE TABLE {s}.store (
@@ -101,7 +101,7 @@ INSERT INTO {s}.part SELECT part, 0 FROM generate_series(0, 1023) AS part;
 "
 );
 
-/// Make a store of format 1 one of format 2, and so on, each in one transaction.
+/// Upgrade a store from format 1 to 2, and so on, each in one transaction.
 pub(super) const UPGRADES: [&str; 4] = [UPGRADE_1, UPGRADE_2, UPGRADE_3, UPGRADE_4];
 
 const UPGRADE_1: &str = "
@@ -137,18 +137,18 @@ UPDATE {s}.store SET millrun_format = 5 WHERE millrun_format = 4;
 "
 );
 
-/// Counts what is retained of the finished runs of each partition, by reading them all.
+/// Counts the retained finished runs of each partition by reading all of them.
 pub(super) const RECOUNT: &str = recount!();
 
 /// The name of the node that has the store to itself.
 pub(super) const NODE: &str = "one";
 
-/// What the names of other nodes begin with.
+/// The prefix of the names of other nodes.
 pub(super) const NODE_PREFIX: &str = "n/";
 
-/// One flush: the fence, the marker, and all rows, in one statement. What differs between a store of one process and one of
-/// several: whose row the fence is, what the marker keeps beside its place, how a finished run is numbered and whether it is
-/// dropped at once, which names are forgotten, what is written of partitions, and what is told.
+/// One flush: the fence, the marker, and all rows, in one statement. These parts differ between a store of one process and of
+/// several: whose row the fence is, what the marker keeps beside its place, how finished runs are numbered and whether they
+/// are dropped at once, which names are forgotten, what is written of partitions, and what is returned.
 macro_rules! flush {
     (
         fence $fence:literal,
@@ -263,9 +263,9 @@ pub(super) const FLUSH: &str = flush!(
     told ""
 );
 
-/// A flush of a node. It tells what the others retain: the marker of a node that has gone has gone with its row, and that of a
-/// process alone counts nothing. Mail is for a partition, for the node of a holder (its part is -1 then), or for all others (its
-/// holder is 0 too).
+/// A flush of a node. It returns what the other nodes retain. The marker of a node that is gone is gone with its row, and the
+/// marker of a single process counts nothing. Mail is for a partition, for the node of a holder (with partition -1), or for
+/// all other nodes (with holder 0 as well).
 pub(super) const FLUSH_NODE: &str = flush!(
     fence " AND w.holder = $63",
     marker ", len = $60, bytes = $61",
@@ -301,11 +301,11 @@ pub(super) const FLUSH_NODE: &str = flush!(
     told ", (SELECT len FROM others), (SELECT bytes FROM others)"
 );
 
-/// Takes partitions for a node, all or none: those that it has, that nobody has, or that had a holder that is gone. It moves
-/// the marker as a flush does, so that it is known of it too whether it has landed. Partitions that another node is taking at
-/// this moment are passed over.
+/// Takes partitions for a node, all or none: partitions that it has, that are free, or whose holder is gone. It moves the
+/// marker as a flush does, so its outcome can be found in the same way. Partitions that another node is taking at this moment
+/// are skipped.
 ///
-/// That a holder is gone is never taken back, so an earlier snapshot of `gone` is as good as the present one.
+/// A holder that is gone stays gone, so an earlier snapshot of `gone` is as good as the present one.
 pub(super) const HOLD: &str = "
 WITH fence AS (
     SELECT w.node FROM {s}.writer w WHERE w.node = $1 AND w.term = $2 AND w.holder = $6 FOR SHARE
@@ -324,13 +324,13 @@ WITH fence AS (
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM moved),
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT count(*) FROM taken)";
 
-/// Who has partitions, and their latest epochs.
+/// The holders of partitions, and the latest epochs.
 pub(super) const HELD: &str = "SELECT part, holder, epoch FROM {s}.part WHERE part = ANY ($1) ORDER BY part";
 
-/// The time of the server, as it answers.
+/// The server's time when it answers.
 pub(super) const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// A node leaves: what it owns is free, and it writes nothing any more.
+/// A node leaves: its partitions become free, and it writes nothing any more.
 pub(super) const LEAVE: &str = "
 WITH fenced AS (
     DELETE FROM {s}.writer WHERE node = $1 AND holder = $2 RETURNING node
@@ -341,7 +341,7 @@ WITH fenced AS (
 )
 UPDATE {s}.part SET holder = 0 WHERE holder = $2 AND EXISTS (SELECT FROM fenced)";
 
-/// A node is declared dead. Its row, which goes, is locked by a flush that is under way, and each later one misses it.
+/// Declares a node dead. A flush under way locks the node's row; once the row is deleted, later flushes do not find it.
 pub(super) const DECLARE_DEAD: &str = "
 WITH fenced AS (
     DELETE FROM {s}.writer WHERE node = $1 AND holder = $2 RETURNING node
@@ -355,7 +355,7 @@ INSERT INTO {s}.gone (holder) SELECT $2 FROM fenced ON CONFLICT DO NOTHING";
 /// The session that writes for a node.
 pub(super) const SESSION_OF: &str = "SELECT pid, started FROM {s}.writer WHERE node = $1 AND holder = $2";
 
-/// A node joins under a name that no living session has. A former opening under it is gone, behind its last flush.
+/// A node joins under a name that no living session has. A former opening with that name is gone after its last flush.
 pub(super) const JOIN: &str = "
 WITH former AS (
     SELECT holder FROM {s}.writer WHERE node = $1 FOR UPDATE
@@ -368,37 +368,37 @@ ON CONFLICT (node) DO UPDATE
 SET term = w.term + 1, holder = $2, pid = $3, started = $4, lease = 0, claims = false
 RETURNING term";
 
-/// What a node says of itself. It waits for a flush of the node's that is under way.
+/// A node's announcement about itself. It waits for a flush of the node that is under way.
 pub(super) const ANNOUNCE: &str =
     "UPDATE {s}.writer SET lease = $3, claims = $4 WHERE node = $1 AND holder = $2 RETURNING node";
 
-/// The marker of a node that joins, which stays where a former opening has left it.
+/// The marker of a node that joins; it stays where a former opening has left it.
 pub(super) const JOIN_MARKER: &str = "
 INSERT INTO {s}.marker AS m (node, at) VALUES ($1, 0)
 ON CONFLICT (node) DO UPDATE SET len = 0, bytes = 0 RETURNING at";
 
-/// A process that had the store to itself, and is cut off, writes nothing any more. It tells whether there was one since nodes
-/// had the store last.
+/// Retires a process that had the store to itself and is cut off: it writes nothing any more. Returns whether there was one
+/// since nodes last had the store.
 pub(super) const RETIRE_ONE: &str =
     "UPDATE {s}.writer SET term = term + 1, holder = 0 WHERE node = 'one' AND holder <> 0 RETURNING node";
 
-/// Numbers of finished runs that come behind all there are.
+/// Continues the numbers of finished runs after all that exist.
 pub(super) const NUMBER_ON: &str = "
 SELECT setval('{s}.finished_number', next.number) FROM (SELECT max(number) + 1 AS number FROM {s}.finished) next
 WHERE next.number > (SELECT last_value FROM {s}.finished_number)";
 
-/// A holder of partitions without a row writes nothing any more: no flush of its finds its fence.
+/// Marks holders of partitions without a row as gone: none of their flushes finds its fence.
 pub(super) const BURY: &str = "
 INSERT INTO {s}.gone (holder)
 SELECT DISTINCT p.holder FROM {s}.part p
 WHERE p.holder <> 0 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = p.holder) ON CONFLICT DO NOTHING";
 
-/// Mail for nodes that are gone.
+/// Deletes mail for nodes that are gone.
 pub(super) const FORGET_MAIL: &str = "
 DELETE FROM {s}.mail m WHERE m.part = -1 AND NOT EXISTS (SELECT FROM {s}.writer w WHERE w.holder = m.holder)";
 
-/// Mail for the node of this holder, and for those of these partitions that it has. What waits for other nodes is looked through
-/// too: lists that are no subqueries would be gone through for each piece of it.
+/// Mail for the node of this holder, and for those of these partitions that it has. Mail for other nodes is scanned too. The
+/// lists are subqueries: otherwise each would be searched through for each piece of mail.
 pub(super) const UNREAD_MAIL: &str = "
 SELECT w.number, w.part, w.body FROM (
     SELECT m.number, m.part, m.body,
@@ -410,12 +410,12 @@ SELECT w.number, w.part, w.body FROM (
     ORDER BY m.number LIMIT $4) w
 WHERE w.before < $5 OR w.before = 0 ORDER BY w.number";
 
-/// Holders that are gone, and of which nothing is left.
+/// Deletes holders that are gone and have nothing left.
 pub(super) const FORGET_GONE: &str =
     "DELETE FROM {s}.gone g WHERE NOT EXISTS (SELECT FROM {s}.part p WHERE p.holder = g.holder)";
 
-/// Nodes that have the store no longer leave no trace: this opening has it to itself. What runs had told each other is asked for
-/// again, and nobody waits for what else was mailed.
+/// Deletes all traces of nodes, since this opening has the store to itself. Runs ask again for what they had sent each other,
+/// and for the rest of the mail no caller waits.
 pub(super) const TAKE_TABLES: &str = "
 UPDATE {s}.part SET holder = 0 WHERE holder <> 0;
 DELETE FROM {s}.mail;
@@ -423,7 +423,7 @@ DELETE FROM {s}.gone;
 DELETE FROM {s}.marker WHERE node <> 'one';
 ";
 
-/// The nodes that have joined and not left, with the places of their markers and what they say of themselves.
+/// The nodes that have joined and not left, with their markers and announcements.
 pub(super) const NODES: &str = "
 SELECT w.node, w.holder, m.at, w.lease, w.claims FROM {s}.writer w JOIN {s}.marker m ON m.node = w.node WHERE w.holder <> 0 ORDER BY w.node";
 
@@ -441,33 +441,35 @@ UPDATE {s}.writer SET term = term + 1, holder = $2, pid = $3, started = $4 WHERE
 
 pub(super) const MARKER: &str = "SELECT at FROM {s}.marker WHERE node = $1";
 
-/// Whose store it is, and how far it has come.
+/// Which opening has the store, and how far the store has come.
 pub(super) const PLACE: &str = "
 SELECT w.holder, w.term, m.at FROM {s}.writer w, {s}.marker m WHERE w.node = $1 AND m.node = w.node";
 
 pub(super) const EARLIEST: &str = "
 SELECT number, run, closed_at, bytes FROM {s}.finished WHERE number >= $1 AND NOT gone ORDER BY number LIMIT $2";
 
-/// As [`EARLIEST`], of some partitions.
+/// As [`EARLIEST`], for some partitions.
 pub(super) const EARLIEST_OF: &str = "
 SELECT number, run, closed_at, bytes FROM {s}.finished
 WHERE number >= $1 AND part = ANY ($3::smallint[]) AND NOT gone ORDER BY number LIMIT $2";
 
-/// How many finished runs of partitions are retained, and their bytes.
+/// The number of retained finished runs of partitions, and their bytes.
 pub(super) const RETAINED_OF: &str =
     "SELECT part, len, bytes FROM {s}.part WHERE part = ANY ($1) AND len > 0";
 
-/// Keeps other openings of the store out as long as the session lives. The second value is there for what a node asks.
+/// Takes the lock that keeps other openings out while the session lives. The second value has the form that a node's
+/// statement has.
 pub(super) const LOCK: &str = "
 SELECT pg_try_advisory_lock(1835625580, (oid::bigint - 2147483648)::int), $2::text = $2 FROM pg_namespace
 WHERE nspname = $1";
 
-/// Keeps those out who want the store to themselves, and other processes under the name of this node.
+/// Takes the locks of a node: against processes that want the store to themselves, and against another process under this
+/// node's name.
 pub(super) const LOCK_NODE: &str = "
 SELECT pg_try_advisory_lock_shared(1835625580, (oid::bigint - 2147483648)::int),
     pg_try_advisory_lock(hashtextextended($2, oid::bigint)) FROM pg_namespace WHERE nspname = $1";
 
-/// Lets nodes in again, behind an upgrade.
+/// Lets nodes in again after an upgrade.
 pub(super) const UNLOCK: &str = "
 SELECT pg_advisory_unlock(1835625580, (oid::bigint - 2147483648)::int) FROM pg_namespace WHERE nspname = $1";
 
@@ -478,9 +480,9 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = 1835625580
     AND l.objid::bigint = (n.oid::bigint - 2147483648 + 4294967296) % 4294967296
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Ends a session by its process and when that began, in microseconds: a text of a time would depend on the settings of the
-/// session that wrote it. Of the sessions of other users not all users see when they began; then it must have the lock of the
-/// store.
+/// Ends a session, named by its process and when that began, in microseconds: a time as text would depend on the settings of
+/// the session that wrote it. Some users cannot see when sessions of other users began; then the session must have the lock
+/// of the store.
 pub(super) const END_SESSION: &str = "
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND coalesce((extract(epoch FROM a.backend_start) * 1000000)::bigint::text = $2, EXISTS (
@@ -500,7 +502,7 @@ SELECT count(*) FILTER (WHERE number >= $1 AND NOT gone),
     (SELECT closed_at FROM {s}.finished ORDER BY number DESC LIMIT 1)
 FROM {s}.finished";
 
-/// When the run has closed that closed last.
+/// When the last finished run closed.
 pub(super) const LAST_CLOSED: &str = "SELECT closed_at FROM {s}.finished ORDER BY number DESC LIMIT 1";
 
 /// All live runs with their last turns.
@@ -510,7 +512,7 @@ SELECT l.run, t.seq, t.last, t.frames, (SELECT sum(octet_length(b.frames)) FROM 
 FROM {s}.live l LEFT JOIN LATERAL (
     SELECT seq, last, frames FROM {s}.turn WHERE part = l.part AND run = l.run ORDER BY seq DESC LIMIT 1) t ON true";
 
-/// As [`HEADS`], of some partitions.
+/// As [`HEADS`], for some partitions.
 pub(super) const HEADS_OF: &str = "
 SELECT l.run, t.seq, t.last, t.frames, (SELECT sum(octet_length(b.frames)) FROM {s}.turn b
     WHERE b.part = l.part AND b.run = l.run)::bigint
@@ -518,7 +520,7 @@ FROM {s}.live l LEFT JOIN LATERAL (
     SELECT seq, last, frames FROM {s}.turn WHERE part = l.part AND run = l.run ORDER BY seq DESC LIMIT 1) t ON true
 WHERE l.part = ANY ($1)";
 
-/// Turns of a run behind a record, with the last record of the run: at most 512, and one more than fit into the bytes asked for.
+/// Turns of a run behind a record, with the run's last record: at most 512, and one more than fits the requested bytes.
 pub(super) const TURNS: &str = "
 SELECT h.last, t.last, t.frames
 FROM (SELECT last FROM {s}.turn WHERE part = $1 AND run = $2 ORDER BY seq DESC LIMIT 1) h LEFT JOIN LATERAL (
@@ -532,7 +534,7 @@ FROM (SELECT last FROM {s}.turn WHERE part = $1 AND run = $2 ORDER BY seq DESC L
     WHERE w.before < $4 OR w.before = 0) t ON true
 ORDER BY t.seq";
 
-/// Whether a run that has no turns was dropped.
+/// Whether a run without turns was dropped.
 pub(super) const FATE: &str = "
 SELECT f.number < s.first OR f.gone FROM {s}.finished f, {s}.store s WHERE f.run = $1 ORDER BY f.number DESC LIMIT 1";
 
@@ -553,8 +555,8 @@ WHERE f.number >= s.first AND NOT f.gone AND f.number > coalesce(
     (SELECT max(number) FROM {s}.finished WHERE run = $1 AND number >= (SELECT first FROM {s}.store) AND NOT gone), -1)
 ORDER BY f.number LIMIT $2";
 
-/// From where to where a search goes: the number behind the latest, and the first that is examined and retained. It examines
-/// 65,536 runs at most.
+/// The bounds of a search: the number behind the latest run, and the first number that is examined and retained. A search
+/// examines at most 65,536 runs.
 pub(super) const SEARCH_BOUNDS: &str = "
 SELECT b.before, greatest(b.before - 65536, s.first), s.first FROM {s}.store s, (
     SELECT CASE WHEN $1::uuid IS NULL THEN (SELECT max(number) + 1 FROM {s}.finished)
@@ -567,7 +569,7 @@ WHERE number >= $1 AND number < $2 AND NOT gone AND kind = ANY ($3) AND closed_a
     AND started >= $6 AND started < $7
 ORDER BY number DESC LIMIT $8";
 
-/// The run that the next search goes on before: the earliest that was examined, if there was any.
+/// The run before which the next search continues: the earliest that was examined, if any.
 pub(super) const SEARCH_NEXT: &str =
     "SELECT run FROM {s}.finished WHERE number >= $1 AND number < $2 ORDER BY number LIMIT 1";
 
@@ -590,8 +592,8 @@ pub(super) const TOPIC_FRONT: &str = "
 SELECT first, first + len - 1, octet_length(frames)::bigint, last_at FROM {s}.topic_row
 WHERE topic = $1 AND first > $2 ORDER BY first LIMIT $3";
 
-/// Rows of a topic, from the row that holds the next record behind the given one: at most 512, and one more than fit into the bytes
-/// asked for.
+/// Rows of a topic, from the row that holds the next record behind the given one: at most 512, and one more than fits the
+/// requested bytes.
 pub(super) const TOPIC_ROWS: &str = "
 SELECT w.first, w.len, w.last_at, w.frames FROM (
     SELECT r.first, r.len, r.last_at, r.frames,
@@ -603,6 +605,6 @@ SELECT w.first, w.len, w.last_at, w.frames FROM (
         ORDER BY first LIMIT 512) r) w
 WHERE w.before < $3 OR w.before = 0 ORDER BY w.first";
 
-/// The record before the first row that ends at a time or later.
+/// The record before the first row that ends at this time or later.
 pub(super) const TOPIC_AT: &str = "
 SELECT first - 1 FROM {s}.topic_row WHERE topic = $1 AND last_at >= $2 ORDER BY first LIMIT 1";

@@ -1,4 +1,4 @@
-//! TLS of connections, by rustls.
+//! TLS for connections, by rustls.
 
 use std::future::Future;
 use std::io;
@@ -21,12 +21,12 @@ use tokio_rustls::rustls::{
 
 use crate::address::TlsDemand;
 
-/// What makes connections of TLS; without a configuration there are none.
+/// Makes TLS connections; without a configuration it makes none.
 #[derive(Clone)]
 pub(super) struct TlsMaker(Option<Arc<ClientConfig>>);
 
 impl TlsMaker {
-    /// For connections as they are demanded; says what is wrong with the certificates otherwise.
+    /// The maker for this demand, or the problem with its certificates.
     pub(super) fn new(demand: &TlsDemand) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -65,7 +65,7 @@ fn of_file(path: &Path) -> Result<RootCertStore, String> {
 
 fn of_system() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    // Those that cannot be read are left out: others may do.
+    // Unreadable certificates are skipped: others may be enough.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match roots.is_empty() {
         true => Err("the system has no certificates of authorities: name them with sslrootcert".to_owned()),
@@ -73,7 +73,7 @@ fn of_system() -> Result<RootCertStore, String> {
     }
 }
 
-/// Takes any certificate: the connection is encrypted, and the server's name is not proved.
+/// Accepts any certificate: the connection is encrypted, but the server is not authenticated.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -127,7 +127,7 @@ impl MakeTlsConnect<Socket> for TlsMaker {
     }
 }
 
-/// A host that TLS is to be spoken with.
+/// A TLS connector for one host.
 pub(super) struct TlsHost {
     config: Option<Arc<ClientConfig>>,
     host: String,
@@ -150,7 +150,7 @@ impl TlsConnect<Socket> for TlsHost {
     }
 }
 
-/// A connection that is encrypted.
+/// An encrypted connection.
 pub(super) struct Encrypted(tokio_rustls::client::TlsStream<Socket>);
 
 impl AsyncRead for Encrypted {

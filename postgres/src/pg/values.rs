@@ -1,4 +1,4 @@
-//! Values as PostgreSQL takes them.
+//! Values in the form in which PostgreSQL takes them.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::server::ServerTrouble;
 
-/// A run as a `uuid`: its bits in the order in which they are compared.
+/// A run as a `uuid`, with its bits in the order of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunValue(pub(super) RunId);
 
@@ -71,12 +71,12 @@ pub(super) fn topic(number: TopicNumber) -> i32 {
     i32::try_from(number.get()).unwrap_or(i32::MAX)
 }
 
-/// A number as a `bigint`; those beyond it count as the greatest.
+/// A number as a `bigint`; numbers beyond its range become the greatest.
 pub(super) fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The most rows that are asked for.
+/// The largest number of rows to ask for.
 pub(super) fn limit(len_max: usize) -> i64 {
     i64::try_from(len_max).unwrap_or(i64::MAX)
 }

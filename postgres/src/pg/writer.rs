@@ -18,11 +18,11 @@ use crate::retained::FrontRun;
 use crate::rows::FlushRows;
 use crate::server::{Flushed, HeldPartition, ServerTrouble, WriterSession};
 
-/// How often the lock of the store is tried for after a lost connection, and the pause between.
+/// How often the lock of the store is tried for after a lost connection, and the pause between two tries.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What stands in the place of a partition in mail for nodes.
+/// Stands in the place of the partition for mail to nodes.
 pub(super) const NO_PART: i16 = -1;
 
 pub(super) struct PgWriter {
@@ -32,7 +32,7 @@ pub(super) struct PgWriter {
 }
 
 impl PgWriter {
-    /// A session in the place of one that was lost.
+    /// Opens a session that replaces a lost one.
     pub(super) fn connect(server: &Arc<PgServer>) -> Result<Self, ServerTrouble> {
         let (connection, facts) = Connection::open_writing(server, Duration::MAX)?;
         if !facts.syncs && server.durability == millrun_persistence::Durability::Durable {
@@ -51,11 +51,11 @@ impl PgWriter {
         }
     }
 
-    /// Takes the lock of the store, which the server may still think a lost session has.
+    /// Takes the lock of the store. The server may believe that a lost session still has it.
     fn lock(&mut self) -> Result<bool, ServerTrouble> {
         let schema = self.server.address.schema.clone();
         for _ in 0..LOCK_TRIES {
-            // Noted before it is asked for: if the answer is lost, the next session ends this one.
+            // Noted before the lock is asked for: if the answer is lost, the next session ends this one.
             let mut sessions = self.server.sessions();
             if !sessions.contains(&self.backend) {
                 sessions.push(self.backend.clone());
@@ -80,7 +80,7 @@ impl PgWriter {
         Ok(false)
     }
 
-    /// What the server says of a statement that moves the marker.
+    /// Reads the server's answer to a statement that moves the marker.
     fn flushed(&self, moved: Move, row: &Row, others: (u64, u64)) -> Result<Flushed, ServerTrouble> {
         let has_moved = get(row, 1)?;
         if has_moved {
@@ -344,7 +344,7 @@ impl WriterSession for PgWriter {
             .rows(tables::LEAVE, &[&server.node, &server.holder])?;
         let schema = &server.address.schema;
         if let Err(error) = self.connection.batch(&format!("NOTIFY \"{schema}\", '{LEFT}'")) {
-            // They find it with their next look.
+            // The other nodes find it with their next look.
             tracing::debug!(%error, "the other nodes could not be told that this one has left");
         }
         Ok(())
@@ -367,7 +367,7 @@ impl WriterSession for PgWriter {
         };
         let term = get(&row, 0)?;
         self.server.known().term = term;
-        // Who has the lock by now and has not raised the term is about to.
+        // Another opening that has the lock by now, and has not raised the term, is about to.
         Ok(self.lock()?.then_some(term))
     }
 
@@ -424,13 +424,13 @@ impl WriterSession for PgWriter {
     }
 }
 
-/// An epoch has all 64 bits, and is compared as a `bigint`: openings are counted from zero, so that the highest bit is
-/// clear for two thousand million of them.
+/// An epoch uses all 64 bits, and is compared as a `bigint`. Openings are counted from zero, so the highest bit is clear for
+/// two thousand million of them.
 pub(super) fn epoch_bits(epoch: u64) -> i64 {
     epoch.cast_signed()
 }
 
-/// Whom mail is for: a partition, or -1 and a holder, or -1 and nobody in particular.
+/// The address of mail: a partition; or -1 and a holder; or -1 and zero.
 fn address_values(to: MailAddress) -> (i16, i64) {
     match to {
         MailAddress::Partition(partition) => (small(partition.index()), 0),
@@ -439,12 +439,12 @@ fn address_values(to: MailAddress) -> (i16, i64) {
     }
 }
 
-/// The age of a retention in microseconds, all bits set for ever.
+/// The age of a retention in microseconds; all bits set stand for "for ever".
 fn age_bits(age: Duration) -> i64 {
     u64::try_from(age.as_micros()).unwrap_or(u64::MAX).cast_signed()
 }
 
-/// The age that [`age_bits`] has written.
+/// Reads an age that [`age_bits`] wrote.
 pub(super) fn age_of(bits: i64) -> Duration {
     match bits.cast_unsigned() {
         u64::MAX => Duration::MAX,
@@ -452,7 +452,7 @@ pub(super) fn age_of(bits: i64) -> Duration {
     }
 }
 
-/// A snapshot with the checksum by which damage is noticed.
+/// A snapshot with a checksum, by which damage is noticed.
 pub(super) fn sealed(sequence: u64, folded: &[u8]) -> Vec<u8> {
     let mut sealed = checksum(sequence, folded).to_le_bytes().to_vec();
     sealed.extend_from_slice(folded);
