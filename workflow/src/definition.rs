@@ -65,8 +65,8 @@ definition! {
     Topic<T>
 }
 definition! {
-    /// A stream of `T` that the activities of a run send to while they work, and that readers of the run follow: tokens of
-    /// a language model, rows, progress. A name is a stream of each run by itself. It is kept in memory.
+    /// A stream of `T` that the activities of a run write while they work, and that readers of the run follow: tokens of a
+    /// language model, rows, progress. Each run has its own stream under a name. It is kept in memory.
     ///
     /// ```
     /// use millrun_workflow::OutputStream;
@@ -77,8 +77,8 @@ definition! {
     OutputStream<T>
 }
 definition! {
-    /// A question `Q` about the [state](crate::State) `S` of a run, answered by an `A`. It
-    /// changes nothing and leaves no trace.
+    /// A question `Q` about the [state](crate::State) `S` of a run, answered by an `A`. It changes nothing and is not
+    /// recorded.
     Query<S, Q, A>
 }
 definition! {
@@ -87,9 +87,8 @@ definition! {
     Update<S, I, O, E = WorkflowError>
 }
 definition! {
-    /// A state machine with a key, whose state is an `S`: durable, one command at a time per key, in memory while it is
-    /// in use. It needs no start: one that nobody has commanded yet is as [`EntityState::begin`](crate::EntityState::begin)
-    /// makes it.
+    /// A state machine with a key, whose state is an `S`: durable, one command at a time per key, in memory while it is in
+    /// use. It needs no start: before its first command it is as [`EntityState::begin`](crate::EntityState::begin) makes it.
     ///
     /// ```
     /// use millrun_workflow::{Entity, EntityCommand, EntityContext, EntityState, Query, WorkflowError};
@@ -158,25 +157,26 @@ pub struct Workflow<I, O, E = WorkflowError> {
     types: PhantomData<fn(I, O, E)>,
 }
 
-/// What becomes of the runs under way of a workflow when code of a newer [version](Workflow::version) is registered. The policy of
-/// the newest version counts, for the runs of all earlier ones.
+/// What happens to live runs of a workflow when code of a newer [version](Workflow::version) is registered. The policy of the
+/// newest version counts, for runs of all earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VersionPolicy {
-    /// They stay with the version that they have, and so do the runs in which they
-    /// [continue as new](crate::WorkflowContext::continue_as_new). One whose version is not registered is parked.
+    /// Runs keep their version, and so do the runs in which they [continue as new](crate::WorkflowContext::continue_as_new).
+    /// A run whose version is not registered is parked.
     #[default]
     Pinned,
-    /// A run moves to the newest version if the newest code decides again all that is kept of the run's history; otherwise it stays, and
-    /// is parked if the code of its version is not registered. One that continues as new goes on with the newest version.
+    /// A run moves to the newest version if the newest code, replayed, makes the same decisions as the run's kept history.
+    /// Otherwise the run keeps its version, and is parked if that is not registered. A run that continues as new continues
+    /// with the newest version.
     MoveIfFits,
     /// As [`MoveIfFits`](Self::MoveIfFits), but a run that the newest code does not fit is parked, with the difference.
     MustMove,
 }
 
 impl<I, O, E> Workflow<I, O, E> {
-    /// A definition with this name, which is stored: it must not change while runs that use it are
-    /// alive. Without [another](Self::version) its code has version 0, which runs of earlier releases have, too.
+    /// A definition with this name, which is stored: it must not change while runs that use it are alive. Unless a
+    /// [version](Self::version) is set, its code has version 0, as have runs of earlier releases.
     ///
     /// # Panics
     /// When the name is empty or longer than [`NAME_BYTES_MAX`]; in a constant this is a compile
@@ -195,14 +195,14 @@ impl<I, O, E> Workflow<I, O, E> {
         }
     }
 
-    /// The same workflow in this version. Code of several versions of a workflow can be registered: a run that begins has the newest,
-    /// which is the one with the greatest number, and records which that is.
+    /// The same workflow in this version. Code of several versions of a workflow can be registered: a new run gets the newest
+    /// one, which has the greatest number, and records it.
     #[must_use]
     pub const fn version(self, version: u32) -> Self {
         Self { version, ..self }
     }
 
-    /// The same workflow with a policy for the runs of earlier versions that are under way.
+    /// The same workflow with a policy for live runs of earlier versions.
     #[must_use]
     pub const fn policy(self, policy: VersionPolicy) -> Self {
         Self { policy, ..self }
@@ -220,7 +220,7 @@ impl<I, O, E> Workflow<I, O, E> {
         self.version
     }
 
-    /// What becomes of runs of earlier versions that are under way.
+    /// What happens to live runs of earlier versions.
     #[must_use]
     pub const fn version_policy(&self) -> VersionPolicy {
         self.policy

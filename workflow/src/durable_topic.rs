@@ -7,8 +7,8 @@ use crate::Topic;
 
 /// A topic whose records the journal keeps, until retention drops them; made by [`Topic::durable`].
 ///
-/// What is not said of retention is as by default: 7 days and 10,000,000 records, and 1 GiB, or 16 MiB in a runtime
-/// whose journal is in memory. The bound that is reached first drops the earliest records.
+/// Retention that is not set is as by default: 7 days and 10,000,000 records, and 1 GiB, or 16 MiB in a runtime whose journal
+/// is in memory. The bound that is reached first drops the earliest records.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,8 +28,8 @@ pub struct DurableTopic<T> {
     terms: TopicTerms,
 }
 
-/// How long the records and subscriptions of durable topics stay: said by a topic of itself, or by a runtime's builder for all
-/// topics of a filter. `None`: not said here.
+/// How long the records and subscriptions of durable topics stay: set by a topic for itself, or by a runtime's builder for
+/// all topics of a filter. `None`: not set here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopicTerms {
@@ -46,7 +46,7 @@ pub struct TopicTerms {
 }
 
 impl TopicTerms {
-    /// Terms that say nothing.
+    /// Terms without any setting.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -95,7 +95,8 @@ impl TopicTerms {
 }
 
 impl<T> Topic<T> {
-    /// The same topic, whose records the journal keeps. A runtime is told of it with its builder's `durable_topic`.
+    /// The same topic as a durable one, whose records the journal keeps. Register it with the runtime by its builder's
+    /// `durable_topic`.
     #[must_use]
     pub const fn durable(self) -> DurableTopic<T> {
         DurableTopic {
@@ -113,51 +114,51 @@ impl<T> DurableTopic<T> {
         self
     }
 
-    /// Keeps the latest records of as many bytes, 20 to 36 counted for each beside what it carries. A runtime that is
-    /// told zero does not start.
+    /// Keeps up to this many bytes of the latest records; each counts 20 to 36 bytes beside its payload. With zero a runtime
+    /// does not start.
     #[must_use]
     pub const fn bytes_max(mut self, bytes_max: u64) -> Self {
         self.terms = self.terms.bytes_max(bytes_max);
         self
     }
 
-    /// Keeps as many of the latest records. A runtime that is told zero does not start.
+    /// Keeps up to this many of the latest records. With zero a runtime does not start.
     #[must_use]
     pub const fn len_max(mut self, len_max: u64) -> Self {
         self.terms = self.terms.len_max(len_max);
         self
     }
 
-    /// Keeps what a durable subscription has not acknowledged beyond the bounds above, as long as the records behind it have fewer
-    /// bytes than this, counted as by [`bytes_max`](Self::bytes_max). The slowest subscription of the topic counts, whether a
-    /// consumer has it open or not; at the bound the earliest records are dropped all the same, and it is told how many. By
-    /// default nothing is held back.
+    /// Keeps records that a durable subscription has not acknowledged, beyond the bounds above, while the records behind the
+    /// subscription's place have fewer bytes than this, counted as by [`bytes_max`](Self::bytes_max). The slowest
+    /// subscription of the topic counts, whether a consumer has it open or not. At the bound the earliest records are dropped
+    /// after all, and the subscription is told how many. By default nothing is held back.
     #[must_use]
     pub const fn unread_bytes_max(mut self, unread_bytes_max: u64) -> Self {
         self.terms = self.terms.unread_bytes_max(unread_bytes_max);
         self
     }
 
-    /// Lets a durable subscription of the topic expire that nobody has used for this long: neither acknowledged a record nor had
-    /// it open. Its place is forgotten then, as if it were removed. At least a second; by default a subscription never
-    /// expires.
+    /// Lets a durable subscription of the topic expire that has not been used for this long: no record acknowledged, and not
+    /// open. Its place is then forgotten, as if it were removed. At least a second; by default a subscription never expires.
     ///
-    /// A subscription that is open, by a consumer, a delivery or a trigger, does not expire, and says so in the store each eighth
-    /// of this time. It expires between 9 and 10 eighths of this time behind what the store knows, and no sooner than an
-    /// eighth of it behind the start of a runtime, so that a program that was away finds its places when it opens them at once.
+    /// A subscription that is open, by a consumer, a delivery or a trigger, does not expire: it renews its use in the store
+    /// at each eighth of this time. It expires between 9 and 10 eighths of this time after the last use in the store, and no
+    /// sooner than an eighth of it after the start of a runtime, so that a program that was away finds its place if it opens
+    /// the subscription at once.
     #[must_use]
     pub const fn subscription_idle_max(mut self, subscription_idle_max: Duration) -> Self {
         self.terms = self.terms.subscription_idle_max(subscription_idle_max);
         self
     }
 
-    /// The topic, without what is said of its records.
+    /// The topic, without its terms.
     #[must_use]
     pub const fn topic(&self) -> Topic<T> {
         self.topic
     }
 
-    /// What the topic says of how long its records and subscriptions stay.
+    /// The topic's terms: how long its records and subscriptions stay.
     #[must_use]
     pub const fn terms(&self) -> TopicTerms {
         self.terms
@@ -207,7 +208,7 @@ impl<T> PublishTarget for DurableTopic<T> {
 }
 
 mod sealed {
-    /// Implemented by topics alone, so that what a publish needs of one may grow.
+    /// Implemented only by topics, so that more can be required of them later.
     pub trait Sealed {}
 
     impl<T> Sealed for super::Topic<T> {}

@@ -14,8 +14,7 @@ use crate::{ErrorKind, PayloadError};
 
 /// An error type of the user's own that an activity or a workflow may end with.
 ///
-/// It is stored, so it must survive a round trip through serde. [`ActivityError`] and
-/// [`WorkflowError`] are the ready-made ones.
+/// It is stored, so it must survive a round trip through serde. [`ActivityError`] and [`WorkflowError`] are ready-made ones.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of an activity or a workflow",
     label = "it is stored and shown: it needs `Serialize`, `Deserialize` and `Display`",
@@ -23,29 +22,27 @@ use crate::{ErrorKind, PayloadError};
     note = "`ActivityError` and `WorkflowError` are ready-made, and made of any other error by `?`"
 )]
 pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug + Send + 'static {
-    /// Whether another attempt may succeed. Asked of activities, and of workflows whose start says that they are
-    /// [tried again](crate::Started::retried).
+    /// Whether another attempt may succeed. Used for activities, and for workflows whose start has a [retry
+    /// policy](crate::Started::retried).
     fn is_retryable(&self) -> bool {
         true
     }
 
-    /// The pause before the next attempt, if this error knows better than the call's policy: the far side
-    /// has said when to come again, say. It is neither varied nor bounded by
-    /// [`pause_max`](crate::Retry::pause_max); the policy's number of attempts and its
-    /// [`elapsed_max`](crate::Retry::elapsed_max) hold, and so does
-    /// [`schedule_to_close`](crate::Call::schedule_to_close). What it leads to is recorded with the failure,
-    /// and a crash does not change it. Asked of activities only.
+    /// The pause before the next attempt, if this error knows a better one than the call's policy: the remote side has said
+    /// when to come again, say. It is neither varied nor bounded by [`pause_max`](crate::Retry::pause_max); the policy's
+    /// number of attempts and its [`elapsed_max`](crate::Retry::elapsed_max) still hold, and so does
+    /// [`schedule_to_close`](crate::Call::schedule_to_close). The time of the next attempt is recorded with the failure, so a
+    /// crash does not change it. Used for activities only.
     fn retry_after(&self) -> Option<Duration> {
         None
     }
 
-    /// The name of its [kind](ErrorKind), for [policies of the call](crate::Call::retry_on). Asked of
-    /// activities only.
+    /// The name of its [kind](ErrorKind), for [retry policies by kind](crate::Call::retry_on). Used for activities only.
     fn kind(&self) -> Option<&str> {
         None
     }
 
-    /// Whether this is the answer to a request to cancel. Asked of workflows only.
+    /// Whether this error is the answer to a request to cancel. Used for workflows only.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -104,8 +101,7 @@ impl ActivityError {
         self
     }
 
-    /// The same error, with the [pause](TypedError::retry_after) before the next attempt; microseconds are
-    /// kept.
+    /// The same error, with the [pause](TypedError::retry_after) before the next attempt, to the microsecond.
     ///
     /// ```
     /// use std::time::Duration;
@@ -155,9 +151,8 @@ impl<E: Error> From<E> for ActivityError {
 
 /// The ready-made error of a workflow.
 ///
-/// Any [`std::error::Error`] converts into it, so `?` works in a workflow. An error that stems
-/// from [`Cancelled`] stays recognisable as a cancellation: a run that was asked to cancel and
-/// ends with it counts as cancelled, not as failed.
+/// Any [`std::error::Error`] converts into it, so `?` works in a workflow. An error that stems from [`Cancelled`] is still
+/// recognised as a cancellation: a run that was asked to cancel and ends with it counts as cancelled, not as failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowError {
     message: String,
@@ -178,8 +173,8 @@ impl WorkflowError {
         }
     }
 
-    /// A failure with this message, after which trying the run again cannot help: one whose start says that it is
-    /// [tried again](crate::Started::retried) fails at once.
+    /// A failure with this message that another try of the run cannot avoid: a run whose start has a [retry
+    /// policy](crate::Started::retried) fails at once.
     #[must_use]
     pub fn fatal(message: impl Into<String>) -> Self {
         Self {
@@ -253,10 +248,9 @@ pub struct Cancelled {
 }
 
 impl Cancelled {
-    /// Why the run was asked to cancel, in the words of the caller; cut at
-    /// [`text_bytes_max`](crate::Limits::text_bytes_max). `None` if no reason was given, if a scope was
-    /// cancelled and not the run, and in runs that were begun or asked by releases that kept the reason from
-    /// the code.
+    /// Why the run was asked to cancel, in the words of the caller; cut at [`text_bytes_max`](crate::Limits::text_bytes_max).
+    /// `None` if no reason was given, if a scope was cancelled and not the run, or if the run was begun or asked by a release
+    /// that did not show the reason to the code.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -393,7 +387,7 @@ impl<E: fmt::Display + fmt::Debug> Error for CallError<E> {
 pub enum ChildError<E> {
     /// It ended with its own error.
     Failed(E),
-    /// It was cancelled, by another caller than this run, and ended with this error.
+    /// It was cancelled by another caller than this run, and ended with this error.
     WasCancelled(E),
     /// It was terminated.
     Terminated {
@@ -472,9 +466,9 @@ impl<E: fmt::Display + fmt::Debug> Error for ChildError<E> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishStepError {
-    /// The topic did not take it: it is of another type, or a subscription that refuses was full, or it is in memory and
-    /// the value has a correlation or a content type, which only records of durable topics have. Of a topic that is
-    /// named at run time also: its name is no topic's, or the broker has as many topics as it may.
+    /// The topic refused it: it has another type, or a subscription that refuses was full, or the topic is in memory and the
+    /// value has a correlation or a content type, which only records of durable topics have. For a topic named at run time
+    /// also: the name is not valid for a topic, or the broker has as many topics as it may.
     #[error("the value was not published: {0}")]
     Refused(String),
     /// The name of the topic is empty or too long.
@@ -483,7 +477,7 @@ pub enum PublishStepError {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// A text that is said of the record is longer than [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX).
+    /// A text of the record is longer than [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX).
     #[error("the {field} has {bytes} bytes, it may have {}", crate::RECORD_TEXT_BYTES_MAX)]
     TextTooLong {
         /// Which: `key`, `correlation` or `content type`.
@@ -525,7 +519,7 @@ pub enum ReceiveRecordError {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// The run has taken records in as many places as one may: of topics, by filters.
+    /// The run has as many places in durable topics, by topic and filter, as it may.
     #[error(
         "the run has received from {} topics or by as many filters, its limit: let other runs receive the others",
         crate::RECEIVED_PLACES_MAX
@@ -534,7 +528,7 @@ pub enum ReceiveRecordError {
     /// The run was asked to cancel.
     #[error("the record was not waited for")]
     Cancelled(#[source] Cancelled),
-    /// The record is not what the topic carries. It counts as taken: the next wait is for the one behind it.
+    /// The record does not decode as the topic's type. It counts as taken: the next wait is for the one behind it.
     #[error("the record could not be decoded")]
     Payload(#[source] PayloadError),
     /// The run has as many operations outstanding as one may have.
@@ -545,12 +539,12 @@ pub enum ReceiveRecordError {
     },
 }
 
-/// Why another instance was not [signalled](crate::WorkflowContext::signal_instance). Unless this run let go of the
-/// signal ([`Cancelled`](Self::Cancelled)), it is recorded nowhere.
+/// Why another instance was not [signalled](crate::WorkflowContext::signal_instance). Except for
+/// [`Cancelled`](Self::Cancelled), the signal is recorded nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalInstanceError {
-    /// There is no such instance, or it finished so long ago that nothing is known of it any more.
+    /// There is no such instance, or it finished so long ago that it is forgotten.
     #[error("there is no instance of this id (or none that is retained)")]
     NotFound,
     /// The instance has ended.
@@ -568,8 +562,8 @@ pub enum SignalInstanceError {
         /// What is wrong.
         message: String,
     },
-    /// The instance does not take the signal: it has as many unread ones as it may, say, or the value is larger than
-    /// its payloads may be. It may take it later.
+    /// The instance refuses the signal: it has as many unread ones as it may, say, or the value is larger than its payloads
+    /// may be. It may accept it later.
     #[error("the instance did not take the signal: {message}")]
     Refused {
         /// Why.

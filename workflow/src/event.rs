@@ -1,12 +1,12 @@
-//! The facts a run's history is made of, and the wishes that follow from them.
+//! The events that a run's history is made of.
 //!
 //! ```text
 //!   Started ─ decisions ─ input ─ decisions ─ note ─ input ─ … ─ a last one
 //!   (beginning)  (scheduled)  (failure)          (parking)
 //! ```
 //!
-//! An event holds what a reader needs who has only the history: what to run, with what, and how it went. Left
-//! out on purpose: how events become bytes, which is the format's business.
+//! An event holds what a reader needs who has only the history: what to run, with what, and how it went. Left out: how events
+//! become bytes, which the wire format defines.
 
 mod beginning;
 mod failure;
@@ -40,7 +40,7 @@ pub use scheduled::{
 /// A name in a history: borrowed from a definition when it is decided, owned when it is read.
 pub type Name = Cow<'static, str>;
 
-/// Whether a call of this name may have recorded this, which may have been before its code had names.
+/// Whether a call with this name may have recorded this value, which may have been recorded before the call had a name.
 pub(crate) fn is_same_name(recorded: Option<&str>, called: Option<&str>) -> bool {
     recorded.is_none() || recorded == called
 }
@@ -71,8 +71,8 @@ impl fmt::Display for OperationId {
 
 /// One entry of a history: something that happened, never refused afterwards.
 ///
-/// *Inputs* come from outside the code and are followed by the *decisions* the code made of
-/// them; *notes* concern the engine alone. Later releases may add kinds.
+/// *Inputs* come from outside the code; *decisions* are what the code made of the input before them; *notes* concern the
+/// engine alone. Later releases may add kinds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Event {
@@ -109,23 +109,23 @@ pub enum Event {
         /// When the next one begins.
         #[serde(rename = "retry_at_us")]
         retry_at: Timestamp,
-        /// The owner's epoch when this was decided, from which later attempt numbers follow.
+        /// The owner's epoch at this decision, from which later attempt numbers follow.
         epoch: u64,
     },
-    /// Note: an attempt began. Recorded only of calls that limit how long one may wait for that.
+    /// Note: an attempt began. Recorded only for calls that limit how long an attempt may wait to begin.
     AttemptStarted {
         /// The call.
         operation: OperationId,
         /// The attempt.
         attempt: u32,
     },
-    /// Note: an attempt said how far it is.
+    /// Note: a heartbeat of an attempt, with details.
     AttemptHeartbeat {
         /// The call.
         operation: OperationId,
         /// The attempt.
         attempt: u32,
-        /// What the next attempt is to know, should this one fail.
+        /// Details for the next attempt, if this one fails.
         details: Payload,
     },
     /// Decision: a timer was started.
@@ -147,15 +147,15 @@ pub enum Event {
         name: Name,
         /// What it carries.
         value: Payload,
-        /// The run, and the operation of it, that had it sent, if one is known to have.
+        /// The run and operation that caused the signal, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cause: Option<Box<Cause>>,
-        /// The id under which it was sent, if it was under one, by which a repetition is known.
+        /// The request under which it was sent, if it has one; a repetition is recognised by it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<Box<str>>,
     },
-    /// Input: a signal that another run, or this one, has sent as an operation of its own. That one sends it again
-    /// until it knows that it is recorded here, so this run [remembers](crate::Limits::senders_len_max) which were.
+    /// Input: a signal that an operation of another run, or of this one, has sent. The sender repeats it until it knows that
+    /// it is recorded here, so this run [remembers](crate::Limits::senders_len_max) the senders.
     RunSignalReceived {
         /// The run that has sent it, and the operation.
         sender: Box<Cause>,
@@ -170,7 +170,7 @@ pub enum Event {
     SignalSent {
         /// The operation.
         operation: OperationId,
-        /// Whether it is, or why not.
+        /// Whether it was recorded, or why not.
         outcome: Result<(), SignalFailure>,
     },
     /// Decision: a child was asked for.
@@ -196,16 +196,16 @@ pub enum Event {
         /// Which one.
         operation: OperationId,
     },
-    /// Input: the value was published, or could not be, or nobody knows.
+    /// Input: the value was published, or was refused, or the outcome is unknown.
     Published {
         /// Which one.
         operation: OperationId,
-        /// Whether it was, or why it could not be.
+        /// The outcome, or why it was refused.
         outcome: Result<PublishOutcome, String>,
     },
-    /// Decision: a record of a durable topic is waited for.
+    /// Decision: a wait for a record of a durable topic.
     ReceiveScheduled(Arc<ReceiveScheduled>),
-    /// Input: there is one.
+    /// Input: the record that was waited for.
     RecordReceived {
         /// The wait.
         operation: OperationId,
@@ -224,15 +224,14 @@ pub enum Event {
         /// With a value, or with the text of an error.
         end: Result<Payload, String>,
     },
-    /// Decision: the code began again, from this state. What stands before it is not needed to
-    /// bring the code back.
+    /// Decision: the code began again, from this state. The events before it are not needed to bring the code back.
     Checkpointed(Box<Checkpoint>),
     /// Decision: an operation was dropped before it ended.
     OperationCancelled {
         /// Which one.
         operation: OperationId,
     },
-    /// Decision: a value that the code took from the world, once.
+    /// Decision: a value that the code took from outside, once.
     ValueRecorded {
         /// Its name, if the code gave it one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -247,7 +246,7 @@ pub enum Event {
     },
     /// Input: an update was let in.
     UpdateAccepted {
-        /// The id under which it was asked for, by which a repetition is known.
+        /// The request under which it was asked for; a repetition is recognised by it.
         request: String,
         /// Its name.
         name: Name,
@@ -261,15 +260,14 @@ pub enum Event {
         /// The answer; or why it could not be decoded, performed or encoded.
         answer: Result<Payload, String>,
     },
-    /// Input: a command of an [entity](crate::Entity) was performed. What it has decided stands here, and is not decided
-    /// again in a replay; the operations that it began follow.
+    /// Input: a command of an [entity](crate::Entity) was performed. Its decisions are part of this event, and are not
+    /// decided again in a replay; the operations that it began follow.
     CommandPerformed(Box<CommandPerformed>),
     /// Input: a caller asked the run to cancel.
     CancelRequested {
         /// Why.
         reason: String,
-        /// Whether the code is shown why. It was not by earlier releases, and is not when their histories
-        /// are replayed.
+        /// Whether the code is shown the reason. Earlier releases did not show it, and a replay of their histories does not.
         is_shown: bool,
     },
     /// Decision, the last: the code gave a value.
@@ -277,7 +275,7 @@ pub enum Event {
         /// The value.
         result: Payload,
     },
-    /// Decision, the last: the code gave an error.
+    /// Decision, the last: the code ended with an error.
     Failed {
         /// The error.
         error: RunFailure,
@@ -287,7 +285,7 @@ pub enum Event {
         /// The error it ended with.
         error: RunFailure,
     },
-    /// Decision, the last: the code goes on in another run of the same instance, or has failed and is tried again there.
+    /// Decision, the last: the code continues in another run of the same instance, or has failed and is tried again there.
     ContinuedAsNew {
         /// That run.
         run: RunId,
@@ -320,8 +318,8 @@ pub enum Event {
     },
     /// Note: the code was brought back, and takes up the inputs recorded since.
     Resumed,
-    /// Note: from here on the code is that of this version of the workflow, which decides again what stands before it. A replay
-    /// runs the whole history with the code of the last of these.
+    /// Note: from here on the run has the code of this version of the workflow, with which all events before can be replayed.
+    /// A replay runs the whole history with the version of the last such event.
     VersionChanged {
         /// The version.
         version: u32,
@@ -471,11 +469,11 @@ impl Event {
     }
 }
 
-/// Why a value could not be taken into a history.
+/// Why an event could not be encoded or decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// The bytes are no event of this version.
+    /// The bytes are not an event of this version.
     #[error("the record is no event: {0}")]
     Malformed(String),
     /// The kind is not one this version knows.

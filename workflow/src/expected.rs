@@ -1,4 +1,4 @@
-//! Which types of values the code of a workflow takes: for callers that bring values as bytes, without the types.
+//! The types of values that a workflow's code takes: for callers that bring encoded values without knowing the types.
 
 use std::any::type_name;
 use std::fmt;
@@ -9,20 +9,20 @@ use serde::de::DeserializeOwned;
 
 use crate::{Payload, PayloadError};
 
-/// A value does not decode as the type that the code takes at this place: nothing was recorded.
+/// A value does not decode as the type that the code takes here. Nothing was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{taker} takes a value of the type {expected}: {problem}")]
 #[non_exhaustive]
 pub struct WrongType {
-    /// Who takes the value: the workflow, or its signal, query or update, with the name.
+    /// What takes the value: the workflow, or its signal, query or update, with the name.
     pub taker: String,
     /// The type, as the compiler names it: for people.
     pub expected: &'static str,
-    /// Why the value is none of that type.
+    /// Why the value does not have that type.
     pub problem: String,
 }
 
-/// A type of values that are taken.
+/// A type of values that the code takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected {
     name: &'static str,
@@ -42,7 +42,7 @@ impl Expected {
         self.name
     }
 
-    /// Decodes the value, and drops it. A panic of the type's own code ends here.
+    /// Decodes the value, and drops it. A panic of the type's own code is caught.
     pub(crate) fn check(&self, value: &Payload, taker: impl FnOnce() -> String) -> Result<(), WrongType> {
         let problem = match catch_unwind(AssertUnwindSafe(|| (self.check)(value))) {
             Ok(Ok(())) => return Ok(()),

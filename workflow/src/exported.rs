@@ -1,5 +1,5 @@
-//! One history as a file of its own: lines of JSON that people read, that tests keep and replay, and in which fields of payloads
-//! can be hidden.
+//! The history of one run as a file: lines of JSON that people can read and tests can keep and replay, and in which fields of
+//! payloads can be hidden.
 //!
 //! ```text
 //!   {"format":"millrun-history","version":1,"run":"…","id":"order-7","workflow":"order","head":412}
@@ -8,8 +8,8 @@
 //!   …
 //! ```
 //!
-//! Invariants: what is written is read back equal, payloads byte for byte; a file that was cut off is noticed. The format is
-//! read by all later releases: a field or a kind of event that is added gets a default, or a later version.
+//! Invariants: a written history is read back equal, payloads byte for byte; a file that was cut off is noticed. All later
+//! releases read the format: a new field or kind of event gets a default, or a later version.
 
 mod error;
 mod replay;
@@ -34,7 +34,7 @@ const FORMAT: &str = "millrun-history";
 /// The version that is written, and the latest that is read.
 const VERSION: u32 = 1;
 
-/// The history of one run, as it is written to a file of its own and read back. Its [text](fmt::Display) is what the file has.
+/// The history of one run, as it is written to a file and read back. Its [text](fmt::Display) is the content of the file.
 ///
 /// ```
 /// use millrun_core::{Partition, RunId, Sequence, Timestamp};
@@ -76,17 +76,17 @@ struct Header<'a> {
     head: Sequence,
 }
 
-/// The line of what is kept.
+/// The line of the kept beginning.
 #[derive(Serialize, Deserialize)]
 struct KeptLine<K> {
     kept: K,
 }
 
 impl ExportedHistory {
-    /// A history of a run: what is [kept](KeptBeginning) of its beginning, as bytes, if it is trimmed, and its events in order.
+    /// The history of a run: the encoded [kept beginning](KeptBeginning), if the history is trimmed, and the events in order.
     ///
     /// # Errors
-    /// [`ExportedHistoryError::NoHistory`] when these are no history: without a beginning, or with a gap.
+    /// [`ExportedHistoryError::NoHistory`] when these are no history: the beginning is missing, or there is a gap.
     pub fn new(
         run: RunId,
         kept: Option<&Bytes>,
@@ -120,8 +120,8 @@ impl ExportedHistory {
         self.beginning().map_or("", |started| &started.workflow)
     }
 
-    /// The [version](crate::Workflow::version) of the code that the run has: the one that it began with, or to which it has moved
-    /// since.
+    /// The [version](crate::Workflow::version) of the run's code: the one that it began with, or the one to which it has
+    /// moved since.
     #[must_use]
     pub fn version(&self) -> u32 {
         let kept = self.kept.iter().flat_map(|kept| &kept.events);
@@ -135,7 +135,7 @@ impl ExportedHistory {
         versions.last().unwrap_or(0)
     }
 
-    /// How the run began.
+    /// The beginning of the run.
     #[must_use]
     pub fn beginning(&self) -> Option<&crate::Started> {
         let kept = self.kept.iter().flat_map(|kept| &kept.events);
@@ -163,10 +163,11 @@ impl ExportedHistory {
         events.map(|recorded| (recorded.sequence, &recorded.event, recorded.at))
     }
 
-    /// Its lines, each with its line feed, without the fields of payloads that are hidden. A payload that JSON has no form for (a
-    /// number that is none, a map whose keys are no texts) is left out as a whole. One that [keeps
-    /// kinds](Redaction::keeping_kinds) can mostly still be replayed: if the code does not decide by what is hidden, and
-    /// `(redacted)` and 0 are values of its types. Texts of errors and reasons, names, keys and ids are no payloads, and stay.
+    /// Its lines, each with its line feed, without the hidden fields of payloads. A payload that JSON cannot express (an
+    /// infinite number, a map whose keys are not texts) is left out as a whole. A history redacted with [kinds
+    /// kept](Redaction::keeping_kinds) can mostly still be replayed: if the code does not decide by what is hidden, and
+    /// `(redacted)` and 0 are valid values of its types. Texts of errors and reasons, names, keys and ids are no payloads,
+    /// and stay.
     pub fn into_redacted_lines(self, redaction: Redaction) -> impl Iterator<Item = String> + Send {
         (0..self.lines_len()).map(move |number| self.redacted_line(number, &redaction))
     }
@@ -190,7 +191,7 @@ impl ExportedHistory {
         1 + usize::from(self.kept.is_some()) + self.events.len()
     }
 
-    /// A line, from zero, without its line feed.
+    /// A line without its line feed; lines count from zero.
     fn line(&self, number: usize) -> String {
         let before = self.lines_len() - self.events.len();
         let line = match (number, &self.kept) {
@@ -208,11 +209,11 @@ impl ExportedHistory {
             (1, Some(kept)) => serde_json::to_string(&KeptLine { kept }),
             (number, _) => serde_json::to_string(&self.events[number - before]),
         };
-        // Texts, numbers and payloads have a form in JSON, whatever they are.
+        // Texts, numbers and payloads can always be expressed in JSON.
         line.unwrap_or_default()
     }
 
-    /// Whether it begins with a beginning, and no event is missing.
+    /// Checks that it has a beginning, and that no event is missing.
     fn check(&self) -> Result<(), ExportedHistoryError> {
         let no_history = |problem: String| Err(ExportedHistoryError::NoHistory { problem });
         if self.beginning().is_none() {
@@ -221,7 +222,7 @@ impl ExportedHistory {
         let before = match &self.kept {
             None => 0,
             Some(kept) => {
-                // Whether these are parts that a run can be brought back from is found out by bringing it back.
+                // Whether a run can be brought back from the kept beginning is found out by decoding it.
                 self.kept_beginning(kept)?;
                 kept.sequence
             }
@@ -271,7 +272,7 @@ impl FromStr for ExportedHistory {
         while let Some((line, number)) = lines.next() {
             match read_line(line, number) {
                 Ok(event) => events.push(event),
-                // The end of the file is in the midst of it.
+                // The file ends in the middle of this line.
                 Err(_) if lines.peek().is_none() && !text.ends_with('\n') => cut_in = Some(number),
                 Err(error) => return Err(error),
             }
@@ -319,21 +320,21 @@ fn read_line<'a, T: Deserialize<'a>>(line: &'a str, number: usize) -> Result<T, 
     })
 }
 
-/// How an object begins that has one key with a dollar.
+/// The beginning of an object whose only key starts with a dollar.
 const MARK: &str = "{\"$";
-/// How a payload begins that is written by its value.
+/// The beginning of a payload that is written as its value.
 const VALUE_MARK: &str = "{\"$value\":";
-/// How a payload begins that is written as its bytes.
+/// The beginning of a payload that is written as its bytes.
 const BYTES_MARK: &str = "{\"$payload\":";
 
-/// Writes a text of JSON without what is hidden of the payloads in it.
+/// Writes JSON without the hidden parts of its payloads.
 fn hide_payloads(json: &str, redaction: &Redaction, shown: &mut String) {
     if redaction.hides_nothing() {
         shown.push_str(json);
         return;
     }
     let mut rest = json;
-    // No object in a history but a payload's begins with such a key, and within a text a quotation mark has a backslash before it.
+    // Only payloads are objects with such a key, and within a text a quotation mark is escaped.
     while let Some(at) = rest.find(MARK) {
         let is_value = rest[at..].starts_with(VALUE_MARK);
         let mark = if is_value { VALUE_MARK } else { BYTES_MARK };
@@ -348,7 +349,7 @@ fn hide_payloads(json: &str, redaction: &Redaction, shown: &mut String) {
         let behind = &behind[mark.len()..];
         let mut values = serde_json::Deserializer::from_str(behind).into_iter::<&RawValue>();
         let Some(Ok(value)) = values.next() else {
-            // What cannot be read is not shown.
+            // What cannot be parsed is not shown.
             shown.push_str(mark);
             shown.push_str(REDACTED);
             return;
@@ -365,7 +366,8 @@ fn hide_payloads(json: &str, redaction: &Redaction, shown: &mut String) {
     shown.push_str(rest);
 }
 
-/// Writes what stands in a payload that is written as its bytes: those, if nothing of it is hidden; else what is left of its value.
+/// Writes a payload that stands there as bytes: unchanged, if nothing of it is hidden; otherwise as what is left of its
+/// value.
 fn hide_in_bytes(json: &str, redaction: &Redaction, shown: &mut String) {
     let text: Option<String> = serde_json::from_str(json).ok();
     let bytes = text.and_then(|text| base64::decode(&text));
@@ -379,7 +381,7 @@ fn hide_in_bytes(json: &str, redaction: &Redaction, shown: &mut String) {
             shown.push_str(VALUE_MARK);
             shown.push_str(&hidden);
         }
-        // Fields cannot be looked for in it.
+        // Its fields cannot be found.
         None => {
             shown.push_str(BYTES_MARK);
             shown.push_str("\"\"");

@@ -1,8 +1,8 @@
 //! One function per decoder of stored bytes, for fuzzers (feature `fuzz`).
 //!
-//! Each takes any bytes and panics only if something breaks its word: a decoder gives a value or an
-//! error, what decodes is encoded to bytes that decode to the same, and the fold of a history
-//! survives events that no engine would have written.
+//! Each takes any bytes, and panics only if an invariant is broken: a decoder returns a value or an error, a decoded value
+//! encodes to bytes that decode to the same value, and the fold of a history survives events that no engine would have
+//! written.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ fn decoded(kind: u8, body: &Bytes) -> Option<Event> {
     Some(event)
 }
 
-/// What is kept of a history beside it; a run whose code is not at hand is brought back from it.
+/// A kept beginning, from which a run is brought back.
 pub fn kept(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     if let Ok(parts) = wire::decode_kept(&bytes) {
@@ -81,7 +81,7 @@ pub fn kept(bytes: &[u8]) {
 /// A user's payload, read as several types.
 pub fn payload(bytes: &[u8]) {
     let payload = Payload::from_bytes(Bytes::copy_from_slice(bytes));
-    // Total, whatever comes out of it.
+    // No panic, whatever the bytes are.
     payload.decode::<IgnoredAny>().ok();
     payload.decode::<(u64, Option<String>, Vec<f64>)>().ok();
     if let Ok(map) = payload.decode::<BTreeMap<String, Vec<i64>>>() {

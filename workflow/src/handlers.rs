@@ -1,4 +1,4 @@
-//! Handlers of queries and updates, and the signals that are declared, with their types erased.
+//! Handlers of queries and updates, and declared signals, with their types erased.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub enum Unanswered {
         /// The name.
         name: String,
     },
-    /// The run has made no state that could be asked, or one of another type.
+    /// The run has made no state, or one of another type.
     #[error("the run has no state of the query's type")]
     NoState,
     /// The question is not of the query's type.
@@ -57,7 +57,7 @@ pub(crate) enum HandlerError {
         error: Payload,
         message: String,
     },
-    /// What it asks for cannot be done, or what is stored cannot be read.
+    /// The request cannot be performed, or what is stored cannot be read.
     Undoable(String),
 }
 
@@ -86,7 +86,7 @@ impl From<WrongType> for HandlerError {
     }
 }
 
-/// What a workflow answers, and which signals it says that it takes.
+/// The queries and updates that a workflow answers, and the signals that it declares.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
     queries: BTreeMap<&'static str, Arc<AnswerFn>>,
@@ -125,7 +125,7 @@ impl Handlers {
         self.add_query_of(query, |state: &S| state, answer);
     }
 
-    /// As [`add_query`](Self::add_query), for a query that is answered from a part of the state, which `within` gives.
+    /// As [`add_query`](Self::add_query), for a query of a part of the state, which `within` returns.
     pub(crate) fn add_query_of<T, S, Q, A, F>(
         &mut self,
         query: Query<S, Q, A>,
@@ -182,14 +182,14 @@ impl Handlers {
         self.signals.insert(signal.name(), Expected::of::<T>());
     }
 
-    /// The signals that the workflow says it takes, in order, with the types of their values.
+    /// The declared signals, in order, with the types of their values.
     pub(crate) fn signals(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.signals
             .iter()
             .map(|(name, expected)| (*name, expected.name()))
     }
 
-    /// Whether the value of a signal is of the type that the workflow says; of others any value is.
+    /// Checks that the value of a declared signal has the declared type; other signals may have any value.
     pub(crate) fn check_signal(&self, name: &str, value: &Payload) -> Result<(), WrongType> {
         match self.signals.get(name) {
             Some(expected) => expected.check(value, || format!("the signal {name:?}")),
@@ -238,7 +238,7 @@ impl Handlers {
     }
 }
 
-/// Runs a user's handler on the state; its panic ends here.
+/// Runs a user's handler on the state, and catches its panic.
 pub(crate) fn guarded<R>(
     cell: Option<&Cell>,
     handler: impl FnOnce(&mut AnyState) -> Result<R, HandlerError>,

@@ -1,4 +1,4 @@
-//! Kinds of errors: what a retry policy of a call can be about.
+//! Kinds of errors, to which a call's retry policies can refer.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,12 +11,11 @@ pub(crate) const TIMED_OUT: &str = "millrun.timed-out";
 /// The kind of an attempt that panicked.
 pub(crate) const PANICKED: &str = "millrun.panicked";
 
-/// A kind of the errors `E` of an activity: which [policy](crate::Call::retry_on) a call tries it
-/// again with may depend on it.
+/// A kind of the errors `E` of an activity: a call may have a [retry policy](crate::Call::retry_on) for each kind.
 ///
-/// An error says itself of which kind it is, by [`TypedError::kind`](crate::TypedError::kind) or, for
-/// the ready-made one, [`ActivityError::of_kind`](crate::ActivityError::of_kind). Whether it is tried
-/// again at all it also says itself; a call that has a policy for its kind overrules that.
+/// An error states its own kind, by [`TypedError::kind`](crate::TypedError::kind) or, for the ready-made one,
+/// [`ActivityError::of_kind`](crate::ActivityError::of_kind). It also states whether it may be tried again; a call with a
+/// policy for its kind overrides that.
 ///
 /// ```
 /// use millrun_workflow::{ErrorKind, TypedError};

@@ -22,8 +22,8 @@ use crate::{OperationId, Payload};
 
 /// The state of a run as far as its events tell, without its code.
 ///
-/// Recovery, descriptions, and instances whose code is not at hand work with this alone; the
-/// [machine](crate::Instance) keeps one beside the code and consults it before each input.
+/// Recovery, descriptions, and instances without code work with this alone; the [machine](crate::Instance) keeps one beside
+/// the code and consults it before each input.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     sequence: Sequence,
@@ -34,7 +34,7 @@ pub struct Ledger {
     /// When the last event was recorded.
     last_at: Timestamp,
     parked: Option<Box<(ParkReason, Timestamp)>>,
-    /// Of the code.
+    /// The version of the code.
     version: u32,
     is_cancel_requested: bool,
     outcome: Option<Outcome>,
@@ -42,7 +42,7 @@ pub struct Ledger {
     remembered: Option<Box<Remembered>>,
 }
 
-/// What has been asked of a run from outside, so that it is done once.
+/// Requests that a run has handled, so that a repetition has no second effect.
 #[derive(Clone, Debug, Default)]
 struct Remembered {
     updates: Updates,
@@ -55,28 +55,28 @@ struct Updates {
     standings: BTreeMap<String, UpdateStanding>,
     /// The requests answered, the oldest first.
     answered: VecDeque<String>,
-    /// Of the answers, about.
+    /// The approximate size of the answers in bytes.
     bytes: usize,
 }
 
-/// How many answered updates a run remembers, so that one asked for again gets its answer and
-/// not a second effect: those of the last 1,000. Older ones would be taken for new.
+/// How many answered updates a run remembers, so that a repeated one gets its answer and has no second effect: the last
+/// 1,000. A repetition of an older one would be taken for a new update.
 pub const ANSWERS_LEN_MAX: usize = 1_000;
 
-/// How many bytes of them, with their requests, a run takes along that continues another: the latest that
-/// fit, and no more than half of what a payload may have.
+/// How many bytes of answers, with their requests, move to a run that continues another: the latest that fit, and at most
+/// half of the largest payload.
 pub const ANSWERS_CARRIED_BYTES_MAX: usize = 64 << 10;
 
-/// The number of signals from other runs whose senders a run takes over from the run that it continues: the
-/// latest ones. See [`Limits::senders_len_max`](crate::Limits::senders_len_max).
+/// For how many signals from other runs a run takes over the senders from the run that it continues: the latest ones. See
+/// [`Limits::senders_len_max`](crate::Limits::senders_len_max).
 pub const SENDERS_CARRIED_LEN_MAX: usize = 2_048;
 
-/// How an update stands that was let in.
+/// The state of an accepted update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UpdateStanding {
     /// It waits for the code to run again.
     Accepted,
-    /// It was performed; or it could not be, for this reason.
+    /// It was performed, with this answer; or it could not be, for this reason.
     Answered(Result<Payload, String>),
 }
 
@@ -91,11 +91,11 @@ pub enum Outcome {
     Cancelled(RunFailure),
     /// From outside, for this reason.
     Terminated(String),
-    /// By going on in this run.
+    /// It continues in this run.
     Continued(RunId),
 }
 
-/// How a run ended, without what it ended with.
+/// How a run ended, without its value or error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutcomeKind {
     /// See [`Outcome::Completed`].
@@ -189,7 +189,7 @@ impl Ledger {
         Self::default()
     }
 
-    /// Lets go of everything but memory.
+    /// Clears everything but keeps the memory.
     pub(crate) fn clear(&mut self) {
         let Self {
             sequence,
@@ -214,7 +214,7 @@ impl Ledger {
         *remembered = None;
     }
 
-    /// For how many pending operations there is memory.
+    /// The capacity for pending operations.
     pub(crate) const fn capacity(&self) -> usize {
         self.pending.capacity()
     }
@@ -224,7 +224,7 @@ impl Ledger {
         drop(self.take_in(event, time));
     }
 
-    /// As [`apply`](Self::apply); gives the operation that the event has ended, if it was pending.
+    /// As [`apply`](Self::apply). Returns the operation that the event has ended, if it was pending.
     pub(crate) fn take_in(&mut self, event: &Event, time: Timestamp) -> Option<Pending> {
         self.sequence = self.sequence.next();
         self.last_at = time;
@@ -260,7 +260,7 @@ impl Ledger {
             }
             Event::AttemptStarted { operation, attempt } => {
                 if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
-                    // What an attempt says in its first poll comes before this, in a fold by kinds too.
+                    // A heartbeat in an attempt's first poll is recorded before this event, and sets the attempt too.
                     activity.begun_attempt = activity.begun_attempt.max(*attempt);
                 }
             }
@@ -390,15 +390,13 @@ impl Ledger {
         self.remembered.as_ref().map(|remembered| &remembered.updates)
     }
 
-    /// How an update stands, by the id under which it was asked for; `None` if it is not known,
-    /// or one of the [oldest](ANSWERS_LEN_MAX).
+    /// The state of an update, by its request; `None` if it is not known, or is one of the [oldest](ANSWERS_LEN_MAX).
     #[must_use]
     pub fn update(&self, request: &str) -> Option<&UpdateStanding> {
         self.updates()?.standings.get(request)
     }
 
-    /// The updates that were answered and are remembered, with the requests under which they were asked for, the
-    /// oldest first: the last [`ANSWERS_LEN_MAX`] at most.
+    /// The remembered answers to updates, with their requests, the oldest first: at most the last [`ANSWERS_LEN_MAX`].
     pub fn answered_updates(&self) -> impl Iterator<Item = (&str, &Result<Payload, String>)> {
         let updates = self.updates();
         updates.into_iter().flat_map(|updates| {
@@ -412,9 +410,9 @@ impl Ledger {
         })
     }
 
-    /// About how many bytes of memory the answers to updates take.
+    /// The approximate memory for the answers to updates, in bytes.
     pub(crate) fn answers_memory_bytes(&self) -> usize {
-        // Each request is kept twice, each answer beside it.
+        // Each request is stored twice, with each answer.
         const ANSWER_BYTES: usize = 128;
         self.updates()
             .map_or(0, |updates| updates.answered.len() * ANSWER_BYTES + updates.bytes)
@@ -444,7 +442,7 @@ impl Ledger {
         self.sequence
     }
 
-    /// How many events stand behind the last checkpoint: what the limits count.
+    /// The number of events behind the last checkpoint, which the limits count.
     #[must_use]
     pub fn history_len(&self) -> u64 {
         self.sequence.get() - self.checkpoint.get()
@@ -456,14 +454,15 @@ impl Ledger {
         self.started.as_ref().map(|(started, _)| started)
     }
 
-    /// The [version](crate::Workflow::version) of the code that the run has: the one that it began with, or to which it has moved since.
+    /// The [version](crate::Workflow::version) of the run's code: the one that it began with, or the one to which it has
+    /// moved since.
     #[must_use]
     #[inline]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// From when on a run gets records of topics in which it has no place: when it began, or the first try of it.
+    /// Since when a run gets records of topics in which it has no place yet: when it, or its first try, began.
     fn topics_since(&self) -> Timestamp {
         let run_try = self.started().and_then(Started::run_try);
         run_try
@@ -477,14 +476,14 @@ impl Ledger {
         self.started.as_ref().map_or(Timestamp::EPOCH, |(_, time)| *time)
     }
 
-    /// What has begun and not ended, in the order in which the code issued it.
+    /// The pending operations, in the order in which the code issued them.
     pub fn pending(&self) -> impl Iterator<Item = (OperationId, &Pending)> {
         self.pending
             .iter()
             .map(|(operation, (pending, _))| (operation, pending))
     }
 
-    /// One operation, if it has begun and not ended.
+    /// An operation, if it is pending.
     #[must_use]
     pub fn pending_operation(&self, operation: OperationId) -> Option<&Pending> {
         self.pending.get(operation).map(|(pending, _)| pending)
@@ -496,14 +495,13 @@ impl Ledger {
         self.pending.get(operation).map(|(_, since)| *since)
     }
 
-    /// When the last event was recorded: what the code waits for it has waited for since then, or
-    /// longer.
+    /// When the last event was recorded: the code has waited at least since then.
     #[must_use]
     pub fn last_at(&self) -> Timestamp {
         self.last_at
     }
 
-    /// How many operations have begun and not ended.
+    /// The number of pending operations.
     #[must_use]
     pub fn pending_len(&self) -> usize {
         self.pending.len()

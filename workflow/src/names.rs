@@ -1,15 +1,15 @@
-//! Names that are kept for workflows of millrun's own.
+//! Names that are reserved for built-in workflows.
 
-/// What they begin with.
+/// The prefix of reserved names.
 const RESERVED_PREFIX: &str = "millrun.";
 
-/// Whether a workflow of this name is one of millrun's own. Its runs are started by millrun alone: their inputs are no
+/// Whether a workflow name is reserved for a built-in workflow. Only millrun starts such runs: their inputs are not a public
 /// interface.
 pub(crate) fn is_reserved_name(workflow: &str) -> bool {
     workflow.starts_with(RESERVED_PREFIX)
 }
 
-/// Why no run of such a workflow is started.
+/// The error for starting such a workflow.
 pub(crate) fn reserved_name(workflow: &str) -> String {
     format!("{workflow:?} is a workflow of millrun's own, and is started by millrun alone: give another name")
 }

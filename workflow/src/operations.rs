@@ -1,18 +1,17 @@
-//! What is kept for each operation that has not ended, in the order in which they were issued.
+//! A map with an entry for each pending operation, in the order of issue.
 //!
-//! Most runs have one or two at a time, and ids only grow, so this is a list and not a tree: a tree's
-//! smallest node has room for eleven, which was a fifth of the memory of a run that waits for one
-//! step.
+//! Most runs have one or two entries at a time, and ids only grow, so this is a list and not a tree: a tree's smallest node
+//! has room for eleven, which was a fifth of the memory of a run that waits for one step.
 //!
-//! An entry that is removed from the middle leaves a gap. Gaps at the end go at once, the others when
-//! they are more than half, so that a removal costs no more than a search, whatever the order.
+//! Removing an entry from the middle leaves a gap. Gaps at the end are removed at once, the others when they are more than
+//! half, so that a removal costs no more than a search.
 
 use crate::OperationId;
 
 /// A map by operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Operations<V> {
-    /// In the order of ids. `None` is a gap; the last is none.
+    /// In the order of ids. `None` is a gap; the last entry is never one.
     entries: Vec<(OperationId, Option<V>)>,
     gaps: usize,
 }
@@ -87,7 +86,7 @@ impl<V> Operations<V> {
         self.entries.len() - self.gaps
     }
 
-    /// For how many there is memory.
+    /// The capacity.
     pub(crate) const fn capacity(&self) -> usize {
         self.entries.capacity()
     }
@@ -111,7 +110,7 @@ mod tests {
 
     #[test]
     fn it_is_a_map_in_the_order_of_ids() {
-        // A small generator: the order is random and always the same.
+        // A simple generator: a random order that is the same in each run of the test.
         let mut state = 7_u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

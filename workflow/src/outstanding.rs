@@ -1,4 +1,4 @@
-//! What of a history is still outstanding, gathered without decoding the rest.
+//! Gathers what is outstanding in a history, without decoding the rest.
 //!
 //! ```text
 //!   record ─► kind, number of the operation ─► begins: its bytes are kept
@@ -7,11 +7,10 @@
 //!   at the end: the bytes that are left ─► events ─► Ledger
 //! ```
 //!
-//! Where a history was trimmed, its [kept beginning](crate::KeptBeginning) says what is outstanding of the rest.
+//! If a history was trimmed, its [kept beginning](crate::KeptBeginning) says what is outstanding of the removed part.
 //!
-//! A store that is opened reads the records of all its runs; nearly all of them are of operations
-//! that have ended. Those are not decoded here, so that what is wrong with one of them, beyond its
-//! checksum, shows when the run is replayed, and not before.
+//! Opening a store reads the records of all runs, and nearly all of these concern operations that have ended. Such records
+//! are not decoded here; an error in one that its checksum does not show is only found when the run is replayed.
 
 use bytes::Bytes;
 use millrun_core::{Sequence, Timestamp};
@@ -21,22 +20,21 @@ use crate::operations::Operations;
 use crate::wire::{Bearing, bearing, decode_kept};
 use crate::{Ledger, wire};
 
-/// Memory is kept for what follows up to these sizes: a million runs may have been live at once, and each
-/// may once have had something large.
+/// Up to these sizes, memory is reused: a million runs may have been live at once, and each may once have had a large value.
 const KEPT_BYTES_MAX: usize = 1_024;
 const KEPT_OPEN_MAX: usize = 8;
 
-/// Takes a run's records one by one, and makes a [`Ledger`] of what is outstanding in the end.
+/// Takes a run's records one by one, and makes a [`Ledger`] of what is outstanding at the end.
 #[derive(Debug, Default)]
 pub struct Outstanding {
-    /// The memory of an earlier run's beginning, if the run has none yet.
+    /// Reusable memory of an earlier run's beginning, if this run has none yet.
     beginning: Option<Box<OutstandingBeginning>>,
     is_started: bool,
     open: Operations<Open>,
     parked: Option<Box<OutstandingNoted>>,
     /// The last change of the code's version.
     moved: Option<Box<OutstandingNoted>>,
-    /// The memory of the last one that ended, for the next one that begins.
+    /// Reusable memory of the last operation that ended.
     spare: Vec<u8>,
 }
 
@@ -47,7 +45,7 @@ struct OutstandingBeginning {
     noted: OutstandingNoted,
 }
 
-/// A record as it was.
+/// A record, undecoded.
 #[derive(Debug, Default)]
 struct OutstandingNoted {
     kind: u8,
@@ -59,14 +57,14 @@ struct OutstandingNoted {
 #[derive(Debug)]
 struct Open {
     begun: OutstandingNoted,
-    /// The last record of each kind that says more of it.
+    /// For each kind, the last record that says more about it.
     later: Vec<Later>,
 }
 
 #[derive(Debug)]
 struct Later {
     noted: OutstandingNoted,
-    /// How many records it stands for.
+    /// The number of records that it stands for.
     count: u32,
 }
 
@@ -86,13 +84,13 @@ impl OutstandingNoted {
 }
 
 impl Outstanding {
-    /// Nothing yet.
+    /// Nothing is outstanding yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets everything but memory, for another run.
+    /// Resets it for another run, and keeps the memory.
     pub fn clear(&mut self) {
         self.is_started = false;
         self.forget_open();
@@ -113,12 +111,11 @@ impl Outstanding {
         }
     }
 
-    /// Takes in the next record of the history: its kind, its body, when it was recorded, and the
-    /// instance's id if the journal keeps it with this record.
+    /// Takes the next record of the history: its kind, its body, the time when it was recorded, and the instance's id if the
+    /// journal keeps it with this record.
     ///
     /// # Errors
-    /// When there is no such kind, or the body does not name the operation that it must be about.
-    /// What was taken in before stays as it is.
+    /// When the kind is unknown, or the body does not name the operation that it must concern. What was taken before stays.
     pub fn take(
         &mut self,
         kind: u8,
@@ -188,11 +185,11 @@ impl Outstanding {
         Ok(())
     }
 
-    /// Begins anew with what was [kept](crate::KeptBeginning) of the beginning of a history. The records behind the
-    /// sequence that this gives go on there; those up to it are in what was kept.
+    /// Restarts with the [kept beginning](crate::KeptBeginning) of a history, and returns its sequence: only records behind
+    /// that sequence are to be taken.
     ///
     /// # Errors
-    /// When the bytes are none, or were written by a later version.
+    /// When the bytes are not a kept beginning, or were written by a later version.
     pub fn begin_kept(&mut self, kept: &[u8]) -> Result<Sequence, EventError> {
         self.clear();
         let parts = decode_kept(&Bytes::copy_from_slice(kept))?;
@@ -216,12 +213,11 @@ impl Outstanding {
         Ok(Sequence::new(parts.sequence))
     }
 
-    /// What is outstanding: how the run began, the version of its code, the operations that have not ended, and why the code
-    /// does not run. Of everything else the ledger says nothing: its sequence, updates, a request to
-    /// cancel, the outcome.
+    /// What is outstanding: the run's beginning, the version of its code, the pending operations, and why the code does not
+    /// run. The ledger lacks everything else: its sequence, updates, a request to cancel, the outcome.
     ///
     /// # Errors
-    /// When a record that is outstanding is no event.
+    /// When an outstanding record does not decode.
     pub fn ledger(&self) -> Result<Ledger, EventError> {
         let mut ledger = Ledger::new();
         if let Some(beginning) = self.beginning.as_ref().filter(|_| self.is_started) {

@@ -20,15 +20,15 @@ pub use self::redaction::{Redaction, RedactionError};
 #[derive(Clone)]
 pub struct Payload(Repr);
 
-/// Few bytes are held in place: a number, an identity or a short text is copied for less than an
-/// allocation costs, and what was read from a history does not keep the rest of it in memory.
+/// Small values are stored in place: copying a number, an id or a short text costs less than an allocation, and does not keep
+/// the rest of a history in memory.
 #[derive(Clone)]
 enum Repr {
     InPlace { len: u8, bytes: [u8; IN_PLACE_MAX] },
     Shared(Bytes),
 }
 
-/// As many as make this variant as large as the other.
+/// As many bytes as make both variants equally large.
 const IN_PLACE_MAX: usize = 38;
 
 /// MessagePack with named fields in human-readable mode, so that JSON converts both ways.
@@ -85,7 +85,7 @@ impl Payload {
         Self(few.into_held())
     }
 
-    /// All bytes, the codec's among them.
+    /// All bytes, including the codec's.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -94,7 +94,7 @@ impl Payload {
         }
     }
 
-    /// Whether it has no memory of its own.
+    /// Whether it has no allocation of its own.
     pub(crate) const fn is_in_place(&self) -> bool {
         matches!(self.0, Repr::InPlace { .. })
     }
@@ -105,7 +105,7 @@ impl Payload {
         self.as_bytes().len()
     }
 
-    /// Whether there is not even a codec.
+    /// Whether there are no bytes at all, not even a codec.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
@@ -120,12 +120,12 @@ impl PartialEq for Payload {
 
 impl Eq for Payload {}
 
-/// Bytes being written: in place as long as they fit, then in a buffer.
+/// Bytes being written: in place while they fit, then in a buffer.
 struct Growing {
     bytes: [u8; IN_PLACE_MAX],
-    /// How many are in place; as many as there is room for once they are not.
+    /// The number of bytes in place; the whole capacity once the buffer is used.
     len: usize,
-    /// All of them, once they do not fit.
+    /// All bytes, once they do not fit in place.
     buffer: Vec<u8>,
 }
 
@@ -156,7 +156,7 @@ impl Growing {
         }
     }
 
-    /// Appends to the buffer, where everything is from now on.
+    /// Appends to the buffer, which has all bytes from now on.
     #[inline(never)]
     fn spill(&mut self, more: &[u8]) {
         if self.buffer.is_empty() {
@@ -197,8 +197,8 @@ impl io::Write for Growing {
     }
 }
 
-/// Wants no value, and reads nothing behind the marker of one: so a marker that is missing means the
-/// end, and not that of an array that was cut off.
+/// Deserializes nothing beyond a value's marker: so a missing marker means the end of the bytes, and not an array that was
+/// cut off.
 struct Nothing;
 
 impl Visitor<'_> for Nothing {
@@ -209,18 +209,18 @@ impl Visitor<'_> for Nothing {
     }
 }
 
-/// How many bytes of `body` are behind the value at its beginning.
+/// The number of bytes in `body` behind its first value.
 #[cold]
 fn left_over<T: DeserializeOwned>(body: &[u8]) -> usize {
     let mut deserializer = rmp_serde::Deserializer::new(io::Cursor::new(body)).with_human_readable();
-    // It was decoded before, so only its length is of interest.
+    // It was decoded before, so this only finds its length.
     drop(T::deserialize(&mut deserializer));
     let read = usize::try_from(deserializer.get_ref().position()).unwrap_or(usize::MAX);
     body.len().saturating_sub(read)
 }
 
 impl fmt::Debug for Payload {
-    /// The value as far as it can be read without its type, shortened.
+    /// The value as far as it can be shown without its type, shortened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_MAX: usize = 48;
         let shown = &self.as_bytes()[..self.len().min(SHOWN_MAX)];
@@ -245,10 +245,10 @@ pub enum PayloadError {
     /// The first byte names a codec this version does not have.
     #[error("the payload was written with codec {0}, which this version does not know")]
     UnknownCodec(u8),
-    /// The value has no form in JSON, or the JSON is none that a payload can be made of.
+    /// JSON cannot express the value, or the JSON cannot become a payload.
     #[error("no JSON: {0}")]
     Json(String),
-    /// The value ended before its bytes did.
+    /// Bytes were left over behind the value.
     #[error("{bytes} bytes are left over after the value")]
     LeftOver {
         /// How many.

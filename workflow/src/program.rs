@@ -1,4 +1,4 @@
-//! One run of a workflow's code, with its types erased, in memory that the next run may use.
+//! One run of a workflow's code, with its types erased, in memory that the next run may reuse.
 //!
 //! ```text
 //!   begin ──► first poll: the input is decoded, the code called ──► … ──► its end: the result is encoded
@@ -10,7 +10,7 @@
 //! - Nothing of the user's runs before the first poll.
 //! - The code's future is dropped as soon as it has ended, before its result is encoded.
 //!
-//! What it leaves out on purpose: catching panics, and telling who polls.
+//! Left out: catching panics, and knowing who polls.
 
 use std::fmt;
 use std::future::Future;
@@ -29,31 +29,31 @@ use crate::{Payload, PayloadError, TypedError, WorkflowContext, WorkflowError};
 #[derive(Debug)]
 pub(crate) struct CodeFailure {
     pub(crate) failure: RunFailure,
-    /// Whether trying the run again may help.
+    /// Whether another try of the run may help.
     pub(crate) is_retryable: bool,
 }
 
 /// What an [`Implementation`](crate::Implementation) runs.
 pub(crate) trait Program: Send {
-    /// Makes it ready for a run, if it is new or has been cleared.
+    /// Prepares it for a run, if it is new or has been cleared.
     fn begin(&mut self, cx: WorkflowContext, input: Payload);
 
-    /// Polls the code. After its end only another beginning may follow.
+    /// Polls the code. After its end it must be begun anew.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Payload, CodeFailure>>;
 
-    /// Drops all that is the run's; the memory stays.
+    /// Drops the run's state; the memory stays.
     fn clear(&mut self);
 
-    /// What it holds, in bytes, as far as that is not behind pointers of the code's own.
+    /// Its memory in bytes, except what is behind pointers of the code's own.
     fn memory_bytes(&self) -> usize;
 }
 
-/// The code of a workflow with these types.
+/// Code with these types.
 pub(crate) struct Typed<I, O, E, F, Fut> {
     code: Arc<F>,
-    /// What the code is called with when it is polled for the first time.
+    /// The arguments for the code's call at the first poll.
     beginning: Option<(WorkflowContext, Payload)>,
-    /// Where the code's future stands when it has been called.
+    /// The code's future, once the code has been called.
     future: Pin<Box<Option<Fut>>>,
     types: PhantomData<fn(I) -> Result<O, E>>,
 }
@@ -122,16 +122,16 @@ impl fmt::Debug for dyn Program {
     }
 }
 
-/// A value did not encode or decode.
+/// The failure for a value that does not encode or decode.
 fn undecodable(what: &str, error: &PayloadError) -> CodeFailure {
     CodeFailure {
         failure: unreadable(format!("the run's {what} is not of the workflow's type: {error}")),
-        // It would be the same again.
+        // Another try would fail in the same way.
         is_retryable: false,
     }
 }
 
-/// A failure that the code had no part in.
+/// A failure that the code did not cause.
 pub(crate) fn unreadable(message: String) -> RunFailure {
     let error = WorkflowError::failed(message.clone());
     let error = Payload::encode(&error).expect("a WorkflowError holds a string and a flag");
@@ -154,7 +154,7 @@ mod tests {
 
     const FLOW: Workflow<u64, u64> = Workflow::named("flow");
 
-    /// Begins a run of this code in the memory that the turn lends; its events.
+    /// Begins a run of this code in the turn's spare memory. Returns its events.
     fn begin(turn: &mut Turn, code: &Implementation, argument: u64) -> (Vec<Event>, Box<Instance>) {
         let id = InstanceId::new("x").unwrap();
         let started = Started::new("flow", id, Payload::encode(&argument).unwrap());
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_a_future_of_its_own_holds_when_it_ends_is_cancelled_before_the_end_is_recorded() {
-        /// Ends while its timer is under way.
+        /// Ends while its timer is running.
         struct Hasty(Sleep);
 
         impl Future for Hasty {

@@ -34,9 +34,9 @@ struct Parts {
     result_type: &'static str,
     program: Arc<MakeProgram>,
     handlers: Handlers,
-    /// What performs the commands, if it is an entity.
+    /// The handlers of commands, if it is an entity.
     entity: Option<EntityHandlers>,
-    /// The topics that histories of its runs may know by former names, if there are any.
+    /// The former names of topics that histories of its runs may use, if there are any.
     renamed: Option<Arc<TopicRenames>>,
 }
 
@@ -53,8 +53,8 @@ impl Implementation {
         AnsweringWorkflow::new(workflow).bind(code)
     }
 
-    /// The same code, of which histories may have former names of durable topics: a decision with one is the same as with the present
-    /// name, and a run goes on in the topic where it was.
+    /// The same code, for histories with former names of durable topics: a decision with a former name equals one with the
+    /// present name, and a run keeps its place in the topic.
     #[must_use]
     pub fn with_renamed_topics(&self, renamed: &Arc<TopicRenames>) -> Self {
         let Parts {
@@ -81,7 +81,7 @@ impl Implementation {
         }))
     }
 
-    /// The topics that histories may know by former names, if there are any.
+    /// The former names of topics that histories may use, if there are any.
     pub(crate) fn renamed_topics(&self) -> Option<&Arc<TopicRenames>> {
         self.0.renamed.as_ref()
     }
@@ -90,16 +90,16 @@ impl Implementation {
         &self.0.handlers
     }
 
-    /// What performs commands, of an entity.
+    /// The handlers of commands, if it is an entity.
     #[inline]
     pub(crate) fn entity(&self) -> Option<&EntityHandlers> {
         self.0.entity.as_ref()
     }
 
-    /// What the [entity](crate::Entity) that would have this id answers before its first event.
+    /// Answers a query for an [entity](crate::Entity) with this id that has no event yet.
     ///
     /// # Errors
-    /// When it does not answer this query, or is none.
+    /// When it does not answer this query, or is no entity.
     pub fn query_begun(
         &self,
         id: &InstanceId,
@@ -122,7 +122,7 @@ impl Implementation {
         self.0.entity.is_some()
     }
 
-    /// The names of the commands that it performs, in order; none but of an [entity](crate::Entity).
+    /// The names of the commands that it performs, in order; empty unless it is an [entity](crate::Entity).
     pub fn commands(&self) -> impl Iterator<Item = &'static str> {
         self.0.entity.iter().flat_map(EntityHandlers::names)
     }
@@ -140,7 +140,7 @@ impl Implementation {
         self.0.version
     }
 
-    /// What becomes of runs of earlier versions that are under way, if this is the newest.
+    /// What happens to live runs of earlier versions, if this is the newest version.
     #[must_use]
     pub fn version_policy(&self) -> VersionPolicy {
         self.0.policy
@@ -174,20 +174,20 @@ impl Implementation {
         self.0.handlers.signals()
     }
 
-    /// Whether this is an input that the code takes, for who has it as bytes.
+    /// Checks that this is an input that the code takes, for callers with encoded values.
     ///
     /// # Errors
-    /// When it is of another type.
+    /// When it has another type.
     pub fn check_input(&self, input: &Payload) -> Result<(), WrongType> {
         self.0
             .input
             .check(input, || format!("the workflow {:?}", self.0.name))
     }
 
-    /// Whether this is a value of a [declared](AnsweringWorkflow::signal) signal; of any other, all values are taken.
+    /// Checks the value of a [declared](AnsweringWorkflow::signal) signal; other signals may have any value.
     ///
     /// # Errors
-    /// When it is of another type.
+    /// When it has another type.
     pub fn check_signal(&self, name: &str, value: &Payload) -> Result<(), WrongType> {
         self.0.handlers.check_signal(name, value)
     }
@@ -197,7 +197,7 @@ impl Implementation {
         (self.0.program)()
     }
 
-    /// Whether both are clones of one.
+    /// Whether both are clones of the same code.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -260,8 +260,7 @@ impl EntityWorkflow {
 }
 
 impl<I, O, E> Workflow<I, O, E> {
-    /// Answers a query from the run's [state](crate::State): the definition with this answer. See
-    /// [`AnsweringWorkflow::query`].
+    /// Adds a query, which is answered from the run's [state](crate::State). See [`AnsweringWorkflow::query`].
     pub fn query<S, Q, A, F>(self, query: Query<S, Q, A>, answer: F) -> AnsweringWorkflow<I, O, E>
     where
         S: 'static,
@@ -272,14 +271,12 @@ impl<I, O, E> Workflow<I, O, E> {
         AnsweringWorkflow::new(self).query(query, answer)
     }
 
-    /// Declares a signal that the code receives: the definition with this signal. See
-    /// [`AnsweringWorkflow::signal`].
+    /// Declares a signal that the code receives. See [`AnsweringWorkflow::signal`].
     pub fn signal<T: DeserializeOwned>(self, signal: Signal<T>) -> AnsweringWorkflow<I, O, E> {
         AnsweringWorkflow::new(self).signal(signal)
     }
 
-    /// Performs an update of the run's [state](crate::State): the definition with this update, once its
-    /// [change](UpdateBuilder::change) is given.
+    /// Adds an update of the run's [state](crate::State), once its [change](UpdateBuilder::change) is given.
     pub fn update<S, U, A, R>(
         self,
         update: Update<S, U, A, R>,
@@ -302,9 +299,8 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
         }
     }
 
-    /// Answers a query from the run's [state](crate::State). The handler sees the state and
-    /// nothing else; it must be quick, since the run waits meanwhile. A second handler for the
-    /// same name replaces the first.
+    /// Adds a query, which is answered from the run's [state](crate::State). The handler sees only the state; it must be
+    /// quick, since the run waits meanwhile. A second handler for the same name replaces the first.
     #[must_use]
     pub fn query<S, Q, A, F>(mut self, query: Query<S, Q, A>, answer: F) -> Self
     where
@@ -317,18 +313,17 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
         self
     }
 
-    /// Declares a signal that the code receives: it stands in the catalogue of a program, and a value that is sent by
-    /// name and is not of its type is refused before anything is recorded. The code receives signals that are not
-    /// declared all the same, with values of any type.
+    /// Declares a signal that the code receives: it is listed in a program's catalogue, and a value of another type that is
+    /// sent by name is refused before anything is recorded. The code can receive signals that are not declared too, with
+    /// values of any type.
     #[must_use]
     pub fn signal<T: DeserializeOwned>(mut self, signal: Signal<T>) -> Self {
         self.handlers.add_signal(signal);
         self
     }
 
-    /// Performs an update of the run's [state](crate::State): with a [change](UpdateBuilder::change), before
-    /// which it may be [validated](UpdateBuilder::validate). A second handler for the same name replaces the
-    /// first.
+    /// Adds an update of the run's [state](crate::State): with a [change](UpdateBuilder::change), and perhaps a
+    /// [validation](UpdateBuilder::validate) before it. A second handler for the same name replaces the first.
     pub fn update<S, U, A, R>(self, update: Update<S, U, A, R>) -> UpdateBuilder<Self, S, U, A, R>
     where
         S: 'static,
@@ -415,8 +410,8 @@ where
     O: Serialize + 'static,
     E: TypedError,
 {
-    /// Rejects an update that must not be performed: nothing is recorded of one for which this gives an
-    /// error. Without it, all are accepted. Of two, the second counts.
+    /// Rejects an update that must not be performed: if this returns an error, nothing is recorded. Without it, all updates
+    /// are accepted. If it is called twice, the second one counts.
     pub fn validate<V>(mut self, validate: V) -> Self
     where
         V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
@@ -425,8 +420,8 @@ where
         self
     }
 
-    /// Performs an update that was accepted, and gives its answer. It is called live and in each replay, so
-    /// it must depend on its arguments alone.
+    /// Performs an update that was accepted, and returns its answer. It is called live and in each replay, so it must depend
+    /// on its arguments alone.
     #[must_use]
     pub fn change<F>(self, change: F) -> AnsweringWorkflow<WI, WO, WE>
     where

@@ -1,4 +1,4 @@
-//! When to try an activity again.
+//! Retry policies of activities and runs.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{OperationId, micros};
 
 /// A retry policy: pauses that grow up to a cap, a limit on attempts, and one on the time they take.
 ///
-/// The default, [`Retry::exponential`], pauses 100 ms after the first failure, doubles each time
-/// up to 60 s, varies each pause by up to a fifth in either direction, and gives up after 20
-/// attempts (about ten minutes). [`coefficient`](Retry::coefficient) changes how fast pauses grow, and an
-/// attempt that knows better [chooses the pause itself](crate::TypedError::retry_after).
+/// The default, [`Retry::exponential`], pauses 100 ms after the first failure, doubles the pause each time up to 60 s, varies
+/// each pause by up to a fifth in either direction, and gives up after 20 attempts (about ten minutes).
+/// [`coefficient`](Retry::coefficient) changes how fast pauses grow, and an error can [choose the pause
+/// itself](crate::TypedError::retry_after).
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::{OperationId, micros};
 /// assert_eq!(retry.attempts_max(), 5);
 /// ```
 ///
-/// A call has one, and may have others for [some errors](crate::Call::retry_on).
+/// A call has one policy, and may have others for [kinds of errors](crate::Call::retry_on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     pub(crate) attempts_max: u32,
@@ -30,7 +30,7 @@ pub struct Retry {
     pub(crate) first_pause: Duration,
     #[serde(rename = "pause_max_us", with = "micros")]
     pub(crate) pause_max: Duration,
-    /// By how much each pause is longer than the one before: 200 doubles it.
+    /// The ratio of each pause to the one before, in percent: 200 doubles it.
     pub(crate) growth_percent: u32,
     #[serde(
         rename = "elapsed_max_us",
@@ -42,7 +42,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Part of the stored format: a policy that names no growth doubles its pauses.
+    /// Part of the stored format: a policy without a growth doubles its pauses.
     pub(crate) const DOUBLING: u32 = 200;
 
     /// The default policy.
@@ -63,7 +63,7 @@ impl Retry {
         Self::exponential().attempts(1)
     }
 
-    /// How many attempts there are in all; 0 counts as 1.
+    /// The number of attempts in all; 0 counts as 1.
     #[must_use]
     pub const fn attempts(mut self, attempts_max: u32) -> Self {
         self.attempts_max = if attempts_max == 0 { 1 } else { attempts_max };
@@ -84,8 +84,8 @@ impl Retry {
         self
     }
 
-    /// How many times as long each pause is as the one before: 2 by default, 1 for pauses that do not grow.
-    /// From 1 to 100, in hundredths; what is outside counts as the nearest, and what is no number as 1.
+    /// The ratio of each pause to the one before: 2 by default, 1 for pauses that do not grow. From 1 to 100, in hundredths;
+    /// a value outside counts as the nearest bound, and NaN as 1.
     ///
     /// ```
     /// use std::time::Duration;
@@ -113,12 +113,11 @@ impl Retry {
         self
     }
 
-    /// How long after the call was decided an attempt may still begin: if the next pause would end
-    /// later, the call fails at once, with the error of the last attempt. Not limited by default.
+    /// How long after the call was decided an attempt may still begin: if the next pause would end later, the call fails at
+    /// once, with the error of the last attempt. Not limited by default.
     ///
-    /// The attempt under way is not stopped by it; see
-    /// [`schedule_to_close`](crate::Call::schedule_to_close) for a limit that does that. An attempt
-    /// that a crash cut off is begun again whatever the time.
+    /// It does not stop the attempt under way; [`schedule_to_close`](crate::Call::schedule_to_close) is a limit that does. An
+    /// attempt that a crash cut off is begun again at any time.
     #[must_use]
     pub const fn elapsed_max(mut self, elapsed: Duration) -> Self {
         self.elapsed_max = Some(elapsed);
@@ -135,14 +134,14 @@ impl Retry {
         self
     }
 
-    /// How many attempts there are in all.
+    /// The number of attempts in all.
     #[must_use]
     pub const fn attempts_max(&self) -> u32 {
         self.attempts_max
     }
 
-    /// When the attempt after `failures` failed ones begins, of a call that was decided at `since`; `chosen`
-    /// is the pause that the failed attempt asks for. `None` when there shall be no other.
+    /// When the attempt after `failures` failed ones begins, for a call that was decided at `since`; `chosen` is the pause
+    /// that the failed attempt asks for. `None` if there is no further attempt.
     pub(crate) fn retry_at(
         &self,
         failures: u32,
@@ -157,9 +156,9 @@ impl Retry {
         is_in_time.then_some(retry_at)
     }
 
-    /// The pause after `failures` failed attempts, or `None` when there shall be no other.
+    /// The pause after `failures` failed attempts, or `None` if there is no further attempt.
     ///
-    /// The jitter depends on the step and the count alone, so that it is the same in a replay.
+    /// The jitter depends only on the step and the count, so that it is the same in a replay.
     #[must_use]
     pub fn pause_after(&self, failures: u32, run: RunId, operation: OperationId) -> Option<Duration> {
         if failures >= self.attempts_max {
@@ -175,7 +174,7 @@ impl Retry {
 }
 
 impl Retry {
-    /// The pause that follows `shorter` shorter ones, before it is varied.
+    /// The pause after `shorter` shorter ones, before it is varied.
     fn plain_pause(&self, shorter: u32) -> Duration {
         if self.growth_percent == Self::DOUBLING {
             let pause = self
@@ -186,7 +185,7 @@ impl Retry {
         let (mut pause, pause_max) = (self.first_pause.as_nanos(), self.pause_max.as_nanos());
         for _ in 0..shorter {
             let longer = pause * u128::from(self.growth_percent) / 100;
-            // It grows no more: too short to, or by a coefficient of one.
+            // It does not grow any more: the pause is too short for that, or the coefficient is one.
             if pause >= pause_max || longer == pause {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Tokens: the names of promises, for those outside who keep or break them.
+//! Tokens: names of promises, for the code outside that keeps or breaks them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
 
-/// Names a [promise](crate::Promise). As text it is the run and the operation, and so it travels:
-/// in a mail, a link, a form.
+/// Names a [promise](crate::Promise). As text it is the run and the operation, and can be put into a mail, a link or a form.
 ///
 /// ```
 /// use millrun_workflow::PromiseToken;

@@ -1,15 +1,15 @@
-//! Durable topics that have another name than in histories of before.
+//! Durable topics that have other names in earlier histories.
 //!
-//! A history is not rewritten. So what is compared by the name of a topic, at a replay and where a run goes on in a topic, is
-//! compared by the name that the topic has now.
+//! Histories are not rewritten. So wherever topics are compared by name, at a replay and where a run continues in a topic,
+//! the present names are compared.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::event::{Event, Name, TakenThrough};
 
-/// The former names of durable topics, which histories have, and the name that each topic has now. What decides in them is told of
-/// it by [`Implementation::with_renamed_topics`](crate::Implementation::with_renamed_topics).
+/// The former names of durable topics, as histories have them, each with the topic's present name. Workflow code is told of
+/// them by [`Implementation::with_renamed_topics`](crate::Implementation::with_renamed_topics).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicRenames(BTreeMap<&'static str, &'static str>);
 
@@ -20,13 +20,13 @@ impl TopicRenames {
         self.0.is_empty()
     }
 
-    /// The name that the topic of this name has now: the same, unless it is a former one.
+    /// The present name of the topic with this name: the same one, unless it is a former name.
     #[must_use]
     pub fn present<'a>(&self, name: &'a str) -> &'a str {
         self.0.get(name).copied().unwrap_or(name)
     }
 
-    /// The same event with the present names, where it is a decision that has a former one.
+    /// The event with the present names, if it is a decision with a former one.
     pub(crate) fn of_decision(&self, event: &Event) -> Option<Event> {
         if let Event::PublishScheduled(scheduled) = event {
             let topic = self.replacing(&scheduled.topic)?;
@@ -49,7 +49,7 @@ impl TopicRenames {
         None
     }
 
-    /// The same places under the present names, in their order, where one has a former name.
+    /// The places under the present names, in order, if one has a former name.
     pub(crate) fn of_taken(&self, taken: &[TakenThrough]) -> Option<Vec<TakenThrough>> {
         if !taken.iter().any(|taken| self.0.contains_key(&*taken.topic)) {
             return None;
@@ -70,7 +70,7 @@ impl TopicRenames {
         Some(renamed.collect())
     }
 
-    /// The present name in the place of this one.
+    /// The present name for this one.
     pub(crate) fn replaced(&self, name: &Name) -> Name {
         self.replacing(name).unwrap_or_else(|| name.clone())
     }
@@ -80,7 +80,7 @@ impl TopicRenames {
     }
 }
 
-/// Pairs of a former name and the present one. Of two for one former name the first counts.
+/// Pairs of a former name and the present one. If a former name occurs twice, the first pair counts.
 impl FromIterator<(&'static str, &'static str)> for TopicRenames {
     fn from_iter<I: IntoIterator<Item = (&'static str, &'static str)>>(pairs: I) -> Self {
         let mut names = BTreeMap::new();

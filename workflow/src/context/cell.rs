@@ -6,7 +6,7 @@
 //!                                             └────── &mut S ── update     (an input of the history)
 //! ```
 //!
-//! The state itself is not stored: a replay makes it again, from the same inputs.
+//! The state itself is not stored: a replay rebuilds it from the same inputs.
 
 use std::any::Any;
 use std::fmt;
@@ -48,14 +48,14 @@ impl Cell {
         Self(Mutex::new(Box::new(state)))
     }
 
-    /// Shows the state.
+    /// Passes the state to `look`.
     ///
     /// # Panics
-    /// When called from inside itself.
+    /// If it is called again from within `look`.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut (dyn Any + Send)) -> R) -> R {
         match self.0.try_lock() {
             Ok(mut state) => look(&mut **state),
-            // The closure that panicked inside has parked the run; its state is made anew.
+            // The closure that panicked has parked the run, and its state is rebuilt.
             Err(TryLockError::Poisoned(poisoned)) => look(&mut **poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => panic!("the run's state was used from inside its own closure"),
         }
@@ -130,7 +130,7 @@ impl<S: Send + 'static> State<S> {
     /// Looks at the state.
     ///
     /// # Panics
-    /// When called from inside itself.
+    /// If it is called again from within `look`.
     pub fn read<R>(&self, look: impl FnOnce(&S) -> R) -> R {
         self.cell.with(|state| look(typed(state)))
     }
@@ -138,9 +138,9 @@ impl<S: Send + 'static> State<S> {
     /// Changes the state, and wakes the branches that wait for a [condition](Self::until).
     ///
     /// # Panics
-    /// When called from inside itself.
+    /// If it is called from within a closure that has the state.
     pub fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        // From another task it would be a change that no replay repeats; then the run is parked.
+        // A change from another task would not be repeated by a replay, so it parks the run.
         self.shared.pulse().check_inside();
         let result = self.cell.with(|state| change(typed(state)));
         let wakers = self.shared.lock().wake_state();
@@ -148,8 +148,8 @@ impl<S: Send + 'static> State<S> {
         result
     }
 
-    /// Waits until the state meets a condition, which is asked after each change. With many
-    /// branches waiting, each change asks each of them.
+    /// Waits until the state meets a condition, which is checked after each change. With many waiting branches, each change
+    /// checks each of them.
     #[track_caller]
     pub fn until<F: FnMut(&S) -> bool + Unpin>(&self, condition: F) -> Until<S, F> {
         Until {

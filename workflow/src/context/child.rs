@@ -23,8 +23,7 @@ use crate::{ChildError, NAME_BYTES_MAX, OperationId, Payload, PayloadError, Type
 /// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child).
 ///
 /// # Cancel safety
-/// Dropping it before it was polled does nothing. Dropping it later does with the child what
-/// [`on_close`](Self::on_close) says.
+/// Dropping it before it was polled does nothing. Dropping it later treats the child as [`on_close`](Self::on_close) says.
 #[derive(Debug)]
 #[must_use = "a child is not started until it is awaited"]
 pub struct Child<O, E> {
@@ -39,7 +38,7 @@ struct ChildRequest {
     id: String,
     input: Result<Payload, PayloadError>,
     on_close: ParentClose,
-    /// Whether the program has learned the workflow's name while it runs.
+    /// Whether the program learned the workflow's name only at run time.
     is_untyped: bool,
 }
 
@@ -77,7 +76,7 @@ impl<O, E> Child<O, E> {
 }
 
 impl ChildRequest {
-    /// What is to be issued, unless something speaks against it.
+    /// The call to be issued, unless a bound forbids it.
     fn admit<E>(self, table: &Table) -> Result<ChildScheduled, ChildError<E>> {
         let bytes = self.workflow.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
@@ -110,7 +109,7 @@ impl<E> From<Unadmitted> for ChildError<E> {
     }
 }
 
-/// Polls to the end of a child, as encoded.
+/// Polls for the end of a child, encoded.
 fn poll_end<E>(
     operation: &mut Operation,
     request: &mut Option<ChildRequest>,
@@ -150,9 +149,8 @@ impl<O: DeserializeOwned, E: TypedError> Future for Child<O, E> {
     }
 }
 
-/// A call of a child workflow by its name; made by
-/// [`WorkflowContext::child_untyped`](crate::WorkflowContext::child_untyped). It gives the result, and the error if it failed
-/// or was cancelled, as encoded.
+/// A call of a child workflow by its name; made by [`WorkflowContext::child_untyped`](crate::WorkflowContext::child_untyped).
+/// It returns the encoded result, or the encoded error if the child failed or was cancelled.
 ///
 /// # Cancel safety
 /// As [`Child`].

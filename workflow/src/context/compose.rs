@@ -1,5 +1,4 @@
-//! Several operations at once. All of it is polled in the order written, so that a replay takes
-//! the same turns.
+//! Several operations at once. All branches are polled in the order written, so that a replay makes the same turns.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -30,8 +29,8 @@ impl WorkflowContext {
         futures_util::future::join(left, right).await
     }
 
-    /// Waits for all, and gives their values in the order of the futures. Thousands are fine:
-    /// only those that were woken are polled.
+    /// Waits for all, and returns their values in the order of the futures. Thousands are fine: only those that were woken
+    /// are polled.
     pub async fn join_all<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
         futures_util::future::join_all(futures).await
     }
@@ -49,15 +48,15 @@ impl WorkflowContext {
         .await
     }
 
-    /// Waits for the first of many, and gives its place among them with its value; the others are
-    /// dropped, which cancels them durably. Of several that are ready when they are first polled, the
-    /// foremost wins; of several that one event makes ready later, the one that it woke first, as in a
-    /// [`join_set`](Self::join_set), in a replay as before. `None` of none.
+    /// Waits for the first of many, and returns its index with its value; the others are dropped, which cancels them durably.
+    /// If several are ready when they are first polled, the first in order wins; if one event later makes several ready, the
+    /// one that it woke first wins, as in a [`join_set`](Self::join_set). A replay decides in the same way. `None` for no
+    /// futures.
     ///
-    /// More calls than [`Limits::pending_len_max`](crate::Limits::pending_len_max) are not raced: the
-    /// first of those that are too many fails at once, and so wins.
+    /// With more calls than [`Limits::pending_len_max`](crate::Limits::pending_len_max), the first call above the limit fails
+    /// at once, and so wins.
     ///
-    /// For branches of different types, nest [`race`](Self::race); to take more than the first, see
+    /// For branches of different types, nest [`race`](Self::race); to take more results than the first, see
     /// [`join_set`](Self::join_set).
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Going on in another run of the same instance, or from a checkpoint of this one.
+//! Continuing in another run of the same instance, or from a checkpoint of this run.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -58,7 +58,7 @@ impl<O> Future for ContinueAsNew<O> {
         };
         let bytes_max = table.bounds.payload_bytes_max;
         if let Some(cancelled) = table.cancelled(&Scope::default()) {
-            // The request would be lost: the next run does not know of it.
+            // The request to cancel would be lost: the next run does not know of it.
             return Poll::Ready(Err(ContinueError::Cancelled(cancelled)));
         }
         Poll::Ready(Err(match input {

@@ -1,4 +1,4 @@
-//! Branches of which there are many, or not known beforehand how many.
+//! A set of branches: many, or a number that is not known beforehand.
 
 use std::fmt;
 use std::future::Future;
@@ -49,9 +49,8 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Adds a branch. A branch begins only while the set is awaited, if only in a
-    /// [race](crate::WorkflowContext::race). The set itself has no bound; what its branches begin has,
-    /// [`pending_len_max`](crate::Limits::pending_len_max).
+    /// Adds a branch. A branch only runs while the set is awaited, perhaps within a [race](crate::WorkflowContext::race). The
+    /// set itself has no bound; the operations of its branches have, [`pending_len_max`](crate::Limits::pending_len_max).
     pub fn spawn(&mut self, branch: impl Future<Output = T> + Send + 'static) {
         self.branches.push(Box::pin(branch));
     }
@@ -59,15 +58,15 @@ impl<T> JoinSet<T> {
     /// The next result; `None` when no branch is left.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: no branch ends but by giving its result here.
+    /// Dropping the future loses nothing: a branch's result stays in the set until it is returned here.
     pub async fn next(&mut self) -> Option<T> {
         self.branches.next().await
     }
 
-    /// Waits for all that are left, and gives their results in the order in which they came.
+    /// Waits for all branches that are left, and returns their results in the order in which they came.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the rest, as dropping the set does, and what had come is lost.
+    /// Dropping the future drops the branches that are left, as dropping the set does, and loses the results that had come.
     pub async fn finish(mut self) -> Vec<T> {
         let mut results = Vec::with_capacity(self.len());
         while let Some(result) = self.next().await {
@@ -76,7 +75,7 @@ impl<T> JoinSet<T> {
         results
     }
 
-    /// How many branches have not given their result.
+    /// The number of branches that have not returned their result.
     #[must_use]
     pub fn len(&self) -> usize {
         self.branches.len()

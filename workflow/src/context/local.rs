@@ -1,4 +1,4 @@
-//! Steps that are done inside the run's own turn.
+//! Steps that are performed within the run's own turn.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use super::record::Recording;
 use crate::context::Shared;
 use crate::{CallError, TypedError};
 
-/// How often work is tried whose error says that it may help.
+/// How many attempts a step has if its errors are retryable.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// A step inside the run's own turn; made by [`WorkflowContext::local`](crate::WorkflowContext::local).
@@ -65,7 +65,7 @@ where
     }
 }
 
-/// How a local step ended, as it is recorded.
+/// The recorded end of a local step.
 #[derive(Debug, Serialize, Deserialize)]
 enum LocalEnd<T, E> {
     Value(T),
@@ -83,7 +83,7 @@ impl<T, E> LocalEnd<T, E> {
     }
 }
 
-/// Does the work, again if that may help.
+/// Performs the work, up to [`ATTEMPTS_MAX`] times if its errors are retryable.
 fn attempts<T, E: TypedError>(mut work: impl FnMut() -> Result<T, E>) -> LocalEnd<T, E> {
     let mut attempt = 1;
     loop {

@@ -1,4 +1,4 @@
-//! What workflow code sees of the engine.
+//! The engine as workflow code sees it.
 
 mod cell;
 mod child;
@@ -62,17 +62,16 @@ use crate::{
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
-/// A cheap clone. Its operations are lazy futures: they are decided when first polled, and
-/// dropping one afterwards cancels it durably. Await nothing else in a workflow except what
-/// these futures feed (channels between branches of the same workflow are fine): the engine
-/// could not wake it in a replay, and parks a run whose code waits for something unknown.
+/// A cheap clone. Its operations are lazy futures: they are decided when first polled, and dropping one afterwards cancels it
+/// durably. Await nothing else in a workflow, except what these futures feed (channels between branches of the same workflow
+/// are fine). The engine could not wake the code for anything else in a replay, so it parks a run whose code waits for
+/// something unknown.
 ///
-/// Several at once: [`join`](Self::join), [`race`](Self::race), a [`join_set`](Self::join_set), or any
-/// macro or combinator that polls in the order written, as `futures::join!` and `futures::select_biased!`
-/// do, and `tokio::join!`, `tokio::try_join!` and `tokio::select!` when they begin with `biased;`. Without
-/// that, either `select!` polls in a random order, and sooner or later a replay parks the run. Tokio's
-/// joins then begin with another branch at each poll: a replay polls as often and fits, but code that is
-/// polled once more or less decides something else.
+/// Several at once: [`join`](Self::join), [`race`](Self::race), a [`join_set`](Self::join_set), or any macro or combinator
+/// that polls in the order written, as `futures::join!` and `futures::select_biased!` do, and `tokio::join!`,
+/// `tokio::try_join!` and `tokio::select!` if they begin with `biased;`. Without `biased;`, either `select!` polls in a
+/// random order, and sooner or later a replay parks the run. Tokio's joins without it begin with another branch at each poll:
+/// a replay makes as many polls and so fits, but changed code that is polled once more or less decides differently.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -109,8 +108,7 @@ impl WorkflowContext {
     /// Calls an activity. The future gives its result, after as many attempts as its
     /// [retry policy](Call::retry) allows.
     ///
-    /// The input is encoded now, once; the activity gets exactly these bytes, however often it
-    /// runs.
+    /// The input is encoded now, once; each attempt of the activity gets exactly these bytes.
     #[track_caller]
     pub fn call<I: Serialize, O, E>(&self, activity: Activity<I, O, E>, input: I) -> Call<O, E> {
         Call::new(
@@ -122,13 +120,12 @@ impl WorkflowContext {
         )
     }
 
-    /// Starts a child workflow under an id of its own, and waits for its end. It runs beside this
-    /// run as any other: it is signalled, queried and found by its id.
+    /// Starts a child workflow under an id of its own, and waits for its end. The child is a run like any other: it can be
+    /// signalled, queried and found by its id.
     ///
-    /// The child is started exactly once. When its caller lets go of it, by ending or by dropping
-    /// the future, it is [asked to cancel](crate::ParentClose::Cancel), unless
-    /// [`on_close`](Child::on_close) says otherwise; how it ends is not waited for then. Going on in
-    /// another run and making a checkpoint let go of it, too.
+    /// The child is started exactly once. When its caller stops waiting for it, by ending or by dropping the future, the
+    /// child is [asked to cancel](crate::ParentClose::Cancel), unless [`on_close`](Child::on_close) says otherwise; its end
+    /// is not waited for then. Continuing as new and making a checkpoint also stop waiting for it.
     ///
     /// ```
     /// use millrun_workflow::{ParentClose, Workflow, WorkflowContext, WorkflowError};
@@ -157,7 +154,7 @@ impl WorkflowContext {
         )
     }
 
-    /// As [`child`](Self::child), with the workflow's name and its input as encoded: for code that learns them while it runs. A
+    /// As [`child`](Self::child), with the workflow's name and the encoded input: for code that learns them at run time. A
     /// name that is empty or longer than [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX) is
     /// [`ChildError::NotStarted`](crate::ChildError::NotStarted).
     ///
@@ -189,18 +186,18 @@ impl WorkflowContext {
         )
     }
 
-    /// Ends this run and goes on in another of the same instance, which begins with this argument
-    /// and an empty history, in the same commit. Signals that were not taken go with it, and so do
-    /// callers that wait for the result. Operations that are outstanding are cancelled.
+    /// Ends this run and continues in another run of the same instance, which begins with this argument and an empty history,
+    /// in the same commit. Signals that were not taken move to the new run, and so do callers that wait for the result.
+    /// Outstanding operations are cancelled.
     ///
-    /// What it gives reads as the result, since that of the next run is the result of this one, and both are
-    /// of one type; but the code does not come so far. The future is ready only if the run cannot go on, with
-    /// an error that says why. The latest answers to updates go with it too, up to [64 KiB](crate::ANSWERS_CARRIED_BYTES_MAX): an update that is asked for again
-    /// of the next run has its answer.
+    /// The future has the type of the run's result, so that it can be returned, since the result of the next run is also that
+    /// of this one. But the code does not get any further: the future only completes if the run cannot continue, with an
+    /// error that says why. The latest answers to updates move to the new run too, up to [64
+    /// KiB](crate::ANSWERS_CARRIED_BYTES_MAX), so that an update that is repeated there gets its answer.
     ///
-    /// All that goes with it is one turn, which the journal bounds (`turn_bytes_max`). If the signals are
-    /// too large for that, what led to this is refused, or the run is parked if it could not be, and
-    /// nothing is lost: take them first, or raise the bound.
+    /// All that moves to the new run is in one turn, whose size the journal bounds (`turn_bytes_max`). If the signals are too
+    /// large for that, the input that led to this is refused, or the run is parked if the input could not be refused; nothing
+    /// is lost. Take the signals first, or raise the bound.
     ///
     /// ```
     /// use millrun_workflow::{Signal, Workflow, WorkflowContext, WorkflowError};
@@ -230,20 +227,20 @@ impl WorkflowContext {
         )
     }
 
-    /// Lets the code begin again from this state, so that the history before is not needed any more:
-    /// [`checkpointed`](Self::checkpointed) gives the state then. The run stays the same, and so do
-    /// its id, its numbering of steps, and signals that were not taken. Operations that are
-    /// outstanding are cancelled; make the [state](Self::state) for queries anew.
+    /// Restarts the code from this state, so that the history before is not needed any more:
+    /// [`checkpointed`](Self::checkpointed) returns the state then. The run stays the same, with its id, its numbering of
+    /// steps, and signals that were not taken. Outstanding operations are cancelled; make the [state](Self::state) for
+    /// queries anew.
     ///
-    /// It bounds what the code is run again for, what an instance keeps in memory, and the length that
+    /// A checkpoint bounds how much of the code is replayed, the memory of an instance, and the length that
     /// [`history_len_max`](crate::Limits::history_len_max) counts. Once in
-    /// [`kept_beginning_every`](crate::Limits::kept_beginning_every) events it also bounds what the run takes in the
-    /// file, and what is read to wake it: the events before are gone then, unless the runtime is told to keep
-    /// them, and what the run still needs of them is kept.
+    /// [`kept_beginning_every`](crate::Limits::kept_beginning_every) events it also bounds the run's size in the file, and
+    /// what is read to wake it: then the events before it are removed, unless the runtime is told to keep them, and what the
+    /// run still needs of them is kept in a summary.
     ///
-    /// What it gives reads as the result, which the code will give from there on. The future is ready only if
-    /// there can be no checkpoint, with an error that says why. The state and the signals that were not taken
-    /// are one turn, whose bound is as for [`continue_as_new`](Self::continue_as_new).
+    /// The future has the type of the run's result, so that it can be returned. It only completes if there can be no
+    /// checkpoint, with an error that says why. The state and the signals that were not taken are in one turn, bounded as for
+    /// [`continue_as_new`](Self::continue_as_new).
     ///
     /// ```
     /// use millrun_workflow::{Signal, WorkflowContext, WorkflowError};
@@ -280,23 +277,22 @@ impl WorkflowContext {
 
     /// Publishes to a topic, of the broker or durable.
     ///
-    /// **A [durable](crate::DurableTopic) topic**: the value becomes a record of it in the commit of the turn that tells this
-    /// run so, which is that of the turn that asks for it, unless its batch is full. The record is there exactly if the
-    /// run's history says that it was published: nothing is lost, repeated or [unknown](crate::PublishOutcome::Unknown).
-    /// Dropped in the turn in which it was polled first, nothing is published.
+    /// **A [durable](crate::DurableTopic) topic**: the value becomes a record of the topic in the same commit as the turn
+    /// that tells this run so, which is the commit of the publishing turn, unless its batch is full. The record exists if and
+    /// only if the run's history says that it was published: nothing is lost, repeated or
+    /// [unknown](crate::PublishOutcome::Unknown). If the future is dropped in the turn in which it was first polled, nothing
+    /// is published.
     ///
-    /// **A topic of the broker**: it is decided in this turn and performed after its commit;
-    /// the future is ready when every subscription has taken the value or dropped it by its policy. A
-    /// full topic that makes its publishers wait lets this run wait, on disk if need be. A runtime
-    /// publishes to the topics that its builder was given; a publish to any other waits until one is
-    /// opened that has the topic, as a warning and `describe` say.
+    /// **A topic of the broker**: the publish is decided in this turn and performed after its commit. The future completes
+    /// when every subscription has taken the value, or dropped it by its policy. If the topic is full and makes its
+    /// publishers wait, this run waits, on disk if necessary. A runtime publishes to the topics that its builder was given; a
+    /// publish to any other topic waits until a runtime with that topic is opened, as a warning and `describe` say.
     ///
-    /// The envelope's key is the step's idempotency key, unless the publish says [another](PublishStep::key).
-    /// A topic is in memory: after a crash of the process the value is not published again, unless it was known
-    /// to wait for room. Where the crash came between the commit of the decision and that of its outcome, nobody
-    /// knows whether the topic had taken the value; the run is told so by
-    /// [`PublishOutcome::Unknown`](crate::PublishOutcome::Unknown), and goes on. Publish again what must arrive,
-    /// and have readers pass over what they have had.
+    /// The envelope's key is the step's idempotency key, unless the publish sets [another](PublishStep::key). A topic of the
+    /// broker is in memory: after a crash of the process the value is not published again, unless it was known to wait for
+    /// room. If the crash came between the commit of the decision and that of its outcome, it is unknown whether the topic
+    /// had taken the value; the run is told so by [`PublishOutcome::Unknown`](crate::PublishOutcome::Unknown), and continues.
+    /// Publish again what must arrive, and let readers skip duplicates.
     ///
     /// ```
     /// use millrun_workflow::{PublishOutcome, Topic, WorkflowContext, WorkflowError};
@@ -322,17 +318,17 @@ impl WorkflowContext {
         )
     }
 
-    /// Waits for a record of a durable topic: the next one that this run has not taken, of all or of those that have a
-    /// [key](ReceiveRecord::key), a [beginning of one](ReceiveRecord::key_prefix) or a
-    /// [correlation](ReceiveRecord::correlation). What it has taken stands in its history, and so how far it has come, in one
-    /// turn: it gets each record once, whatever crashes, also behind a [checkpoint](Self::checkpoint) or as a
-    /// [new run](Self::continue_as_new).
+    /// Waits for a record of a durable topic: the next one that this run has not taken, of all records or of those with a
+    /// [key](ReceiveRecord::key), a [key prefix](ReceiveRecord::key_prefix) or a [correlation](ReceiveRecord::correlation).
+    /// The record and the run's place in the topic are in the run's history, in one turn: the run gets each record once,
+    /// whatever crashes, also behind a [checkpoint](Self::checkpoint) or as a [new run](Self::continue_as_new).
     ///
-    /// The first time that a run waits for such records it gets those that were appended since the run began, by the clocks
-    /// of their writers, unless it [says otherwise](ReceiveRecord::since): one that came before the code got here is not
-    /// missed. A run that waits is unloaded as any that sleeps, and is not woken by other records. How far it has come is
-    /// kept for each filter by itself, so that a record may be received by its key and by its correlation. Two waits at a
-    /// time for the same get the same record. A record that retention drops before it could be looked at is not received.
+    /// When a run first waits for such records, it gets those that were appended since the run began, by the clocks of their
+    /// writers, unless it [says otherwise](ReceiveRecord::since): a record that came before the code got here is not missed.
+    /// A run that waits is unloaded like one that sleeps, and is not woken by other records. The run has a place for each
+    /// filter separately, so that a record may be received both by its key and by its correlation. Two simultaneous waits
+    /// with the same filter get the same record. A record that retention drops before the run has looked at it is not
+    /// received.
     ///
     /// The runtime must have been told of the topic, by `RuntimeBuilder::durable_topic`; until one is opened that was, the
     /// run waits, as a warning and `describe` say.
@@ -358,12 +354,11 @@ impl WorkflowContext {
         )
     }
 
-    /// Takes records of a durable topic one after the other: [`receive_from`](Self::receive_from) for code that takes
-    /// many. What was taken and how far the run has come are in its own turns, as there. Nothing is kept beside the
-    /// history, and nothing is received before a record is awaited. Made in a scope, its waits are of that scope.
+    /// Takes records of a durable topic one after the other: [`receive_from`](Self::receive_from) for code that takes many.
+    /// The records and the run's place are in the run's own turns, as there. Nothing is stored beside the history, and
+    /// nothing is received before a record is awaited. If it is made in a scope, its waits belong to that scope.
     ///
-    /// The history grows with each record: a run that takes records for ever does so behind
-    /// [checkpoints](Self::checkpoint).
+    /// The history grows with each record: a run that takes records for ever should make [checkpoints](Self::checkpoint).
     ///
     /// ```
     /// use millrun_workflow::{DurableTopic, Topic, WorkflowContext, WorkflowError};
@@ -386,14 +381,14 @@ impl WorkflowContext {
         RecordSubscription::new(self.receive_from(topic))
     }
 
-    /// As [`publish`](Self::publish), to a topic whose name is known at run time only: one for each user, say. The
-    /// runtime must have been told of which type the payloads of such topics are, with `RuntimeBuilder::topics`;
-    /// until one is opened that was, the value waits.
+    /// As [`publish`](Self::publish), to a topic whose name is only known at run time: one for each user, say. The runtime
+    /// must have been told the payload type of such topics, with `RuntimeBuilder::topics`; otherwise the value waits until
+    /// such a runtime is opened.
     ///
-    /// A topic is made when it is first published to. The broker bounds how many there are (`topics_max`, 65,536 by
-    /// default), of which those that nobody uses make room; beyond that the publish ends with
-    /// [`PublishStepError::Refused`](crate::PublishStepError::Refused), as it does where the name is no topic's or
-    /// the topic is of another type. A name that is empty or longer than 255 bytes is refused at once.
+    /// A topic is made by the first publish to it. The broker bounds the number of topics (`topics_max`, 65,536 by default);
+    /// topics without users make room for new ones. Beyond that the publish ends with
+    /// [`PublishStepError::Refused`](crate::PublishStepError::Refused), as it does if the name is not valid for a topic or
+    /// the topic has another type. A name that is empty or longer than 255 bytes is refused at once.
     ///
     /// ```
     /// use millrun_workflow::{WorkflowContext, WorkflowError};
@@ -414,16 +409,16 @@ impl WorkflowContext {
         )
     }
 
-    /// Signals another instance, or this one, by its id: a run of that instance has the signal in its history when the
-    /// future is ready, once, however often either of the two or the process crashes. It finds it as any other, by
-    /// [`receive`](Self::receive).
+    /// Signals another instance, or this one, by its id. When the future completes, a run of that instance has the signal in
+    /// its history, exactly once, however often either run or the process crashes. The receiver gets it like any other
+    /// signal, by [`receive`](Self::receive).
     ///
-    /// It is decided in this turn and sent after its commit. An instance that is asleep is woken; one that is parked
-    /// or paused takes the signal up later; of one that has [continued as new](Self::continue_as_new), the latest run
-    /// gets it. As a handle, it names the workflow that the instance began as. What keeps an instance from being
-    /// signalled is an error, after which the signal is recorded nowhere; how the run that gets it deals with it is
-    /// not waited for. Where several signals to one instance are under way at a time, a crash may change their order:
-    /// await each before the next where that matters.
+    /// The signal is decided in this turn and sent after its commit. An instance that is asleep is woken; one that is parked
+    /// or paused takes the signal up later; of one that has [continued as new](Self::continue_as_new), the latest run gets
+    /// it. Like a handle, the call names the workflow that the instance began as. If the instance cannot be signalled, the
+    /// future ends with an error, and the signal is recorded nowhere; how the receiver deals with the signal is not waited
+    /// for. If several signals to one instance are under way at once, a crash may change their order: await each before the
+    /// next where the order matters.
     ///
     /// ```
     /// use millrun_workflow::{Signal, SignalInstanceError, Workflow, WorkflowContext, WorkflowError};
@@ -458,12 +453,12 @@ impl WorkflowContext {
         )
     }
 
-    /// Has an [entity](crate::Entity) perform a command, and waits for its answer. The entity begins with it if there is
-    /// none.
+    /// Sends a command to an [entity](crate::Entity), and waits for its answer. If the entity does not live, it begins with
+    /// the command.
     ///
-    /// It is a call of an activity of millrun's own, whose attempts name the same request, so that the entity performs
-    /// the command once, as long as it has performed no more than 1,000 others under a request since. It waits as long
-    /// as the entity is parked or its partition moves. [`with`](crate::EntityStep::with) says more of the call.
+    /// The command is sent by a built-in activity, whose attempts use the same request name. So the entity performs the
+    /// command once, as long as it has performed no more than 1,000 other named requests since. The call waits while the
+    /// entity is parked or its partition moves. [`with`](crate::EntityStep::with) sets the options of the call.
     ///
     /// ```
     /// use millrun_workflow::{Entity, EntityCommand, EntityState, EntityStepError, WorkflowContext, WorkflowError};
@@ -510,9 +505,9 @@ impl WorkflowContext {
         EntityStep::new(call)
     }
 
-    /// Has an [entity](crate::Entity) perform a command, exactly once: as [`signal_instance`](Self::signal_instance), whose
-    /// errors it has. An entity that there is not yet begins with it, if its code is registered. The answer is not waited
-    /// for, and a rejection is told to nobody.
+    /// Sends a command to an [entity](crate::Entity), which performs it exactly once: as
+    /// [`signal_instance`](Self::signal_instance), with the same errors. If the entity does not live, it begins with the
+    /// command, provided that its code is registered. The answer is not waited for, and a rejection is not reported.
     #[track_caller]
     pub fn tell<S, I, A, E>(
         &self,
@@ -536,7 +531,7 @@ impl WorkflowContext {
         )
     }
 
-    /// Makes a promise that code outside of the run keeps or breaks, with its [token](Promise::token).
+    /// Makes a promise, which code outside of the run keeps or breaks by its [token](Promise::token).
     ///
     /// ```
     /// use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -565,8 +560,8 @@ impl WorkflowContext {
         )
     }
 
-    /// A timer with this deadline, which may have passed: as [`sleep`](Self::sleep). One deadline can
-    /// stand over several steps, each in a [race](Self::race) with it.
+    /// A timer with this deadline, which may have passed already: as [`sleep`](Self::sleep). One deadline can limit several
+    /// steps: [race](Self::race) each with it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -590,9 +585,8 @@ impl WorkflowContext {
         self.sleep(Duration::ZERO).until(deadline)
     }
 
-    /// Waits for a signal that is sent to this run, and takes it. Signals of one name are
-    /// buffered from the run's start and taken in the order of their arrival. If several branches
-    /// wait for the same name, the one that is polled first takes it.
+    /// Waits for a signal to this run, and takes it. Signals of one name are buffered from the run's start and taken in the
+    /// order of their arrival. If several branches wait for the same name, the one that is polled first takes it.
     #[track_caller]
     pub fn receive<T>(&self, signal: Signal<T>) -> Receive<T> {
         Receive::new(
@@ -603,18 +597,18 @@ impl WorkflowContext {
         )
     }
 
-    /// Makes the run's state: what [queries](crate::Query) and [updates](crate::Update) of this
-    /// run see. Make it before the first await, so that there is one when the first is asked.
+    /// Makes the run's state, which [queries](crate::Query) and [updates](crate::Update) of this run see. Make it before the
+    /// first await, so that it exists when the first of them comes.
     ///
     /// # Panics
-    /// When the run has made one already: clone the handle instead.
+    /// When the run has made its state already: clone the handle instead.
     #[must_use]
     pub fn state<S: Send + 'static>(&self, initial: S) -> State<S> {
         State::new(Arc::clone(&self.shared), self.scope.clone(), initial)
     }
 
-    /// Waits until the run is asked to cancel, or this context's scope is cancelled, and gives
-    /// [the reason](crate::Cancelled::reason) as far as there is one.
+    /// Waits until the run is asked to cancel, or this context's scope is cancelled, and returns [the
+    /// reason](crate::Cancelled::reason) if there is one.
     #[track_caller]
     pub fn cancelled(&self) -> CancelRequest {
         CancelRequest::new(Arc::clone(&self.shared), self.scope.clone(), Location::caller())
@@ -627,8 +621,8 @@ impl WorkflowContext {
         self.scope.is_cancelled(self.shared.lock().is_cancel_requested)
     }
 
-    /// An error if the run has been asked to cancel, or the [scope](Self::scope) that this context belongs
-    /// to has been cancelled: for code that is between two operations.
+    /// Returns an error if the run has been asked to cancel, or the [scope](Self::scope) that this context belongs to has
+    /// been cancelled: for code between two operations.
     ///
     /// ```
     /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -643,12 +637,12 @@ impl WorkflowContext {
     /// ```
     ///
     /// # Errors
-    /// [`Cancelled`], with the reason as far as there is one.
+    /// [`Cancelled`], with the reason if there is one.
     pub fn check_cancelled(&self) -> Result<(), Cancelled> {
         self.shared.lock().cancelled(&self.scope).map_or(Ok(()), Err)
     }
 
-    /// A part of the run that can be cancelled by itself.
+    /// A part of the run that can be cancelled separately.
     #[must_use]
     pub fn scope(&self) -> CancelScope {
         CancelScope::new(Self {
@@ -665,7 +659,7 @@ impl WorkflowContext {
         &self.shared
     }
 
-    /// A context whose operations no cancel from around it touches: for cleaning up.
+    /// A context whose operations are not reached by any cancel from outside of it: for cleaning up.
     #[must_use]
     pub fn shielded(&self) -> Self {
         Self {
@@ -674,13 +668,12 @@ impl WorkflowContext {
         }
     }
 
-    /// The time of the event that the code is reacting to, or the latest time that the run has seen if the
-    /// host's clock was set back since: time in a run never goes back, also across
-    /// [checkpoints](Self::checkpoint) and when it [continues as new](Self::continue_as_new). A replay sees
-    /// the same, and it does not move while the code runs.
+    /// The time of the event that the code is reacting to, or the latest time that the run has seen if the host's clock was
+    /// set back since: time in a run never goes back, also across [checkpoints](Self::checkpoint) and when the run [continues
+    /// as new](Self::continue_as_new). A replay sees the same time, and it does not change while the code runs.
     ///
-    /// [`sleep`](Self::sleep) counts from the host's time, so that a run whose time is ahead of it does not
-    /// sleep for longer; a deadline that the code computes from here is as far ahead as this time is.
+    /// [`sleep`](Self::sleep) counts from the host's time, so that a run whose time is ahead of the host's does not sleep
+    /// longer. A deadline that the code computes from this time is ahead by as much.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.shared.lock().time.shown()
@@ -714,16 +707,15 @@ impl WorkflowContext {
         )
     }
 
-    /// Takes a value from the world, once: the effect runs when the future is first polled, its
-    /// value is recorded, and a replay sees the recorded value without running the effect again.
+    /// Takes a value from outside, once: the effect runs when the future is first polled, its value is recorded, and a replay
+    /// returns the recorded value without running the effect again.
     ///
-    /// A replay gives values back in the order in which they were recorded; [`named`](RecordStep::named) keeps
-    /// two of one type from being taken for each other when their calls change places.
+    /// A replay returns values in the order in which they were recorded. [`named`](RecordStep::named) keeps two values of one
+    /// type from being confused when their calls change places.
     ///
-    /// For what is quick and cannot fail in a way worth a retry: reading a configuration, an id
-    /// from another system. It runs on the thread of the run, before anything of its turn is
-    /// durable: after a crash in between it runs once more. Use an [activity](Self::call) for
-    /// anything else.
+    /// Use it for quick effects whose failure is not worth a retry: reading a configuration, an id from another system. The
+    /// effect runs on the thread of the run, before anything of its turn is durable: after a crash in between it runs once
+    /// more. Use an [activity](Self::call) for anything else.
     ///
     /// ```
     /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -736,8 +728,8 @@ impl WorkflowContext {
     /// ```
     ///
     /// # Errors
-    /// When the value does not encode or decode, or is larger than a payload may be. The effect has run
-    /// then, and a replay gives the same error. A panic of the effect is one of the run's code.
+    /// When the value does not encode or decode, or is larger than a payload may be. The effect has run in that case, and a
+    /// replay returns the same error. A panic of the effect counts as one of the run's code.
     #[track_caller]
     pub fn record<T, F>(&self, effect: F) -> RecordStep<F, T>
     where
@@ -747,13 +739,13 @@ impl WorkflowContext {
         RecordStep::new(Arc::clone(&self.shared), Location::caller(), effect)
     }
 
-    /// A step without a queue: the work is done here and now, on the thread of the run, and its end is
-    /// recorded; a replay sees the recorded end. It costs one event and no message. An error that says
-    /// it is [retryable](crate::TypedError::is_retryable) is tried again at once, three times in all. It may
-    /// be [named](Local::named).
+    /// A step without a queue: the work is done here and now, on the thread of the run, and its result is recorded; a replay
+    /// sees the recorded result. It costs one event and no message. If its error is
+    /// [retryable](crate::TypedError::is_retryable), the step is tried again at once, up to three times in all. It may be
+    /// [named](Local::named).
     ///
-    /// For what takes microseconds: it holds up every other run of its shard. As with
-    /// [`record`](Self::record), a crash before the commit lets it happen once more.
+    /// Use it for work of microseconds: it delays every other run of its shard. As with [`record`](Self::record), a crash
+    /// before the commit repeats it.
     ///
     /// ```
     /// # use millrun_workflow::{ActivityError, WorkflowContext, WorkflowError};
@@ -764,9 +756,8 @@ impl WorkflowContext {
     ///
     /// # Errors
     /// [`CallError::Failed`](crate::CallError::Failed) with the last attempt's error,
-    /// [`CallError::Panicked`](crate::CallError::Panicked), or
-    /// [`CallError::Payload`](crate::CallError::Payload) if its end does not encode or is larger than a
-    /// payload may be.
+    /// [`CallError::Panicked`](crate::CallError::Panicked), or [`CallError::Payload`](crate::CallError::Payload) if the
+    /// result does not encode or is larger than a payload may be.
     #[track_caller]
     pub fn local<T, E, F>(&self, work: F) -> Local<F, T, E>
     where
@@ -777,12 +768,11 @@ impl WorkflowContext {
         Local::new(Arc::clone(&self.shared), Location::caller(), work)
     }
 
-    /// Whether to take the new way of a change: `true` in every run that gets here for the first
-    /// time, `false` in those that got here before the change was made. Runs of both kinds can be
-    /// alive at once.
+    /// Whether to take the new way of a change: `true` in every run that first gets here after the change was made, `false`
+    /// in runs that got here before. Runs of both kinds can be alive at once.
     ///
-    /// When no run from before the change is left, remove the call and the old way: the markers
-    /// that the new way left in histories are passed over.
+    /// When no run from before the change is left, remove the call and the old way: the markers that the new way left in
+    /// histories are ignored.
     ///
     /// ```
     /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -824,8 +814,8 @@ impl WorkflowContext {
         Saga::new(self.shielded())
     }
 
-    /// The id of the instance that this is a run of, under which it was started. Runs that
-    /// [continue](Self::continue_as_new) it have the same.
+    /// The id of this run's instance, under which it was started. Runs that [continue](Self::continue_as_new) this one have
+    /// the same id.
     ///
     /// ```
     /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};

@@ -1,5 +1,5 @@
-//! The futures that workflow code awaits. Each is lazy: it is decided when first polled, and
-//! dropping it afterwards cancels it durably.
+//! The futures that workflow code awaits. Each is lazy: it is decided when first polled, and dropping it afterwards cancels
+//! it durably.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,14 +31,14 @@ pub const START_TO_CLOSE_DEFAULT: Duration = Duration::from_secs(600);
 /// How many kinds of errors may have a [retry policy](Call::retry_on) of their own in one call.
 pub const RETRY_KINDS_MAX: usize = 32;
 
-/// Where an operation stands.
+/// The stage of an operation.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Not polled yet: nothing has been decided.
     New,
-    /// Decided; the run waits for it.
+    /// Decided; the run waits for its end.
     Issued(OperationId),
-    /// Has given its value.
+    /// Has returned its value.
     Done,
 }
 
@@ -61,7 +61,7 @@ impl Operation {
         }
     }
 
-    /// Issues the operation at once, if the code is being polled; its number.
+    /// Issues the operation at once, if the code is being polled, and returns its number.
     pub(super) fn issue_now(&mut self, event: impl FnOnce(OperationId) -> Event) -> Option<OperationId> {
         let mut table = self.shared.lock_polled()?;
         let operation = table.issue(&self.scope, std::task::Waker::noop(), self.location, event);
@@ -82,8 +82,8 @@ impl Operation {
             })
     }
 
-    /// As [`poll`](Self::poll), for what may be refused before anything is decided: `request` is called
-    /// on the first poll only.
+    /// As [`poll`](Self::poll), for an operation that may be refused before it is decided: `request` is called on the first
+    /// poll only.
     pub(super) fn poll_checked<R, F>(
         &mut self,
         cx: &Context<'_>,
@@ -143,7 +143,7 @@ pub(super) enum Stopped<R> {
     Refused(R),
 }
 
-/// Which of a run's bounds speaks against issuing an operation.
+/// The bound that forbids an operation.
 #[derive(Debug)]
 pub(super) enum Unadmitted {
     TooLarge { bytes: usize, bytes_max: usize },
@@ -164,8 +164,8 @@ pub(super) fn admit_payload(table: &Table, bytes: usize) -> Result<(), Unadmitte
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        // Only the code itself, while it runs, decides anything by letting go. Whatever drops the
-        // whole future (unloading, a panic, the end) decides nothing.
+        // Only the running code itself decides anything by dropping a future. When the whole future is dropped (unloading, a
+        // panic, the end), nothing is decided.
         if let Stage::Issued(operation) = self.stage
             && self.shared.is_polled_here()
         {
@@ -183,8 +183,8 @@ impl Drop for Operation {
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Call<O, E> {
     operation: Operation,
-    /// What is asked for, until it is issued: in the memory in which it stays, with the number and the
-    /// epoch still to be filled in.
+    /// The request, until it is issued. It is already in its final allocation; its number and epoch are still to be filled
+    /// in.
     request: Option<Result<Arc<ActivityScheduled>, PayloadError>>,
     types: PhantomData<fn() -> (O, E)>,
 }
@@ -219,7 +219,7 @@ impl<O, E> Call<O, E> {
         }
     }
 
-    /// Changes what is asked for, if it has not been issued.
+    /// Changes the request, if it has not been issued.
     fn with(mut self, change: impl FnOnce(&mut ActivityScheduled)) -> Self {
         if let Some(Ok(request)) = &mut self.request {
             change(sole(request));
@@ -227,16 +227,16 @@ impl<O, E> Call<O, E> {
         self
     }
 
-    /// Sets when to try again; [`Retry::exponential`] by default. No effect once polled.
+    /// Sets the retry policy; [`Retry::exponential`] by default. No effect once polled.
     pub fn retry(self, retry: Retry) -> Self {
         self.with(|request| request.retry = retry)
     }
 
-    /// Sets when to try again after an error of this [kind](ErrorKind), whatever the error itself says
-    /// about it. Of the same kind twice, the second counts. No effect once polled.
+    /// Sets the retry policy after an error of this [kind](ErrorKind), whatever the error itself says about retries. If a
+    /// kind is set twice, the second policy counts. No effect once polled.
     ///
-    /// Attempts, and the time they take, are counted from the call's beginning, whatever they ended
-    /// with: after three failures of any kind, a policy of three attempts is exhausted.
+    /// Attempts, and the time they take, are counted from the call's beginning, whatever kind of error they ended with: after
+    /// three failures of any kind, a policy of three attempts is exhausted.
     ///
     /// ```
     /// use std::time::Duration;
@@ -266,38 +266,36 @@ impl<O, E> Call<O, E> {
         self.with(|request| request.start_to_close = timeout)
     }
 
-    /// Limits how long an attempt may wait to begin: one that has not by then fails the call, since
-    /// trying again would only queue again. Not limited by default. No effect once polled.
+    /// Limits how long an attempt may wait to begin. An attempt that has not begun by then fails the call, since another
+    /// attempt would only queue again. Not limited by default. No effect once polled.
     ///
-    /// The time counts from when the call was issued, or from when an attempt that failed is to be
-    /// followed by the next, also while nobody works through the queue, the activity is not registered,
-    /// or the process is down. That an attempt has begun is an event of the history then, unless it ends
-    /// at once. One that a crash cut off after that waits anew from when the store is opened again.
+    /// The time counts from when the call was issued, or from when the next attempt after a failure is due. It also runs
+    /// while the queue is not served, the activity is not registered, or the process is down. With this limit, the beginning
+    /// of an attempt is an event in the history, unless the attempt ends at once. If a crash cuts an attempt off after that,
+    /// its successor's time counts from when the store is opened again.
     ///
-    /// So this timeout says that no attempt is known to have begun. After a crash one may have run all
-    /// the same: one that ended at once, or whose beginning was not yet durable.
+    /// So this timeout says that no attempt is known to have begun. After a crash an attempt may still have run: one that
+    /// ended at once, or whose beginning was not durable yet.
     pub fn schedule_to_start(self, timeout: Duration) -> Self {
         self.with(|request| request.schedule_to_start = Some(timeout))
     }
 
-    /// Limits how long the call may take in all, with every attempt and pause. No attempt begins
-    /// after that, and one under way is told to stop. Not limited by default. No effect once
-    /// polled.
+    /// Limits how long the whole call may take, with every attempt and pause. No attempt begins after that, and one under way
+    /// is told to stop. Not limited by default. No effect once polled.
     pub fn schedule_to_close(self, timeout: Duration) -> Self {
         self.with(|request| request.schedule_to_close = Some(timeout))
     }
 
-    /// Sets how long an attempt may be silent: one whose last heartbeat is older fails, and the
-    /// next begins with what that heartbeat said. Not limited by default. No effect once polled.
+    /// Sets how long an attempt may be silent: an attempt whose last heartbeat is older fails, and the next one gets that
+    /// heartbeat's details. Not limited by default. No effect once polled.
     pub fn heartbeat(self, timeout: Duration) -> Self {
         self.with(|request| request.heartbeat = Some(timeout))
     }
 
-    /// Puts the call into another task queue than the activity's own; its name may be known at run time only:
-    /// one for each tenant, say. A runtime has the queues of the activities that are registered with it, and those
-    /// that it was given by `RuntimeBuilder::queue`; a call in any other waits in its history until a
-    /// runtime is opened that has that queue, as a warning and `describe` say, or until one of its
-    /// timeouts is over. A name that is empty or longer than 255 bytes is
+    /// Puts the call into another task queue than the activity's own. The name may be known only at run time: one for each
+    /// tenant, say. A runtime serves the queues of the activities that are registered with it, and those that it was given by
+    /// `RuntimeBuilder::queue`. A call in any other queue waits in its history until a runtime with that queue is opened, as
+    /// a warning and `describe` say, or until one of its timeouts is over. A name that is empty or longer than 255 bytes is
     /// [refused](CallError::QueueName). No effect once polled.
     pub fn on_queue(self, queue: impl Into<Name>) -> Self {
         self.with(|request| request.queue = queue.into())
@@ -332,12 +330,12 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
     }
 }
 
-/// The only holder of a request, until it is issued.
+/// The request, to be changed: nothing else holds it until it is issued.
 fn sole(request: &mut Arc<ActivityScheduled>) -> &mut ActivityScheduled {
     Arc::get_mut(request).expect("a request is shared only when it has been issued")
 }
 
-/// The request, unless something speaks against issuing it.
+/// The request, unless a bound forbids it.
 fn admit<E>(
     request: Result<Arc<ActivityScheduled>, PayloadError>,
     table: &Table,
@@ -390,7 +388,7 @@ pub struct Sleep {
 
 #[derive(Clone, Copy, Debug)]
 enum SleepUntil {
-    /// So long after the turn in which it is first polled.
+    /// This long after the turn in which it is first polled.
     After(Duration),
     At(Timestamp),
 }
@@ -439,7 +437,7 @@ impl Future for Sleep {
 /// A wait for a signal; made by [`WorkflowContext::receive`](crate::WorkflowContext::receive).
 ///
 /// # Cancel safety
-/// Dropping it loses no signal: one is taken from the buffer only by the future that gives it.
+/// Dropping it loses no signal: a signal is taken from the buffer only when the future returns it.
 #[derive(Debug)]
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Receive<T> {
@@ -505,7 +503,7 @@ impl<T> Drop for Receive<T> {
     }
 }
 
-/// Completes when the run is asked to cancel, and says why; made by
+/// Completes when the run is asked to cancel, with the reason; made by
 /// [`WorkflowContext::cancelled`](crate::WorkflowContext::cancelled).
 ///
 /// # Cancel safety

@@ -16,8 +16,7 @@ use crate::context::slots::Resolution;
 use crate::event::Event;
 use crate::{OperationId, PromiseError, PromiseToken};
 
-/// A value that comes from outside; made by
-/// [`WorkflowContext::promise`](crate::WorkflowContext::promise).
+/// A value that is given from outside; made by [`WorkflowContext::promise`](crate::WorkflowContext::promise).
 ///
 /// # Cancel safety
 /// Dropping it gives the promise up durably: it cannot be kept or broken any more.
@@ -41,7 +40,7 @@ impl<T> Promise<T> {
         }
     }
 
-    /// Names the promise for the one who is to keep or break it: hand it to an activity, say.
+    /// The promise's name for the code that will keep or break it: hand it to an activity, say.
     #[must_use]
     pub fn token(&self) -> PromiseToken {
         self.token

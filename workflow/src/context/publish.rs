@@ -21,8 +21,7 @@ use crate::{OperationId, Payload, PayloadError, PublishOutcome, PublishStepError
 /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
 ///
 /// # Cancel safety
-/// Dropping it before it was polled does nothing. Dropping it later keeps a value that still waits
-/// for room from being published.
+/// Dropping it before it was polled does nothing. If it is dropped later, a value that still waits for room is not published.
 #[derive(Debug)]
 #[must_use = "nothing is published until it is awaited"]
 pub struct PublishStep {
@@ -55,29 +54,29 @@ impl PublishStep {
         }
     }
 
-    /// The key of the record, in place of the id of this instance. In a durable topic the records of one key that one run
-    /// publishes are in the order in which it publishes them, subscriptions give them one at a time, and runs
-    /// [wait](crate::ReceiveRecord::key) for them by it. In a topic of the broker it is the key of the envelope. At most
+    /// The key of the record, in place of the id of this instance. In a durable topic, records of one key that one run
+    /// publishes stay in the order in which it publishes them, subscriptions deliver them one at a time, and runs can
+    /// [wait](crate::ReceiveRecord::key) for the key. In a topic of the broker it is the key of the envelope. At most
     /// [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes. No effect once polled.
     pub fn key(self, key: impl Into<Box<str>>) -> Self {
         self.say(|texts| texts.key = Some(key.into()))
     }
 
-    /// What the run calls the whole that the record belongs to; of durable topics only, one of the broker
-    /// [refuses](PublishStepError::Refused) it. At most [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes.
-    /// No effect once polled.
+    /// The run's name for the process or group that the record belongs to. Only for durable topics: one of the broker
+    /// [refuses](PublishStepError::Refused) it. At most [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes. No
+    /// effect once polled.
     pub fn correlation(self, correlation: impl Into<Box<str>>) -> Self {
         self.say(|texts| texts.correlation = Some(correlation.into()))
     }
 
-    /// The format of the payload, for readers of other kinds; of durable topics only, one of the broker
-    /// [refuses](PublishStepError::Refused) it. At most [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes.
-    /// No effect once polled.
+    /// The format of the payload, for readers outside of millrun. Only for durable topics: one of the broker
+    /// [refuses](PublishStepError::Refused) it. At most [`RECORD_TEXT_BYTES_MAX`](crate::RECORD_TEXT_BYTES_MAX) bytes. No
+    /// effect once polled.
     pub fn content_type(self, content_type: impl Into<Box<str>>) -> Self {
         self.say(|texts| texts.content_type = Some(content_type.into()))
     }
 
-    /// Changes what is said of the value, unless the publish stands in the history already.
+    /// Changes the texts of the record, unless the publish has been issued.
     fn say(mut self, change: impl FnOnce(&mut RecordTexts)) -> Self {
         if let Some(request) = &mut self.request {
             change(request.texts.get_or_insert_default());
@@ -87,7 +86,7 @@ impl PublishStep {
 }
 
 impl PublishRequest {
-    /// What is to be published, unless something speaks against it.
+    /// The publish, unless a bound forbids it.
     fn admit(self, table: &Table) -> Result<PublishScheduled, PublishStepError> {
         if self.topic.is_empty() || self.topic.len() > NAME_BYTES_MAX {
             return Err(PublishStepError::Name {

@@ -1,9 +1,8 @@
-//! The root of a run's wakers: it tells wake-ups by the machine from those by the world outside.
+//! The root of a run's wakers. It distinguishes wake-ups by the machine from those by the outside.
 //!
-//! While the machine works on an instance, the thread it is on is *inside* that instance.
-//! Whatever touches the code then is the workflow's own doing and happens again in a replay.
-//! Whatever touches it at any other time, or from another thread, does not: it is *foreign*, and
-//! the machine parks the run instead of recording what nobody could repeat.
+//! While the machine works on an instance, its thread is *inside* that instance. Whatever touches the code then is caused by
+//! the workflow and happens again in a replay. Whatever touches the code at another time, or from another thread, does not
+//! happen again: it is *foreign*, and the machine parks the run instead of recording what no replay could repeat.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
 thread_local! {
-    /// The pulse whose machine is at work on this thread; 0 if none is.
+    /// The pulse of the instance that this thread is inside; 0 if none.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Notes that the code was woken, and whether from outside.
+/// Notes that the code was woken, and whether by something foreign.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     is_woken: AtomicBool,
     is_foreign: AtomicBool,
 }
 
-/// The thread is inside an instance as long as this lives.
+/// The thread is inside an instance while this lives.
 #[derive(Debug)]
 pub(crate) struct Inside {
     before: usize,
@@ -33,14 +32,14 @@ impl Pulse {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Goes inside, until the guard is dropped. Nests: one instance may be inside another.
+    /// Enters the instance, until the guard is dropped. Nests: the thread may be inside another instance already.
     pub(crate) fn enter(&self) -> Inside {
         Inside {
             before: INSIDE.replace(self.identity()),
         }
     }
 
-    /// Whether this thread is inside; if not, that is noted as foreign.
+    /// Whether this thread is inside the instance; if not, that is noted as foreign.
     pub(crate) fn check_inside(&self) -> bool {
         let is_inside = INSIDE.get() == self.identity();
         if !is_inside {
@@ -51,7 +50,7 @@ impl Pulse {
 
     /// Whether the code was woken from inside since the last call.
     pub(crate) fn take_woken(&self) -> bool {
-        // Written and read on the thread that is inside: nothing comes between the two.
+        // Only the thread inside writes and reads this: nothing comes between.
         let is_woken = self.is_woken.load(Ordering::Relaxed);
         if is_woken {
             self.is_woken.store(false, Ordering::Relaxed);
@@ -59,7 +58,7 @@ impl Pulse {
         is_woken
     }
 
-    /// Begins anew, for another run. Nobody else holds it.
+    /// Resets it for another run. Nothing else holds it.
     pub(crate) fn renew(&self) {
         self.is_woken.store(false, Ordering::Relaxed);
         self.is_foreign.store(false, Ordering::Relaxed);

@@ -19,15 +19,15 @@ use crate::definition::NAME_BYTES_MAX;
 use crate::event::{Event, KeyFilter, Name, RawRecord, ReceiveScheduled, RecordFilter};
 use crate::{OperationId, ReceiveRecordError};
 
-/// In how many places of durable topics a run may be at a time: of each topic, one for each filter (a key, the beginning of
-/// one, a correlation, or none of these) by which it [receives](crate::WorkflowContext::receive_from).
+/// How many places in durable topics a run may have: one for each topic and filter (a key, a key prefix, a correlation, or
+/// none) by which it [receives](crate::WorkflowContext::receive_from).
 pub const RECEIVED_PLACES_MAX: usize = 1_000;
 
 /// A wait for a record of a durable topic; made by
 /// [`WorkflowContext::receive_from`](crate::WorkflowContext::receive_from).
 ///
 /// # Cancel safety
-/// Dropped before it was ready, it has taken no record: the next one gets it.
+/// If it is dropped before it was ready, no record is taken: the next wait gets it.
 #[derive(Debug)]
 #[must_use = "nothing is received until it is awaited"]
 pub struct ReceiveRecord<T> {
@@ -53,7 +53,7 @@ impl<T> ReceiveRecord<T> {
         }
     }
 
-    /// A wait for the same records, from this place in the code.
+    /// A wait for the same records, issued from this place in the code.
     pub(super) fn again(&self, location: &'static Location<'static>) -> Self {
         let (shared, scope) = (&self.operation.shared, &self.operation.scope);
         Self::new(
@@ -65,7 +65,7 @@ impl<T> ReceiveRecord<T> {
         )
     }
 
-    /// Changes what is waited for, unless the wait stands in the history already.
+    /// Changes the filter, unless the wait has been issued.
     fn want(mut self, change: impl FnOnce(&mut WantedRecords)) -> Self {
         if matches!(self.operation.stage, Stage::New) {
             change(&mut self.wanted);
@@ -78,26 +78,27 @@ impl<T> ReceiveRecord<T> {
         self.want(|wanted| wanted.filter.key = Some(KeyFilter::Is(key.into())))
     }
 
-    /// Only a record of which the key begins with this, of 1 to 255 bytes; in place of a whole [`key`](Self::key). No
-    /// effect once polled.
+    /// Only a record whose key begins with this, of 1 to 255 bytes; in place of a whole [`key`](Self::key). No effect once
+    /// polled.
     pub fn key_prefix(self, prefix: impl Into<Box<str>>) -> Self {
         self.want(|wanted| wanted.filter.key = Some(KeyFilter::StartsWith(prefix.into())))
     }
 
-    /// Only a record with this correlation, of 1 to 255 bytes: what its publisher calls the whole that it belongs to.
-    /// No effect once polled.
+    /// Only a record with this correlation, of 1 to 255 bytes: its publisher's name for the process or group that it belongs
+    /// to. No effect once polled.
     pub fn correlation(self, correlation: impl Into<Box<str>>) -> Self {
         self.want(|wanted| wanted.filter.correlation = Some(correlation.into()))
     }
 
-    /// The first time that the run waits for these records: one that was appended at this time or later, by the clock
-    /// of its writer, in place of the time at which the run began. A wait that was given up without a record begins at its
-    /// time again; once the run has taken one, it goes on behind that. No effect once polled.
+    /// For the first wait of the run for these records: only a record that was appended at this time or later, by the clock
+    /// of its writer; the default is the time at which the run began. If a wait is given up without a record, the next one
+    /// begins at its own time; once the run has taken a record, it continues behind that. No effect once polled.
     pub fn since(self, time: Timestamp) -> Self {
         self.want(|wanted| wanted.since = Some(time))
     }
 
-    /// The first time that the run waits for these records: the first that the topic still has. No effect once polled.
+    /// For the first wait of the run for these records: begins with the first record that the topic still has. No effect once
+    /// polled.
     pub fn from_beginning(self) -> Self {
         self.since(Timestamp::EPOCH)
     }
@@ -110,7 +111,7 @@ pub(crate) struct WantedRecords {
     pub(super) since: Option<Timestamp>,
 }
 
-/// What is waited for, unless something speaks against that.
+/// The wait, unless a bound forbids it.
 fn admit(
     table: &Table,
     topic: &Name,
@@ -148,7 +149,7 @@ impl From<Unadmitted> for ReceiveRecordError {
 }
 
 impl ReceiveScheduled {
-    /// Whether this is a record that is waited for.
+    /// Whether the filter accepts this record.
     #[must_use]
     pub fn is_met_by(&self, record: &RawRecord) -> bool {
         let is_late_enough = self.since.is_none_or(|since| since <= record.time);
@@ -230,13 +231,13 @@ impl<T> ReceivedRecord<T> {
         self.record.key.as_deref()
     }
 
-    /// What its publisher called the whole that it belongs to.
+    /// Its publisher's name for the process or group that it belongs to.
     #[must_use]
     pub fn correlation(&self) -> Option<&str> {
         self.record.correlation.as_deref()
     }
 
-    /// The run, and the operation of it, that has published it, if a run has.
+    /// The run and operation that published it, if a run did.
     #[must_use]
     pub fn run_cause(&self) -> Option<Cause> {
         self.record.cause

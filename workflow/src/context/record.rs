@@ -1,4 +1,4 @@
-//! Values that the code takes from the world, once.
+//! Values that the code takes from outside, once.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::context::shared::Replayed;
 use crate::event::{Event, Name};
 use crate::{NAME_BYTES_MAX, Payload, PayloadError};
 
-/// What a value is recorded with, and its way into the history and back.
+/// How a value is recorded: its name, and the way into the history and back.
 #[derive(Debug)]
 pub(super) struct Recording {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ impl Recording {
         self
     }
 
-    /// Lets the effect happen, unless this is a replay, which has its value.
+    /// Runs the effect, unless this is a replay, which has its value.
     pub(super) fn poll<T: Serialize + DeserializeOwned>(
         &self,
         effect: impl FnOnce() -> T,
@@ -57,7 +57,7 @@ impl Recording {
         drop(table);
         let value = match replayed {
             Replayed::Value(value) => value,
-            // The effect must not happen again: what is decided here does not fit, and parks the run.
+            // The effect must not run again. The decision made here does not fit the history, and parks the run.
             Replayed::Absent => Err("no value was recorded here".into()),
             Replayed::Live => match Payload::encode(&effect()) {
                 Ok(value) if value.len() > bytes_max => {
@@ -72,7 +72,7 @@ impl Recording {
         };
         self.shared.lock().decide(event, Some(self.location));
         Poll::Ready(match value {
-            // Live as in a replay, the code sees what was decoded.
+            // The code sees the decoded value, live as in a replay.
             Ok(value) => value.decode(),
             Err(message) => Err(PayloadError::Encode(message)),
         })
@@ -100,11 +100,11 @@ impl<F, T> RecordStep<F, T> {
         }
     }
 
-    /// Names the value: the name is recorded with it, and a replay gives the value to no call of another
-    /// name, but parks the run. Without names, two calls whose values have the same type get each other's
-    /// when they change places. No effect once polled.
+    /// Names the value. The name is recorded with the value; a replay that asks for it under another name parks the run.
+    /// Without names, two calls with values of the same type get each other's values when they change places. No effect once
+    /// polled.
     ///
-    /// A value that was recorded without a name fits any: a call may be named while runs are alive.
+    /// A value that was recorded without a name fits any name: a call may be named while runs are alive.
     ///
     /// ```
     /// # use millrun_workflow::{WorkflowContext, WorkflowError};

@@ -9,12 +9,12 @@ use super::receive_record::ReceiveRecord;
 /// Records of a durable topic that a run takes one after the other; made by
 /// [`WorkflowContext::subscribe`](crate::WorkflowContext::subscribe).
 ///
-/// How far the run has come stands in its history, not here: another one of the same topic and filter goes on behind what
-/// this one took, and so does [`receive_from`](crate::WorkflowContext::receive_from).
+/// The run's place in the topic is in its history, not here: another subscription with the same topic and filter continues
+/// behind what this one took, and so does [`receive_from`](crate::WorkflowContext::receive_from).
 #[derive(Debug)]
 #[must_use = "nothing is received until a record is awaited"]
 pub struct RecordSubscription<T> {
-    /// As each wait is, never awaited itself.
+    /// The template of each wait; never awaited itself.
     wait: ReceiveRecord<T>,
 }
 
@@ -28,7 +28,7 @@ impl<T> RecordSubscription<T> {
         Self::new(self.wait.key(key))
     }
 
-    /// Only records of which the key begins with this, of 1 to 255 bytes; in place of a whole [`key`](Self::key).
+    /// Only records whose key begins with this, of 1 to 255 bytes; in place of a whole [`key`](Self::key).
     pub fn key_prefix(self, prefix: impl Into<Box<str>>) -> Self {
         Self::new(self.wait.key_prefix(prefix))
     }
@@ -38,19 +38,19 @@ impl<T> RecordSubscription<T> {
         Self::new(self.wait.correlation(correlation))
     }
 
-    /// Begins with the first that was appended at this time or later, by the clocks of their writers, where the run has
-    /// taken none of these records yet; in place of the time at which the run began.
+    /// If the run has taken none of these records yet, begins with the first that was appended at this time or later, by the
+    /// clocks of their writers; the default is the time at which the run began.
     pub fn since(self, time: Timestamp) -> Self {
         Self::new(self.wait.since(time))
     }
 
-    /// Begins with the first that the topic still has, where the run has taken none of these records yet.
+    /// If the run has taken none of these records yet, begins with the first that the topic still has.
     pub fn from_beginning(self) -> Self {
         Self::new(self.wait.from_beginning())
     }
 
-    /// The next record, an operation as any other: it can be joined, raced and cancelled. Two at a time get the same
-    /// record.
+    /// The next record. The wait is an operation like any other: it can be joined, raced and cancelled. Two at a time get the
+    /// same record.
     #[track_caller]
     pub fn next(&self) -> ReceiveRecord<T> {
         self.wait.again(Location::caller())

@@ -1,4 +1,4 @@
-//! The memory of calls that have ended, for those that are made next on the same thread.
+//! Memory of ended calls, reused by the next calls on the same thread.
 //!
 //! ```text
 //!   Call::new ──► build ──► event, command, ledger … the call ends ──► keep
@@ -6,8 +6,7 @@
 //!                   └──────────────── spare, of this thread ◄────────────┘
 //! ```
 //!
-//! Invariant: what a call asks for never depends on whose memory it is in, since every field is
-//! written.
+//! Invariant: reused memory never affects a call, since every field is written.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,7 +21,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Arc<ActivityScheduled>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Puts a request into the memory in which it stays.
+/// Puts a request into its final allocation.
 #[inline]
 pub(super) fn build(request: ActivityScheduled) -> Arc<ActivityScheduled> {
     let mut spare = SPARE.with_borrow_mut(Vec::pop);
@@ -33,7 +32,7 @@ pub(super) fn build(request: ActivityScheduled) -> Arc<ActivityScheduled> {
     spare.expect("its memory has just been written")
 }
 
-/// A call has ended: its memory is kept, if nobody else has it and it keeps no further memory.
+/// Keeps the memory of an ended call, if nothing else holds it and it has no further allocations.
 pub(crate) fn keep(request: Arc<ActivityScheduled>) {
     let is_named_in_code = [&request.activity, &request.queue].map(|name| matches!(name, Cow::Borrowed(_)));
     let has_memory =

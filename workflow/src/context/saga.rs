@@ -12,16 +12,15 @@ type Compensation = Box<
 
 /// A stack of compensations; made by [`WorkflowContext::saga`](crate::WorkflowContext::saga).
 ///
-/// It survives crashes as all of the code's state does: a replay pushes the same ones again. It ends
-/// with the code that made it: a run that is terminated, [continues as
-/// new](crate::WorkflowContext::continue_as_new) or makes a
-/// [checkpoint](crate::WorkflowContext::checkpoint) undoes nothing, and what goes on there must make a
-/// stack of its own from what it is given.
+/// It survives crashes like all of the code's state: a replay pushes the same compensations again. It ends with the code that
+/// made it: a run that is terminated, [continues as new](crate::WorkflowContext::continue_as_new) or makes a
+/// [checkpoint](crate::WorkflowContext::checkpoint) undoes nothing, and the code that continues must make a new stack from
+/// the state that it is given.
 ///
-/// A step may have taken effect although its call failed, by a timeout or a request to cancel. Where that
-/// matters, [push](Self::push) before the step, with a compensation that does no harm if there is nothing
-/// to undo; against the request alone, it is enough to make the call [shielded](WorkflowContext::shielded).
-/// Undo after every error, also one that is a request to cancel.
+/// A step may have taken effect although its call failed, by a timeout or a request to cancel. Where that matters,
+/// [push](Self::push) before the step, with a compensation that does no harm if there is nothing to undo. If only the request
+/// to cancel matters, it is enough to make the call [shielded](WorkflowContext::shielded). Undo after every error, also after
+/// a request to cancel.
 ///
 /// ```
 /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -61,7 +60,7 @@ pub struct SagaError {
 }
 
 impl SagaError {
-    /// What failed, in the order in which it was tried.
+    /// The failures, in the order in which the compensations were tried.
     #[must_use]
     pub fn failures(&self) -> &[WorkflowError] {
         &self.failures
@@ -88,8 +87,8 @@ impl Saga {
         }
     }
 
-    /// Says how to undo the step that was just done. The context it will get is
-    /// [shielded](crate::WorkflowContext::shielded): a request to cancel does not stop the undoing.
+    /// Adds how to undo the step that was just done. The compensation's context is
+    /// [shielded](crate::WorkflowContext::shielded): a request to cancel does not stop it.
     pub fn push<F, Fut>(&mut self, compensation: F)
     where
         F: FnOnce(WorkflowContext) -> Fut + Send + 'static,
@@ -99,15 +98,13 @@ impl Saga {
             .push(Box::new(move |context| Box::pin(compensation(context))));
     }
 
-    /// Undoes everything, the last step first, one at a time. One that fails does not keep the
-    /// others from being performed.
+    /// Undoes everything, the last step first, one at a time. If one compensation fails, the others are still performed.
     ///
     /// # Errors
-    /// With all that failed.
+    /// With all failures.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the compensation under way and all that are left. A request to cancel
-    /// does not.
+    /// Dropping the future gives up the present compensation and all that are left. A request to cancel does not.
     pub async fn compensate(self) -> Result<(), SagaError> {
         let mut failures = Vec::new();
         for compensation in self.compensations.into_iter().rev() {
@@ -122,12 +119,12 @@ impl Saga {
         }
     }
 
-    /// Forgets how to undo: everything is done.
+    /// Drops all compensations: everything is done.
     pub fn complete(self) {
         drop(self);
     }
 
-    /// How many steps can be undone.
+    /// The number of steps that can be undone.
     #[must_use]
     pub fn len(&self) -> usize {
         self.compensations.len()

@@ -1,4 +1,4 @@
-//! Cancellation by parts: who is told when something is cancelled.
+//! Cancelling parts of a run: which operations a cancel reaches.
 //!
 //! ```text
 //!   run ──► root scope ──► scope ──► scope        a cancel goes down the arrows
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::WorkflowContext;
 
-/// Where an operation belongs. A cheap clone.
+/// The scope of an operation. A cheap clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     is_shielded: bool,
@@ -34,7 +34,7 @@ impl Drop for Node {
 }
 
 impl Scope {
-    /// Out of reach of every cancel from above.
+    /// Not reached by any cancel from above.
     pub(crate) const SHIELDED: Self = Self {
         is_shielded: true,
         node: None,
@@ -50,9 +50,9 @@ impl Scope {
         }
     }
 
-    /// Whether a cancel has reached this scope; `is_requested` says whether the run's has come.
+    /// Whether a cancel has reached this scope; `is_requested` says whether the run was asked to cancel.
     pub(crate) fn is_cancelled(&self, is_requested: bool) -> bool {
-        // Set and read by the code of one run, which is on one thread at a time.
+        // Set and read only by the code of one run, which is on one thread at a time.
         is_requested && !self.is_shielded
             || self.nodes().any(|node| node.is_cancelled.load(Ordering::Relaxed))
     }
@@ -73,8 +73,8 @@ impl Scope {
     }
 }
 
-/// A part of a run that can be cancelled by itself; made by
-/// [`WorkflowContext::scope`](crate::WorkflowContext::scope). A cheap clone.
+/// A part of a run that can be cancelled separately; made by [`WorkflowContext::scope`](crate::WorkflowContext::scope). A
+/// cheap clone.
 ///
 /// ```
 /// use millrun_workflow::{Activity, Signal, WorkflowContext, WorkflowError};
@@ -106,19 +106,19 @@ impl CancelScope {
         Self { context }
     }
 
-    /// The context whose operations belong to this scope, and those of contexts and scopes made
-    /// from it, except behind a shield.
+    /// The context of this scope: its operations belong to the scope, and so do those of contexts and scopes made from it,
+    /// except shielded ones.
     #[must_use]
     pub fn context(&self) -> &WorkflowContext {
         &self.context
     }
 
-    /// Cancels what belongs to this scope: each operation that is outstanding or issued later
-    /// ends with [`Cancelled`](crate::Cancelled). The run around it goes on. A second time
-    /// changes nothing. It is for the run's own code, its updates included: called from a query, a task
-    /// or a thread outside, it cancels nothing and parks the run, as each touch from there does.
+    /// Cancels what belongs to this scope: each operation that is outstanding or issued later ends with
+    /// [`Cancelled`](crate::Cancelled). The rest of the run continues. A second call changes nothing. It is for the run's own
+    /// code, its updates included: called from a query, another task or thread, it cancels nothing and parks the run, as any
+    /// foreign touch does.
     pub fn cancel(&self) {
-        // From outside it would be a cancel that no replay repeats.
+        // A cancel from outside would not be repeated by a replay.
         if !self.context.shared_ref().pulse().check_inside() {
             return;
         }
@@ -127,7 +127,7 @@ impl CancelScope {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    /// Whether a cancel has reached this scope, its own or one from around it.
+    /// Whether a cancel has reached this scope: its own, or one from an outer scope.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.context.is_cancel_requested()

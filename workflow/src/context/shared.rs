@@ -1,8 +1,7 @@
 //! What an instance's code and its machine share: the table of operations.
 //!
-//! The code's futures write decisions into it and read resolutions from it; the machine does the
-//! opposite. Both are on the same thread while they do, one after the other, so the lock is
-//! never waited for; it is there because workflow futures are `Send`.
+//! The code's futures write decisions into it and read resolutions from it; the machine does the opposite. Both do so on the
+//! same thread, one after the other, so the lock never waits; it is there because workflow futures are `Send`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
@@ -22,7 +21,7 @@ use crate::event::{Bounds, Checkpoint, Event, Name, RecordFilter, TakenThrough, 
 use crate::machine::Moment;
 use crate::{Cancelled, OperationId, Payload, TopicRenames};
 
-/// How many wakers of a run are not the code's: the root, and what the table compares with it.
+/// How many references to a run's pulse are wakers of the engine's own: the root, and the table's copy for comparison.
 const OWN_WAKERS: usize = 2;
 
 #[derive(Debug)]
@@ -30,10 +29,9 @@ pub(crate) struct Shared {
     pulse: Arc<Pulse>,
     /// The root of the run's wakers: wakes the pulse.
     waker: Waker,
-    /// Whether the machine polls this instance's code at the moment. Only then does dropping an
-    /// operation mean anything.
+    /// Whether the machine is polling this instance's code. Only then does dropping an operation decide anything.
     is_polled: AtomicBool,
-    /// Whether the code has decided as much in one turn as it may: nothing of it counts then.
+    /// Whether the code has decided more in one turn than it may: nothing of that turn counts.
     is_full: AtomicBool,
     table: Mutex<Table>,
 }
@@ -51,20 +49,20 @@ impl Shared {
         }
     }
 
-    /// Lets go of everything but memory, for [`renew`](Self::renew). `false` if that is much, or
-    /// a waker is still held.
+    /// Clears everything but keeps memory, for [`renew`](Self::renew). `false` if the memory is large, or a waker is still
+    /// held.
     pub(crate) fn clear(&mut self, operations_max: usize) -> bool {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         table.clear();
         let is_small = table.slots.capacity() <= operations_max;
-        // Nobody else has one, nor can get one any more.
+        // Nothing else holds a waker, nor can get one any more.
         let is_unshared = Arc::strong_count(&self.pulse) == 1 + OWN_WAKERS;
-        // What others last did with theirs comes before what the next run does.
+        // The last accesses through dropped wakers happen before what the next run does.
         fence(Ordering::Acquire);
         is_small && is_unshared && !self.table.is_poisoned()
     }
 
-    /// Begins for another run, after [`clear`](Self::clear).
+    /// Sets it up for another run, after [`clear`](Self::clear).
     pub(crate) fn renew(&mut self, run: RunId, bounds: Bounds, now: Timestamp) {
         self.pulse.renew();
         *self.is_full.get_mut() = false;
@@ -73,7 +71,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
-        // A panic of the code is caught with the table unlocked or consistent.
+        // A panic of the code is caught while the table is unlocked or consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,29 +79,29 @@ impl Shared {
         &self.pulse
     }
 
-    /// What the code is polled with.
+    /// The waker with which the code is polled.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// The table, if the code is being polled by its machine. Everything else that polls or drops
-    /// one of its futures must not decide anything: a destructor after the end, another task.
+    /// The table, if the machine is polling the code. Any other poll or drop of a future must not decide anything: a
+    /// destructor after the end, another task.
     pub(crate) fn lock_polled(&self) -> Option<MutexGuard<'_, Table>> {
         if !self.pulse.check_inside() || !self.is_polled() {
             return None;
         }
         let table = self.lock();
         if table.decisions.len() >= table.decisions_len_max as usize {
-            // A loop whose operations are ready at once would go on until the memory is used up.
+            // Otherwise a loop over operations that are ready at once would run until memory is used up.
             self.is_full.store(true, Ordering::Relaxed);
             return None;
         }
         Some(table)
     }
 
-    /// Whether the code has decided as much as it may, and more.
+    /// Whether the code has decided more than it may.
     pub(crate) fn is_full(&self) -> bool {
-        // Written and read on the thread that is inside.
+        // Written and read only by the thread that is inside.
         self.is_full.load(Ordering::Relaxed)
     }
 
@@ -116,7 +114,7 @@ impl Shared {
         self.is_polled.load(Ordering::Acquire)
     }
 
-    /// The machine begins to poll the code, or has ended it.
+    /// Sets whether the machine is polling the code.
     pub(crate) fn set_polled(&self, is_polled: bool) {
         self.is_polled.store(is_polled, Ordering::Release);
     }
@@ -139,7 +137,7 @@ pub(crate) struct Table {
     pub(crate) random_len: u64,
     slots: Slots,
     signals: Inboxes,
-    /// How many signals wait in all inboxes.
+    /// The number of signals in all inboxes.
     signals_len: usize,
     /// The size of their values.
     signals_bytes: usize,
@@ -147,12 +145,12 @@ pub(crate) struct Table {
     decisions: Vec<Decision>,
     /// How many decisions one event may lead to.
     decisions_len_max: u32,
-    /// Whether the code is shown its history, and not what happens now.
+    /// Whether the code is shown its history, in a replay.
     is_replayed: bool,
-    /// The state that others may look at.
+    /// The state that queries and updates see.
     pub(crate) cell: Option<Arc<Cell>>,
     state_waiters: Waiters,
-    /// How many wait in all lists of those: for signals, conditions and the request to cancel.
+    /// The number of waits for signals, conditions and the request to cancel.
     waits_len: u32,
     /// Behind a pointer, since every instance in memory has room for it.
     seldom: Option<Box<Seldom>>,
@@ -160,27 +158,27 @@ pub(crate) struct Table {
     pub(crate) restarts_len: u16,
 }
 
-/// What few runs have.
+/// Fields that few runs need.
 #[derive(Debug, Default)]
 struct Seldom {
-    /// In a replay, what the turn that is replayed recorded and the code needs back.
+    /// In a replay: the recorded values of the present turn that the code asks for.
     replayed: VecDeque<Event>,
     /// Why the run was asked to cancel, if the code is shown that.
     cancel_reason: Option<Arc<str>>,
-    /// Which way the code took at each change.
+    /// Which way the code took at each `patched` call.
     patches: BTreeMap<Name, bool>,
-    /// Set when the code has ended in order to begin again: in another run, or from a checkpoint.
+    /// Set when the code has ended to continue: in another run, or from a checkpoint.
     next: Option<After>,
     /// The state of the checkpoint from which the code began.
     restored: Option<Payload>,
     /// What an entity has beside its state.
     desk: EntityDesk,
-    /// How far it has come in durable topics, in the order of their names and filters.
+    /// The run's places in durable topics, ordered by topic and filter.
     taken: Vec<TakenThrough>,
-    /// The topics that the history, or the code, may know by former names. Those in `taken` are the present ones.
+    /// Former names of topics that the history or the code may use. `taken` has the present names.
     renamed: Option<Arc<TopicRenames>>,
-    /// How many of the signals that wait the run began with, by name: they are the first. Only of a run that is tried again
-    /// when it fails.
+    /// How many of the waiting signals the run began with, by name: they come first. Only for a run that is tried again when
+    /// it fails.
     begun_with: Vec<(Name, u32)>,
 }
 
@@ -195,7 +193,7 @@ impl Seldom {
     }
 }
 
-/// How code begins again that has ended in order to do so.
+/// How code continues that has ended to do so.
 #[derive(Debug)]
 pub(crate) enum After {
     /// Another run, of this workflow, with this argument.
@@ -204,21 +202,21 @@ pub(crate) enum After {
     Checkpoint(Payload, &'static Location<'static>),
 }
 
-/// Something the code decided, and where.
+/// A decision of the code, and where in the code it was made.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) event: Event,
     pub(crate) location: Option<&'static Location<'static>>,
 }
 
-/// What a replay knows of a value that the code asks for.
+/// What a replay has for a value that the code asks for.
 #[derive(Debug)]
 pub(crate) enum Replayed<T> {
     /// This is no replay.
     Live,
     /// It was recorded.
     Value(T),
-    /// It was not: the code does not fit the history.
+    /// It was not recorded: the code does not fit the history.
     Absent,
 }
 
@@ -312,7 +310,7 @@ impl Table {
         self.slots.poll(operation, waker)
     }
 
-    /// The code lost interest in an operation: a decision, if it had not ended yet.
+    /// The code has dropped an operation. That is a decision, if the operation had not ended.
     pub(crate) fn abandon(&mut self, operation: OperationId) {
         if self.slots.abandon(operation) {
             let event = Event::OperationCancelled { operation };
@@ -320,7 +318,7 @@ impl Table {
         }
     }
 
-    /// The machine shows an event to the code: the futures that it concerns are to be woken, in order.
+    /// The machine shows an event to the code. Returns the wakers of the futures that it concerns, in order.
     pub(crate) fn take_in(&mut self, event: &Event) -> Wakers {
         match event {
             Event::ActivityCompleted {
@@ -389,8 +387,8 @@ impl Table {
         }
     }
 
-    /// The machine delivers a signal; the waits for its name are all woken, in their order:
-    /// one that nobody polls any more must not keep it from the others.
+    /// The machine delivers a signal. All waits for its name are woken, in order: one that is not polled any more must not
+    /// hide the signal from the others.
     fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
         self.signals_len += 1;
         self.signals_bytes += value.len();
@@ -400,7 +398,7 @@ impl Table {
         waiting.map(|waiter| waiter.waker.clone()).collect()
     }
 
-    /// What signals and the waits for them hold, in bytes.
+    /// The size of signals and of the waits for them, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         const NAME_BYTES: usize = 192;
         let values = self.signals_len * size_of::<Payload>() + self.signals_bytes;
@@ -417,15 +415,15 @@ impl Table {
         left
     }
 
-    /// Begins with signals that a former run had not taken.
+    /// Adds signals that a former run had not taken.
     pub(crate) fn carry_signals(&mut self, signals: &[(Name, Payload)]) {
         for (name, value) in signals {
-            // Nobody waits before the code has begun.
+            // No wait exists before the code has begun.
             drop(self.deliver(name, value.clone()));
         }
     }
 
-    /// Ends all that the code waits for, and gives what it begins with again.
+    /// Ends everything that the code waits for, and returns what the restarted code needs.
     pub(crate) fn checkpoint(
         &mut self,
         state: Payload,
@@ -470,17 +468,17 @@ impl Table {
         &mut self.seldom.get_or_insert_default().desk
     }
 
-    /// Notes how the code, which has ended, is to begin again.
+    /// Notes how the code, which has ended, is to continue.
     pub(crate) fn go_on(&mut self, next: After) {
         self.seldom.get_or_insert_default().next = Some(next);
     }
 
-    /// The beginning that the code has come to, if it has.
+    /// How the code is to continue, if it has ended for that.
     pub(crate) fn take_next(&mut self) -> Option<After> {
         self.seldom.as_mut()?.next.take()
     }
 
-    /// Takes over what a checkpoint holds.
+    /// Restores what a checkpoint holds.
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) {
         self.operations_len = checkpoint.operations_len;
         self.random_len = checkpoint.random_len;
@@ -492,19 +490,19 @@ impl Table {
         }
     }
 
-    /// How many of the signals that wait the run began with, where there are any.
+    /// How many waiting signals of each name the run began with.
     fn begun_with(&self) -> Vec<(Name, u32)> {
         let begun_with = self.seldom.iter().flat_map(|seldom| &seldom.begun_with);
         begun_with.filter(|(_, len)| *len > 0).cloned().collect()
     }
 
-    /// How far the code has come in durable topics.
+    /// The run's places in durable topics.
     pub(crate) fn taken(&self) -> Vec<TakenThrough> {
         let taken = self.seldom.iter().flat_map(|seldom| &seldom.taken);
         taken.cloned().collect()
     }
 
-    /// Begins where a former run, or the code before a checkpoint, has come to in durable topics.
+    /// Takes over places in durable topics from a former run, or from the code before a checkpoint.
     pub(crate) fn carry_taken(&mut self, taken: &[TakenThrough]) {
         if !taken.is_empty() {
             let seldom = self.seldom.get_or_insert_default();
@@ -514,28 +512,28 @@ impl Table {
         }
     }
 
-    /// Tells of topics that have other names than before, before the code begins.
+    /// Sets the topics that were renamed, before the code begins.
     pub(crate) fn rename_topics(&mut self, renamed: &Arc<TopicRenames>) {
         self.seldom.get_or_insert_default().renamed = Some(Arc::clone(renamed));
     }
 
-    /// The last record that the code has taken of these.
+    /// The last record that the code has taken with this topic and filter.
     pub(crate) fn taken_through(&self, topic: &str, filter: &RecordFilter) -> Option<Sequence> {
         let seldom = self.seldom.as_ref()?;
         let at = seldom.find_taken(topic, filter).ok()?;
         Some(seldom.taken[at].sequence)
     }
 
-    /// In how many places of durable topics the code is.
+    /// The number of the run's places in durable topics.
     pub(crate) fn taken_len(&self) -> usize {
         self.seldom.as_ref().map_or(0, |seldom| seldom.taken.len())
     }
 
-    /// The code has taken a record of these.
+    /// Notes that the code has taken a record.
     pub(crate) fn take_record(&mut self, topic: &Name, filter: &RecordFilter, sequence: Sequence) {
         let seldom = self.seldom.get_or_insert_default();
         match seldom.find_taken(topic, filter) {
-            // A wait that was issued earlier may be polled later.
+            // A wait that was issued earlier may be polled later, so the place never moves back.
             Ok(at) => seldom.taken[at].sequence = seldom.taken[at].sequence.max(sequence),
             Err(at) => {
                 let renamed = seldom.renamed.as_ref();
@@ -550,7 +548,7 @@ impl Table {
         }
     }
 
-    /// Takes all signals that wait and that the run did not begin with.
+    /// Takes all waiting signals except those that the run began with.
     pub(crate) fn take_later_signals(&mut self) -> Vec<(Name, Payload)> {
         let mut begun_with = self
             .seldom
@@ -572,7 +570,7 @@ impl Table {
         signals
     }
 
-    /// Notes with which signals a run begins that is tried again when it fails.
+    /// Notes the signals with which a run begins, if it is tried again when it fails.
     pub(crate) fn begin_with_signals(&mut self, signals: &[(Name, Payload)]) {
         for (name, _) in signals {
             let begun_with = &mut self.seldom.get_or_insert_default().begun_with;
@@ -653,7 +651,7 @@ impl Table {
         self.state_waiters.forget(number, &mut self.waits_len);
     }
 
-    /// Those to wake because the state has changed.
+    /// The wakers of waits for a changed state.
     pub(crate) fn wake_state(&self) -> Vec<Waker> {
         let waiting = self.state_waiters.waiting.iter();
         waiting.map(|waiter| waiter.waker.clone()).collect()
@@ -665,7 +663,7 @@ impl Table {
         self.wake_cancelled()
     }
 
-    /// The cancel that has reached this scope, if one has.
+    /// The cancel that has reached this scope, if any.
     pub(crate) fn cancelled(&self, scope: &Scope) -> Option<Cancelled> {
         let is_by_request = self.is_cancel_requested && !scope.is_shielded();
         scope.is_cancelled(self.is_cancel_requested).then(|| {
@@ -679,7 +677,7 @@ impl Table {
         })
     }
 
-    /// Those to wake because a cancel has reached them.
+    /// The wakers of waits that a cancel has reached.
     pub(crate) fn wake_cancelled(&self) -> Vec<Waker> {
         let is_reached = |scope: &Scope| scope.is_cancelled(self.is_cancel_requested);
         let reached = |waiters: &Waiters| {
@@ -696,12 +694,12 @@ impl Table {
         wakers
     }
 
-    /// Whether anything the engine knows of can wake the code again.
+    /// Whether something that the engine knows can wake the code again.
     pub(crate) fn is_waiting(&self) -> bool {
         self.slots.waiting_len() > 0 || self.waits_len > 0
     }
 
-    /// How many waits the code has that are no operations: for signals, conditions, the request to cancel.
+    /// The number of the code's waits that are no operations: for signals, conditions, the request to cancel.
     pub(crate) fn waits_len(&self) -> u32 {
         self.waits_len
     }
@@ -716,7 +714,7 @@ impl Table {
         self.signals_len
     }
 
-    /// What the code waits for beside operations: signals by name, conditions, the request to cancel.
+    /// The code's waits that are no operations: signals by name, conditions, the request to cancel.
     pub(crate) fn awaited(&self) -> Vec<Awaited> {
         let signals = self.signals.iter().filter_map(|(name, inbox)| {
             let (since, at) = inbox.waiters.since().next()?;
@@ -745,7 +743,7 @@ impl Table {
         self.decisions.push(Decision { event, location });
     }
 
-    /// Before code is polled in a replay: what the turn recorded. `None` when it is over.
+    /// Sets, before code is polled in a replay, the recorded values of the turn; `None` when the replay is over.
     pub(crate) fn set_replayed(&mut self, events: Option<VecDeque<Event>>) {
         self.is_replayed = events.is_some();
         let events = events.unwrap_or_default();
@@ -757,8 +755,7 @@ impl Table {
         }
     }
 
-    /// The next value that was recorded in the turn that is replayed, if it is of this name. One that was
-    /// recorded without a name is of any.
+    /// The next recorded value of the turn that is replayed, if it has this name. A value without a name matches any name.
     pub(crate) fn replay_value(&mut self, name: Option<&str>) -> Replayed<Result<Payload, String>> {
         if !self.is_replayed {
             return Replayed::Live;
@@ -781,7 +778,7 @@ impl Table {
         }
     }
 
-    /// Which way to take at a change: the new one, unless the run has been here before the change.
+    /// Which way to take at a change: the new one, unless the run got here before the change.
     pub(crate) fn patch(&mut self, id: &'static str, location: &'static Location<'static>) -> bool {
         let seldom = self.seldom.get_or_insert_default();
         if let Some(is_new) = seldom.patches.get(id) {
@@ -808,8 +805,7 @@ impl Table {
         std::mem::take(&mut self.decisions)
     }
 
-    /// An event that was recorded then is about to be shown to the code, which may use `spare` for its
-    /// decisions.
+    /// Prepares for an event with this time that is about to be shown to the code; decisions may use `spare` as memory.
     pub(crate) fn begin_event(
         &mut self,
         recorded: Timestamp,
@@ -823,7 +819,7 @@ impl Table {
         self.lend(spare);
     }
 
-    /// Gives an empty list, whose memory serves the next turn.
+    /// Lends an empty list as memory for the decisions of the next turn.
     pub(crate) fn lend(&mut self, spare: Vec<Decision>) {
         if self.decisions.capacity() == 0 {
             self.decisions = spare;

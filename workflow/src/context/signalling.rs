@@ -21,8 +21,8 @@ use crate::{OperationId, Payload, PayloadError, SignalInstanceError};
 /// [`WorkflowContext::signal_instance`](crate::WorkflowContext::signal_instance).
 ///
 /// # Cancel safety
-/// Dropping it before it was polled does nothing. Dropped later, the signal is not sent again after a crash, and
-/// whether it was recorded is not known.
+/// Dropping it before it was polled does nothing. If it is dropped later, the signal is not sent again after a crash, and it
+/// is not known whether it was recorded.
 #[derive(Debug)]
 #[must_use = "nothing is signalled until it is awaited"]
 pub struct SignalInstance {
@@ -62,7 +62,7 @@ impl SignalInstance {
 }
 
 impl SignalRequest {
-    /// What is to be issued, unless something speaks against it.
+    /// The signal to be issued, unless a bound forbids it.
     fn admit(self, table: &Table) -> Result<SignalScheduled, SignalInstanceError> {
         let value = self.value.map_err(SignalInstanceError::Payload)?;
         admit_payload(table, value.len())?;

@@ -1,11 +1,11 @@
-//! The operations that the code awaits, each with the waker that its end wakes.
+//! The operations that the code awaits, each with the waker to wake at its end.
 //!
 //! ```text
 //!   issued ──► waiting ── an event ends it ──► resolved ── the code takes it ──► gone
 //!                 └─────── the code lets go of it ─────────────────────────────► gone
 //! ```
 //!
-//! Most operations are awaited by the code itself, with the waker at its root; of those none is kept.
+//! Most operations are awaited with the code's root waker, which is not stored for each.
 
 use std::panic::Location;
 use std::task::Waker;
@@ -15,13 +15,13 @@ use crate::event::{ActivityFailure, ChildFailure, PublishOutcome, RawRecord, Sig
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
-/// The operations that the code has issued and not got back.
+/// The operations that the code has issued and whose results it has not taken.
 #[derive(Debug)]
 pub(super) struct Slots {
     entries: Operations<WaitSlot>,
-    /// How many are not resolved yet.
+    /// The number of unresolved operations.
     waiting_len: usize,
-    /// What wakes the code itself.
+    /// The code's root waker.
     root: Waker,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Resolution {
     Fired,
 }
 
-/// Whom an event wakes, in order.
+/// The wakers that an event wakes, in order.
 #[derive(Debug)]
 pub(crate) enum Wakers {
     Nobody,
@@ -72,7 +72,7 @@ impl Slots {
         }
     }
 
-    /// Lets go of all operations, and keeps the memory.
+    /// Drops all operations, and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.waiting_len = 0;
@@ -98,14 +98,14 @@ impl Slots {
         self.entries.iter().map(|(operation, _)| operation).collect()
     }
 
-    /// Where the code issued those that are not resolved, in the order in which they were issued.
+    /// Where the code issued the unresolved operations, in the order of issue.
     pub(super) fn lines(&self) -> impl Iterator<Item = (OperationId, &'static Location<'static>)> {
         let waiting = self.entries.iter();
         let waiting = waiting.filter(|(_, slot)| matches!(slot.state, WaitSlotState::Waiting(_)));
         waiting.map(|(operation, slot)| (operation, slot.location))
     }
 
-    /// An operation was issued; this is to be woken when it is resolved.
+    /// Adds an operation, with the waker to wake at its end.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -143,7 +143,7 @@ impl Slots {
         }
     }
 
-    /// Lets go of an operation. Whether it had not ended.
+    /// Drops an operation. Returns whether it had not ended.
     pub(super) fn abandon(&mut self, operation: OperationId) -> bool {
         let slot = self.entries.remove(operation);
         let was_waiting = slot.is_some_and(|slot| matches!(slot.state, WaitSlotState::Waiting(_)));
@@ -151,7 +151,7 @@ impl Slots {
         was_waiting
     }
 
-    /// Resolves an operation. Nobody is woken if the code has lost interest.
+    /// Resolves an operation. Wakes nothing if the code has dropped it.
     pub(super) fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Wakers {
         let Some(slot) = self.entries.get_mut(operation) else {
             return Wakers::Nobody;
@@ -165,7 +165,7 @@ impl Slots {
         }
     }
 
-    /// The wakers of those that wait in a scope of this kind.
+    /// The wakers of unresolved operations in scopes that a cancel reaches.
     pub(super) fn waiting(&self, is_reached: impl Fn(&Scope) -> bool) -> impl Iterator<Item = Waker> {
         self.entries
             .iter()
@@ -178,7 +178,7 @@ impl Slots {
     }
 }
 
-/// What a slot keeps of a waker.
+/// The waker to store in a slot: `None` for the root.
 fn unless_root(waker: &Waker, root: &Waker) -> Option<Waker> {
     (!waker.will_wake(root)).then(|| waker.clone())
 }

@@ -1,8 +1,8 @@
-//! The time that a run's code is shown.
+//! The time that a run's code sees.
 //!
-//! The host's clock may be set back, while the run lives or between two openings of its store. The code
-//! is shown the later of the run's time and the host's, so that `cx.now()` never goes back. A new timer
-//! counts from the host's time: a run that was dated ahead must not sleep until the host has caught up.
+//! The host's clock may be set back, while the run lives or between two openings of its store. The code sees the later of the
+//! run's time and the host's, so that `cx.now()` never goes back. A new timer counts from the host's time: a run whose time
+//! is ahead must not sleep until the host has caught up.
 //!
 //! ```text
 //!   host      10:00  10:05  09:00  09:01         recorded with each event
@@ -17,7 +17,7 @@ use millrun_core::Timestamp;
 pub(crate) struct RunTime {
     shown: Timestamp,
     host: Timestamp,
-    /// Of a run whose history was begun when the code was shown the recorded times as they were.
+    /// Whether the run was begun by a release that showed the recorded times unchanged, so that its time may go back.
     goes_back: bool,
 }
 
@@ -31,8 +31,8 @@ impl RunTime {
         }
     }
 
-    /// Takes over what the run's first event says: the earliest time that its code is shown. `None` stands
-    /// in histories whose code was shown times that went back, and is shown the same in a replay.
+    /// Takes over the first event's earliest time for the code. `None` is found in histories whose code saw times that went
+    /// back; a replay shows the same.
     pub(crate) fn begin(&mut self, not_before: Option<Timestamp>) {
         match not_before {
             Some(not_before) => self.shown = self.shown.max(not_before),
@@ -40,8 +40,8 @@ impl RunTime {
         }
     }
 
-    /// The code is about to be shown an event that was recorded at `recorded`, when the host's clock says
-    /// `host`: the same, but for inputs that were recorded while the code did not run.
+    /// The code is about to see an event that was recorded at `recorded`, with the host's clock at `host`. The two differ
+    /// only for inputs that were recorded while the code did not run.
     #[inline]
     pub(crate) fn advance(&mut self, recorded: Timestamp, host: Timestamp) {
         if self.goes_back {
@@ -51,7 +51,7 @@ impl RunTime {
         }
     }
 
-    /// What the code is shown.
+    /// The time that the code sees.
     pub(crate) const fn shown(&self) -> Timestamp {
         self.shown
     }
@@ -61,12 +61,12 @@ impl RunTime {
         self.host
     }
 
-    /// What the code is shown, if that is not the host's time: a checkpoint records it beside that one.
+    /// The time that the code sees, if it differs from the host's: a checkpoint records both.
     pub(crate) fn apart(&self) -> Option<Timestamp> {
         (self.shown != self.host).then_some(self.shown)
     }
 
-    /// What the code is shown, if that is later than the host's time: what it begins must not begin before.
+    /// The time that the code sees, if it is later than the host's: a run that the code begins must not begin earlier.
     pub(crate) fn ahead(&self) -> Option<Timestamp> {
         self.apart().filter(|shown| *shown > self.host)
     }

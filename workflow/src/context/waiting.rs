@@ -10,7 +10,7 @@ use crate::Payload;
 use crate::context::scope::Scope;
 use crate::event::Name;
 
-/// Something that the code waits for and that is no operation: nothing of it is recorded.
+/// A wait of the code that is no operation: it is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Awaited {
@@ -18,9 +18,9 @@ pub enum Awaited {
     Signal {
         /// Its name.
         name: String,
-        /// Since when the first wait for it waits.
+        /// When the first wait for it began.
         since: Timestamp,
-        /// Where in the code that one waits.
+        /// Where in the code that wait is.
         at: &'static Location<'static>,
     },
     /// A condition on the run's state.
@@ -39,7 +39,7 @@ pub enum Awaited {
     },
 }
 
-/// Those who wait for the same thing, in the order in which they began to.
+/// The waits for the same thing, in the order in which they began.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     pub(super) waiting: Vec<Waiter>,
@@ -56,8 +56,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiters {
-    /// Keeps a waker; `number` is that of an earlier call for the same wait, which began then. A wait that
-    /// begins is counted in `waits_len`.
+    /// Keeps a waker; `number` is that of an earlier call for the same wait. A wait that begins is counted in `waits_len`.
     pub(super) fn wait(
         &mut self,
         number: Option<u64>,
@@ -74,7 +73,7 @@ impl Waiters {
             return number;
         }
         if self.waiting.capacity() == 0 {
-            // Most things have one who waits for them, and there may be a million such runs.
+            // Usually there is one wait, and there may be a million such runs.
             self.waiting.reserve_exact(1);
         }
         self.numbered += 1;
@@ -89,12 +88,12 @@ impl Waiters {
         self.numbered
     }
 
-    /// Since when and where in the code each of them waits, in the order in which they began to.
+    /// When and where each wait began, in order.
     pub(super) fn since(&self) -> impl Iterator<Item = (Timestamp, &'static Location<'static>)> {
         self.waiting.iter().map(|waiter| (waiter.since, waiter.location))
     }
 
-    /// Ends a wait, which counts in `waits_len` no more.
+    /// Ends a wait, and subtracts it from `waits_len`.
     pub(super) fn forget(&mut self, number: u64, waits_len: &mut u32) {
         if let Some(at) = self.find(number) {
             self.waiting.remove(at);
@@ -102,10 +101,10 @@ impl Waiters {
         }
     }
 
-    /// The place of a wait. A signal wakes all who wait for it, and each comes here: with thousands of
-    /// them, a look at every one each time would hold up the shard.
+    /// The index of a wait, by binary search: a signal wakes all that wait for it, and each comes here; a linear search by
+    /// thousands of them would hold up the shard.
     fn find(&self, number: u64) -> Option<usize> {
-        // They are numbered in the order in which they began.
+        // The numbers are in the order in which the waits began.
         self.waiting
             .binary_search_by_key(&number, |waiter| waiter.number)
             .ok()
@@ -119,8 +118,8 @@ pub(super) struct Inbox {
     pub(super) waiters: Waiters,
 }
 
-/// Inboxes in the order of their names. Most runs know one or two, for which the smallest node of a
-/// tree would be eleven times too large.
+/// Inboxes, ordered by name. Most runs have one or two, for which the smallest node of a tree would be eleven times too
+/// large.
 #[derive(Debug, Default)]
 pub(super) struct Inboxes(Vec<(Name, Inbox)>);
 
@@ -182,7 +181,7 @@ mod tests {
                 "polled again, it is the same wait"
             );
         }
-        // One that was forgotten and waits again is the last.
+        // A wait that ended and begins again comes last.
         assert_ne!(wait(&mut waiters, Some(numbers[0]), 9, &mut len), numbers[0]);
         let since: Vec<_> = waiters.since().map(|(since, _)| since.as_micros()).collect();
         assert_eq!((since, len), (vec![1, 2, 4, 9], 4));

@@ -1,4 +1,4 @@
-//! Commands that workflows have entities perform, with their answers.
+//! Commands that workflows send to entities, with their answers.
 //!
 //! ```text
 //!   workflow ── call of an activity of millrun's own ──► attempt ── command, under the call as its request ──► entity
@@ -6,7 +6,7 @@
 //!      └── its result: answered, or rejected ◄───────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The activity may run twice; the entity performs the command once, since each attempt names the same request.
+//! The activity may run twice; the entity performs the command once, since each attempt uses the same request name.
 
 use std::error::Error;
 use std::fmt;
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Activity, ActivityError, Call, CallError, Payload, PayloadError, TypedError};
 
-/// The activity by which workflows have entities perform commands. A runtime has it by itself.
+/// The activity by which workflows send commands to entities. It is built into a runtime.
 pub const ENTITY_COMMAND: Activity<EntityOrder, EntityAnswer> = Activity::named("millrun.entity.command");
 
-/// Which command of which entity is to be performed: the input of [`ENTITY_COMMAND`].
+/// The command and its entity: the input of [`ENTITY_COMMAND`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EntityOrder {
     /// The name of the entity.
@@ -37,7 +37,7 @@ pub struct EntityOrder {
     pub input: Vec<u8>,
 }
 
-/// What came of a command: the result of [`ENTITY_COMMAND`].
+/// The answer to a command: the result of [`ENTITY_COMMAND`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum EntityAnswer {
     /// It was performed, and has this payload as its answer.
@@ -54,7 +54,7 @@ pub enum EntityAnswer {
 #[derive(Debug)]
 #[must_use = "no command is performed until it is awaited"]
 pub struct EntityStep<A, E> {
-    /// What is called; or why the input did not encode.
+    /// The call; or why the input did not encode.
     call: Result<Call<EntityAnswer, ActivityError>, Option<PayloadError>>,
     types: PhantomData<fn() -> (A, E)>,
 }
@@ -67,7 +67,7 @@ impl<A, E> EntityStep<A, E> {
         }
     }
 
-    /// The call, with what it says of retries, timeouts and its task queue. No effect once polled.
+    /// Changes the options of the call: retries, timeouts and its task queue. No effect once polled.
     pub fn with(
         mut self,
         change: impl FnOnce(Call<EntityAnswer, ActivityError>) -> Call<EntityAnswer, ActivityError>,
@@ -105,7 +105,7 @@ impl<A: DeserializeOwned, E: TypedError> Future for EntityStep<A, E> {
 pub enum EntityStepError<E> {
     /// Its handler said no.
     Rejected(E),
-    /// It was not performed, or nobody knows: the call failed for good, timed out or was cancelled.
+    /// It was not performed, or it is unknown whether it was: the call failed for good, timed out or was cancelled.
     Call(CallError<ActivityError>),
     /// The input did not encode, or the answer or the rejection is not of the expected type.
     Payload(PayloadError),

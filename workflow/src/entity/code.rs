@@ -26,7 +26,7 @@ type DecideFn =
 type FoldFn = fn(&mut AnyState, &CommandPerformed) -> Result<(), String>;
 type SnapshotFn = fn(&mut AnyState, Vec<(u32, String)>) -> Result<Payload, HandlerError>;
 
-/// What the world says while a command is decided.
+/// The outside conditions while a command is decided.
 #[derive(Debug)]
 pub(crate) struct Situation<'a> {
     pub(crate) id: &'a InstanceId,
@@ -40,7 +40,7 @@ pub(crate) struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    /// Encodes what the history is to hold; or why it cannot.
+    /// Encodes a value for the history; or says why it cannot.
     pub(super) fn encode<T: Serialize>(&self, what: &str, value: &T) -> Result<Payload, String> {
         let encoded = Payload::encode(value).map_err(|error| error.to_string())?;
         let (bytes, bytes_max) = (encoded.len(), self.payload_bytes_max);
@@ -62,10 +62,10 @@ pub(crate) struct EntityDecided {
     pub(crate) acts: Vec<EntityAct>,
 }
 
-/// What an entity's state is kept in while it is in memory.
+/// The value of an entity's state cell while it is in memory.
 struct EntityCell<S: EntityState> {
     state: S,
-    /// The events of the command that is about to be folded, as its handler has made them.
+    /// The events of the command that is about to be folded, as its handler returned them.
     decided: Option<Vec<S::Event>>,
 }
 
@@ -87,12 +87,12 @@ impl fmt::Debug for EntityHandlers {
 }
 
 impl EntityHandlers {
-    /// After how many commands a snapshot is made, if one is.
+    /// After how many commands a snapshot is made; `None` for never.
     pub(crate) fn snapshot_every(&self) -> Option<u32> {
         (self.snapshot_every > 0).then_some(self.snapshot_every)
     }
 
-    /// The command that is performed for a start that was refused.
+    /// The command that is performed when a start was refused.
     pub(crate) fn on_start_refused(&self) -> Option<&'static str> {
         self.on_start_refused
     }
@@ -112,7 +112,7 @@ impl EntityHandlers {
         (self.begin)(key)
     }
 
-    /// Has a command decided. The state does not change; the next that is folded must be this.
+    /// Lets a handler decide a command. The state does not change; this command must be folded next.
     pub(crate) fn decide(
         &self,
         cell: Option<&Cell>,
@@ -188,19 +188,19 @@ impl<S: EntityState> EntityCode<S> {
         }
     }
 
-    /// Makes a snapshot of the state after as many commands, [256](ENTITY_SNAPSHOT_EVERY) if this is not called: that many
-    /// are folded at most when the entity is brought into memory. A state that does not encode, or is larger than a
-    /// payload may be, has no snapshot: its history grows, and at
-    /// [`history_len_max`](crate::Limits::history_len_max) commands are refused. Zero makes none.
+    /// Makes a snapshot of the state after this many commands, [256](ENTITY_SNAPSHOT_EVERY) by default: at most that many are
+    /// folded when the entity is brought into memory. A state that does not encode, or is larger than a payload may be, gets
+    /// no snapshot: its history grows, and at [`history_len_max`](crate::Limits::history_len_max) commands are refused. Zero
+    /// makes no snapshots.
     #[must_use]
     pub const fn snapshot_every(mut self, commands: u32) -> Self {
         self.snapshot_every = commands;
         self
     }
 
-    /// Performs this command for each [start](EntityContext::start) that is refused: its id belongs to a live instance,
-    /// or there are as many live instances as may be. Otherwise nobody is told of it. The entity is not told how a run
-    /// ends that it has started.
+    /// Performs this command for each [start](EntityContext::start) of the entity that is refused: because its id belongs to
+    /// a live instance, or because there are too many live instances. By default a refusal is ignored. The end of a run that
+    /// an entity has started is not reported to it.
     #[must_use]
     pub const fn on_start_refused<A, E>(mut self, command: EntityCommand<S, StartRefused, A, E>) -> Self {
         self.on_start_refused = Some(command.name());
@@ -213,11 +213,11 @@ impl<S: EntityState> EntityCode<S> {
         self.entity
     }
 
-    /// Performs a command: the handler sees the state, decides [events](EntityContext::emit) and gives the answer, or
-    /// rejects the command with an error, of which nothing is recorded. It is called once for each command, never
-    /// again in a replay, and may use [the time](EntityContext::now) and [chance](EntityContext::random) of its context.
-    /// It must be quick: the other entities of its shard wait meanwhile. If it panics, nothing is recorded, and its
-    /// caller is told. A second handler for the same name replaces the first.
+    /// Performs a command: the handler sees the state, decides [events](EntityContext::emit) and returns the answer, or
+    /// rejects the command with an error; then nothing is recorded. It is called once for each command, never again in a
+    /// replay, and may use [the time](EntityContext::now) and [random numbers](EntityContext::random) of its context. It must
+    /// be quick: the other entities of its shard wait meanwhile. If it panics, nothing is recorded, and its caller is told. A
+    /// second handler for the same name replaces the first.
     #[must_use]
     pub fn command<I, A, E, F>(mut self, command: EntityCommand<S, I, A, E>, handler: F) -> Self
     where
@@ -246,7 +246,7 @@ impl<S: EntityState> EntityCode<S> {
             Ok(decided)
         };
         self.commands.insert(name, Arc::new(decide));
-        // A signal of its name is the command.
+        // A signal with the command's name is handled as the command.
         self.handlers.add_signal(Signal::<I>::named(name));
         self
     }
@@ -265,7 +265,7 @@ impl<S: EntityState> EntityCode<S> {
         self
     }
 
-    /// The entity as the engine runs it: a workflow that waits, and whose inputs are commands.
+    /// The entity as the engine runs it: a workflow that waits and whose inputs are commands.
     #[must_use]
     pub fn implementation(self) -> Implementation {
         let workflow = Workflow::<(), ()>::named(self.entity.name());
@@ -283,7 +283,7 @@ impl<S: EntityState> EntityCode<S> {
     }
 }
 
-/// What the run of an entity does beside what the machine does with its commands: it has a state, and waits.
+/// The code of an entity's run: it makes the state, and waits. The machine handles the commands.
 async fn live<S: EntityState>(cx: WorkflowContext, name: &'static str) -> Result<(), WorkflowError> {
     let id = cx.instance_id();
     let key = key_of(name, id.as_str()).unwrap_or(id.as_str());
@@ -305,7 +305,7 @@ async fn live<S: EntityState>(cx: WorkflowContext, name: &'static str) -> Result
         }
     };
     let cell = EntityCell::<S> { state, decided: None };
-    // A request to cancel is answered by the machine.
+    // The machine handles a request to cancel.
     let cell = cx.shielded().state(cell);
     cell.until(|_| false).await?;
     Ok(())
@@ -318,7 +318,7 @@ fn begun<S: EntityState>(key: &str) -> EntityCell<S> {
     }
 }
 
-/// What was stored under a version, as today's.
+/// Converts a stored value of an earlier version to the present one.
 fn up_to_date<T, E: fmt::Display>(
     stored: u32,
     today: u32,

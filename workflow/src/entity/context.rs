@@ -1,4 +1,4 @@
-//! What the handler of a command sees of the engine.
+//! The engine as the handler of a command sees it.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::names::{is_reserved_name, reserved_name};
 use crate::retry::mix;
 use crate::{Entity, EntityCommand, NAME_BYTES_MAX, Payload, PublishTarget, Signal, Workflow};
 
-/// What a command decides beside its answer: events, and what is to be done once they are recorded.
+/// Collects what a command decides beside its answer: events, and acts that follow once they are recorded.
 ///
-/// All of it is in one commit with the command, or not at all: what a handler asked for that then rejects the command
-/// is forgotten. How an act ends is not told to the entity; it stands in its history.
+/// All of it is in one commit with the command, or nothing is: if the handler rejects the command, its acts are dropped. The
+/// end of an act is not reported to the entity; it stands in the history.
 ///
-/// A value that does not encode, is too large, or has an id or a name that is none keeps the command from being
-/// performed: its caller is told, as a [refusal](crate::InputRefused::Act).
+/// If a value does not encode, is too large, or has an invalid id or name, the command is not performed: its caller is told,
+/// as a [refusal](crate::InputRefused::Act).
 pub struct EntityContext<'a, S: EntityState> {
     key: &'a str,
     situation: &'a Situation<'a>,
@@ -30,29 +30,27 @@ pub struct EntityContext<'a, S: EntityState> {
     fault: Option<String>,
 }
 
-/// A publish that a command has asked for, of which more may be said; made by [`EntityContext::publish`].
+/// A publish of a command, to which texts can be added; made by [`EntityContext::publish`].
 #[derive(Debug)]
 pub struct EntityPublish<'c> {
-    /// Of the act; `None` if there is none, as the value did not encode.
+    /// The texts of the act; `None` if there is no act, because the value did not encode.
     texts: Option<&'c mut Option<Box<RecordTexts>>>,
     fault: &'c mut Option<String>,
 }
 
 impl EntityPublish<'_> {
-    /// As [`PublishStep::key`](crate::PublishStep::key); without it, the key is the id of the entity, `name/key`. One that is
-    /// too long keeps the command from being performed.
+    /// As [`PublishStep::key`](crate::PublishStep::key); by default, the key is the id of the entity, `name/key`. If it is
+    /// too long, the command is not performed.
     pub fn key(self, key: impl Into<Box<str>>) -> Self {
         self.say(|texts| texts.key = Some(key.into()))
     }
 
-    /// As [`PublishStep::correlation`](crate::PublishStep::correlation). One that is too long keeps the command from being
-    /// performed.
+    /// As [`PublishStep::correlation`](crate::PublishStep::correlation). If it is too long, the command is not performed.
     pub fn correlation(self, correlation: impl Into<Box<str>>) -> Self {
         self.say(|texts| texts.correlation = Some(correlation.into()))
     }
 
-    /// As [`PublishStep::content_type`](crate::PublishStep::content_type). One that is too long keeps the command from being
-    /// performed.
+    /// As [`PublishStep::content_type`](crate::PublishStep::content_type). If it is too long, the command is not performed.
     pub fn content_type(self, content_type: impl Into<Box<str>>) -> Self {
         self.say(|texts| texts.content_type = Some(content_type.into()))
     }
@@ -99,7 +97,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         }
     }
 
-    /// What was decided, or what is wrong with it.
+    /// The decisions, or what is wrong with them.
     pub(super) fn finish(self) -> Result<Wishes<S::Event>, String> {
         match self.fault {
             Some(fault) => Err(fault),
@@ -110,7 +108,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         }
     }
 
-    /// Decides an event, which is folded into the state behind those before it when the handler has ended.
+    /// Decides an event. When the handler has returned, its events are folded into the state in order.
     pub fn emit(&mut self, event: S::Event) {
         self.events.push(event);
     }
@@ -127,33 +125,32 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         self.situation.now
     }
 
-    /// The host's clock. Unlike [`now`](Self::now) it goes back when that clock is set back; [timers](Self::set_timer)
-    /// fire by it.
+    /// The host's clock. Unlike [`now`](Self::now) it goes back when that clock is set back; [timers](Self::set_timer) use
+    /// it.
     #[must_use]
     pub const fn host_now(&self) -> Timestamp {
         self.situation.host_now
     }
 
-    /// How many operations (starts, signals, publishes, timers) this command may still begin, by
-    /// [`pending_len_max`](crate::Limits::pending_len_max) and by those that are outstanding. A command that asks for
-    /// more is not performed.
+    /// How many operations (starts, signals, publishes, timers) this command may still begin, given
+    /// [`pending_len_max`](crate::Limits::pending_len_max) and the outstanding ones. A command that asks for more is not
+    /// performed.
     #[must_use]
     pub fn operations_left(&self) -> usize {
         let begun_len = self.acts.iter().filter(|act| act.begins()).count();
         self.situation.operations_left.saturating_sub(begun_len)
     }
 
-    /// 64 random bits, others each time. Not for cryptography. What is made of them stands in the events.
+    /// 64 random bits, different each time. Not for cryptography. What depends on them must be recorded in the events.
     #[must_use]
     pub fn random(&mut self) -> u64 {
         self.drawn_len += 1;
         mix(mix(self.situation.seed) ^ self.drawn_len)
     }
 
-    /// Publishes to a topic, of the broker or durable. Of a durable topic, the record is in the commit of the command
-    /// unless its batch is full, and exactly once in the topic; for a topic of the broker see
-    /// [`WorkflowContext::publish`](crate::WorkflowContext::publish). What it gives need not be used: it says more of the
-    /// value.
+    /// Publishes to a topic, of the broker or durable. In a durable topic, the record is in the commit of the command unless
+    /// its batch is full, and is there exactly once; for a topic of the broker see
+    /// [`WorkflowContext::publish`](crate::WorkflowContext::publish). The returned value is only needed to add texts.
     pub fn publish<P>(&mut self, topic: P, value: P::Payload) -> EntityPublish<'_>
     where
         P: PublishTarget<Payload: Serialize>,
@@ -187,8 +184,8 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         }
     }
 
-    /// As [`start`](Self::start), with the workflow's name and its input as encoded: for entities that learn them while they
-    /// run. A name that begins with `millrun.` is refused, as a value that is too large is.
+    /// As [`start`](Self::start), with the workflow's name and the encoded input: for entities that learn them at run time. A
+    /// name that begins with `millrun.` is refused, and so is a value that is too large.
     pub fn start_untyped(&mut self, workflow: impl Into<String>, id: impl Into<String>, input: Payload) {
         let workflow = Name::Owned(workflow.into());
         let bytes = workflow.len();
@@ -207,7 +204,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         }
     }
 
-    /// Signals an instance, which has the signal in its history once, as by
+    /// Signals an instance, which gets the signal in its history exactly once, as by
     /// [`WorkflowContext::signal_instance`](crate::WorkflowContext::signal_instance).
     pub fn signal<I, O, E, T: Serialize>(
         &mut self,
@@ -219,7 +216,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         self.send(workflow.name(), &id.into(), signal.name(), &value);
     }
 
-    /// Has another entity, or this one, perform a command, once. Its answer is dropped, and so is its rejection.
+    /// Sends a command to another entity, or to this one, which performs it once. Its answer or rejection is dropped.
     pub fn tell<T, I: Serialize, A, E>(
         &mut self,
         entity: Entity<T>,
@@ -232,10 +229,10 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         self.send(entity.name(), &entity.id_of(key), command.name(), &input);
     }
 
-    /// Has this entity perform a command at a time or soon after, never before, in place of the time that was set for
-    /// the command until now. Its answer is dropped; if it is rejected, nothing happens. If it cannot be performed (a
-    /// value of it is too large, or the entity has as many operations outstanding as it may), the entity is parked with
-    /// the reason, and performs it when it is resumed.
+    /// Has this entity perform a command at a time or soon after, never before; it replaces a former time for the same
+    /// command. The answer is dropped, and a rejection has no effect. If the command cannot be performed (a value is too
+    /// large, or the entity has as many operations outstanding as it may), the entity is parked with the reason, and performs
+    /// the command when it is resumed.
     pub fn set_timer<A, E>(&mut self, command: EntityCommand<S, (), A, E>, at: Timestamp) {
         self.acts.push(EntityAct::SetTimer {
             command: command.name().into(),
@@ -243,7 +240,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         });
     }
 
-    /// As [`set_timer`](Self::set_timer), with the time that `after` is from now.
+    /// As [`set_timer`](Self::set_timer), at `after` from now.
     pub fn set_timer_in<A, E>(&mut self, command: EntityCommand<S, (), A, E>, after: Duration) {
         self.acts.push(EntityAct::SetTimer {
             command: command.name().into(),
@@ -251,7 +248,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         });
     }
 
-    /// Forgets the time that was set for a command, if one was.
+    /// Clears the timer of a command, if one is set.
     pub fn clear_timer<A, E>(&mut self, command: EntityCommand<S, (), A, E>) {
         self.acts.push(EntityAct::ClearTimer {
             command: command.name().into(),
@@ -279,7 +276,7 @@ impl<'a, S: EntityState> EntityContext<'a, S> {
         }
     }
 
-    /// What was encoded before, if it is no larger than a payload may be.
+    /// An encoded value, if it is no larger than a payload may be.
     fn bounded(&mut self, value: Payload) -> Option<Payload> {
         let (bytes, bytes_max) = (value.len(), self.situation.payload_bytes_max);
         if bytes <= bytes_max {

@@ -8,29 +8,29 @@ use crate::{Entity, EntityCommand, Payload, PayloadError, Query, TypedError};
 
 /// The state of an entity, made by folding events. See [`Entity`] for an example.
 ///
-/// Everything here is called live and in each replay, so it must depend on its arguments alone. The encoded forms of
-/// state and events are stored: with a change that serde does not bridge (a field that is added with a default is
-/// bridged), raise [`VERSION`](Self::VERSION) and bring older values up to date in
-/// [`upcast_event`](Self::upcast_event) and [`upcast_state`](Self::upcast_state).
+/// Everything here is called both live and in each replay, so it must depend on its arguments alone. The encoded forms of
+/// state and events are stored. A field that is added with a serde default needs nothing more; for any other change, raise
+/// [`VERSION`](Self::VERSION) and convert older values in [`upcast_event`](Self::upcast_event) and
+/// [`upcast_state`](Self::upcast_state).
 pub trait EntityState: Serialize + DeserializeOwned + Send + 'static {
     /// What a command decides, in the past tense.
     type Event: Serialize + DeserializeOwned + Send + 'static;
 
-    /// The version of the stored form of events and state, 1 unless it is given. It is stored with them. What a later
-    /// version has stored is not read: the run is parked, and nothing is lost.
+    /// The version of the stored form of events and state, 1 by default. It is stored with them. Values of a later version
+    /// are not read: the run is parked, and nothing is lost.
     const VERSION: u32 = 1;
 
     /// The state before the first event of the entity with this key.
     fn begin(key: &str) -> Self;
 
-    /// Folds an event into the state. A panic parks the run as one of workflow code does: the event stands, and is
-    /// folded when the code is back.
+    /// Folds an event into the state. A panic parks the run as one of workflow code does: the event stays recorded, and is
+    /// folded when the run is resumed.
     fn apply(&mut self, event: Self::Event);
 
-    /// Brings an event up to date that an earlier version has stored. If this is not given, it must decode as today's.
+    /// Converts an event that an earlier version has stored. By default it must decode as the present type.
     ///
     /// # Errors
-    /// When it cannot be: the run is parked then.
+    /// When it cannot be converted: the run is parked.
     fn upcast_event(version: u32, stored: &Payload) -> Result<Self::Event, PayloadError> {
         let _: u32 = version;
         stored.decode()
@@ -39,7 +39,7 @@ pub trait EntityState: Serialize + DeserializeOwned + Send + 'static {
     /// As [`upcast_event`](Self::upcast_event), for the state in a snapshot.
     ///
     /// # Errors
-    /// When it cannot be: the run is parked then.
+    /// When it cannot be converted: the run is parked.
     fn upcast_state(version: u32, stored: &Payload) -> Result<Self, PayloadError> {
         let _: u32 = version;
         stored.decode()
@@ -70,13 +70,13 @@ impl<S: EntityState> Entity<S> {
         id
     }
 
-    /// The key of the entity that is the instance with this id; `None` if that is none of this definition.
+    /// The key of the entity whose instance has this id; `None` if the id belongs to no entity of this definition.
     #[must_use]
     pub fn key_of(self, id: &str) -> Option<&str> {
         key_of(self.name(), id)
     }
 
-    /// The definition with what performs this command; see [`EntityCode::command`].
+    /// Adds the handler of this command; see [`EntityCode::command`].
     pub fn command<I, A, E, F>(self, command: EntityCommand<S, I, A, E>, handler: F) -> EntityCode<S>
     where
         I: DeserializeOwned + 'static,
@@ -87,7 +87,7 @@ impl<S: EntityState> Entity<S> {
         EntityCode::new(self).command(command, handler)
     }
 
-    /// The definition with what answers this query; see [`EntityCode::query`].
+    /// Adds the handler of this query; see [`EntityCode::query`].
     pub fn query<Q, A, F>(self, query: Query<S, Q, A>, answer: F) -> EntityCode<S>
     where
         Q: DeserializeOwned,
@@ -98,7 +98,7 @@ impl<S: EntityState> Entity<S> {
     }
 }
 
-/// The key in the id of an instance, of the entity with this name.
+/// The key in the id of an instance, for the entity with this name.
 pub(crate) fn key_of<'a>(name: &str, id: &'a str) -> Option<&'a str> {
     id.strip_prefix(name)?.strip_prefix('/')
 }

@@ -1,4 +1,4 @@
-//! What the machine keeps for an entity beside its state: timers, and what the last command has asked for.
+//! What the machine keeps for an entity beside its state: timers, and the acts of the last command.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::event::{
 };
 use crate::{OperationId, Payload};
 
-/// Something that a command asks for, in the order of its asking.
+/// An act that a command asks for, in the order in which it asks.
 #[derive(Debug)]
 pub(crate) enum EntityAct {
     Publish {
@@ -31,7 +31,7 @@ pub(crate) enum EntityAct {
         name: Name,
         value: Payload,
     },
-    /// The command is performed then, in place of any time that was set for it before.
+    /// Performs the command at this time, in place of a former time for the command.
     SetTimer {
         command: Name,
         at: TimerAt,
@@ -41,7 +41,7 @@ pub(crate) enum EntityAct {
     },
 }
 
-/// A start that an entity has asked for, and that did not come about: the input of the command that
+/// A start by an entity that was refused: the input of the command that
 /// [`EntityCode::on_start_refused`](crate::EntityCode::on_start_refused) names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRefused {
@@ -60,25 +60,25 @@ pub(crate) enum TimerAt {
     In(Duration),
 }
 
-/// See the module.
+/// The machine's bookkeeping for an entity.
 #[derive(Debug, Default)]
 pub(crate) struct EntityDesk {
     /// The timers that are set, and the commands that they perform.
     timers: Vec<(OperationId, Name)>,
-    /// The commands of timers that the last command has set, as far as none stands for them yet.
+    /// Commands for which the last command has set timers, whose `TimerStarted` decisions have not followed yet.
     unset: VecDeque<Name>,
-    /// What the command has asked for that is being recorded.
+    /// The acts of the command that is being recorded.
     acts: Vec<EntityAct>,
     /// The answer to the last command that was performed.
     answer: Option<Payload>,
-    /// Starts that were refused, which the entity is about to be told.
+    /// Refused starts that the entity is about to be told of.
     refused: Vec<(OperationId, StartRefused)>,
-    /// How many commands stand behind the last checkpoint.
+    /// The number of commands since the last checkpoint.
     pub(crate) performed_len: u32,
 }
 
 impl EntityDesk {
-    /// Takes over the timers of a checkpoint.
+    /// Restores the timers of a checkpoint.
     pub(super) fn restore(&mut self, timers: Vec<(u32, String)>) {
         let timers = timers.into_iter();
         self.timers = timers
@@ -127,7 +127,7 @@ impl EntityDesk {
         self.timers.retain(|(operation, _)| *operation != timer);
     }
 
-    /// A start is about to be recorded as refused.
+    /// Notes a start that is about to be recorded as refused.
     pub(crate) fn refuse(&mut self, operation: OperationId, refused: StartRefused) {
         self.refused.push((operation, refused));
     }
@@ -144,12 +144,12 @@ impl EntityDesk {
         self.refused.retain(|(of, _)| *of != operation);
     }
 
-    /// A command was recorded that has set timers for these commands, whose operations follow.
+    /// A command was recorded that sets timers for these commands; the timers' operations follow.
     pub(crate) fn expect_timers(&mut self, commands: &[Name]) {
         self.unset = commands.iter().cloned().collect();
     }
 
-    /// What the history has decided, which a replay takes as it is.
+    /// Takes a decision of the history, which a replay does not decide again.
     pub(crate) fn note(&mut self, event: &Event) {
         match event {
             Event::TimerStarted { operation, .. } => {
@@ -163,7 +163,7 @@ impl EntityDesk {
         }
     }
 
-    /// The decisions that an act is, of which the first that begins an operation gets `number`.
+    /// The decisions that follow from an act. The first that begins an operation gets `number`.
     pub(crate) fn issue(
         &mut self,
         act: EntityAct,

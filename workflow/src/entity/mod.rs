@@ -1,4 +1,4 @@
-//! Entities: state machines with a key, which take one command at a time. A run with another face.
+//! Entities: state machines with a key, which take one command at a time. Each is a run of a special workflow.
 //!
 //! ```text
 //!   command ──► handler: &state, input ──► rejected, nothing is recorded
@@ -8,12 +8,11 @@
 //!                    state ◄── apply, once for each event ◄────┘     live as in a replay
 //! ```
 //!
-//! A handler decides and is called once; what it decided stands in the history. A replay folds events and calls no
-//! handler, so that code that has changed since does not change what has happened. What a command asks for beside its
-//! events (publishes, starts, signals, timers) are operations of the run, decided in the same turn, which outlast
-//! checkpoints.
+//! A handler is called once for a command, and its decisions are recorded in the history. A replay folds the recorded events
+//! and calls no handler, so changed code does not change the past. The acts of a command (publishes, starts, signals, timers)
+//! are operations of the run, decided in the same turn, and outlast checkpoints.
 //!
-//! Left out: what the machine does with an entity (`machine/entity.rs`), and who calls it.
+//! Left out: how the machine treats an entity (`machine/entity.rs`), and who sends the commands.
 
 mod calling;
 mod code;
@@ -36,7 +35,7 @@ use serde::{Deserialize, Serialize};
 /// What a checkpoint of an entity holds, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 struct EntitySnapshot {
-    /// Of the state's stored form.
+    /// The version of the state's stored form.
     #[serde(rename = "v")]
     version: u32,
     /// A payload.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Payload, TimeoutKind, kind};
 
-/// What happened to an attempt that gave no value.
+/// How an attempt failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ActivityFailure {
@@ -32,7 +32,7 @@ pub enum ActivityFailure {
 }
 
 impl ActivityFailure {
-    /// The name of its [kind](crate::ErrorKind); `own` is that of the activity's own error.
+    /// The name of its [kind](crate::ErrorKind); `own` is the kind of the activity's own error.
     pub(crate) fn kind<'a>(&self, own: Option<&'a str>) -> Option<&'a str> {
         match self {
             Self::Failed { .. } => own,
@@ -75,11 +75,11 @@ pub enum ChildFailure {
     },
 }
 
-/// Why a signal was not recorded in the history of another instance.
+/// Why a signal was not recorded in another instance's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SignalFailure {
-    /// There is no such instance, or it finished so long ago that nothing is known of it any more.
+    /// There is no such instance, or it finished so long ago that it is forgotten.
     NotFound,
     /// It has ended.
     Finished,
@@ -93,8 +93,7 @@ pub enum SignalFailure {
         /// What is wrong.
         message: String,
     },
-    /// It does not take it: it has as many unread signals as it may, say, or the value is larger than its payloads
-    /// may be.
+    /// It refuses the signal: it has as many unread signals as it may, say, or the value is larger than its payloads may be.
     Refused {
         /// Why.
         message: String,
@@ -104,7 +103,7 @@ pub enum SignalFailure {
 /// The error a run ended with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
-    /// The encoded error; empty of meaning if the code never ran.
+    /// The encoded error; without meaning if the code never ran.
     pub error: Payload,
     /// The error's text, for people.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Why a run's code does not run, and where it and the history part.
+//! Why a run's code does not run, and where it differs from the history.
 
 use millrun_core::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -28,8 +28,8 @@ pub enum ParkReason {
     },
     /// The code does not fit the history.
     Nondeterminism(Box<Nondeterminism>),
-    /// The code awaits something that neither an operation nor a signal will wake, or was touched
-    /// from outside, or does not come to rest.
+    /// The code awaits something that neither an operation nor a signal will wake, or was touched from outside, or polls
+    /// without end.
     Stuck {
         /// What was seen.
         message: String,
@@ -39,14 +39,14 @@ pub enum ParkReason {
         /// Why.
         reason: String,
     },
-    /// The history is twice as long as [`Limits::history_len_max`](crate::Limits::history_len_max).
-    /// The run goes on when that is raised.
+    /// The history is twice as long as [`Limits::history_len_max`](crate::Limits::history_len_max). The run continues when
+    /// that limit is raised.
     HistoryFull {
-        /// How many events were too many.
+        /// The limit in events.
         len_max: u64,
     },
     /// Its start was [delayed](crate::Started::delayed_until): the code begins at that time, or when the run is resumed
-    /// before.
+    /// earlier.
     Delayed {
         /// That time.
         #[serde(rename = "until_us")]
@@ -95,7 +95,7 @@ impl fmt::Display for ParkReason {
     }
 }
 
-/// Where the code and the history part.
+/// Where the code differs from the history.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error(
     "the code does not fit the history: at event {sequence} the history has {recorded}, the code made {replayed}"

@@ -1,4 +1,4 @@
-//! What a command of an entity has decided.
+//! What an entity's command has decided.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::Payload;
 /// A command that was performed, as its entity's history has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandPerformed {
-    /// The id under which it was asked for, if it was under one, by which a repetition is known.
+    /// The request under which it was asked for, if it has one; a repetition is recognised by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<str>>,
     /// Its name.
@@ -20,7 +20,7 @@ pub struct CommandPerformed {
     pub events: Vec<Payload>,
     /// Its answer.
     pub answer: Payload,
-    /// The commands for which it has set timers, in the order in which those follow.
+    /// The commands for which it has set timers, in the order of the timers' events, which follow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<Name>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RawRecord;
 
-/// Records of a durable topic that have all that is named here; the default is any record.
+/// A filter for records of a durable topic: they must meet all conditions that are set; by default any record does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordFilter {
     /// Which key they have.
@@ -45,7 +45,7 @@ impl KeyFilter {
     }
 }
 
-/// As it follows the name of a topic in a sentence; nothing for any record.
+/// The filter as it follows a topic's name in a sentence; empty for any record.
 impl fmt::Display for RecordFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.key {
@@ -62,7 +62,7 @@ impl fmt::Display for RecordFilter {
 }
 
 impl RecordFilter {
-    /// Whether a record has all of it.
+    /// Whether a record meets all conditions.
     #[must_use]
     pub fn is_met_by(&self, record: &RawRecord) -> bool {
         let has_key = |filter: &KeyFilter| {

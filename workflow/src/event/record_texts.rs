@@ -1,4 +1,4 @@
-//! What the publisher of a record says of it beside its payload.
+//! The publisher's texts for a record, beside its payload.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// The longest key, correlation or content type of a record of a durable topic, in bytes.
 pub const RECORD_TEXT_BYTES_MAX: usize = 1_024;
 
-/// What is said of a value that a run or an entity publishes. Each text has at most [`RECORD_TEXT_BYTES_MAX`] bytes.
+/// The texts that a run or an entity sets for a published value. Each has at most [`RECORD_TEXT_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordTexts {
     /// The key, in place of the id of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Box<str>>,
-    /// What the publisher calls the whole that the record belongs to.
+    /// The publisher's name for the process or group that the record belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation: Option<Box<str>>,
     /// The format of the payload.
@@ -21,7 +21,7 @@ pub struct RecordTexts {
     pub content_type: Option<Box<str>>,
 }
 
-/// As it follows the name of a topic in a sentence; nothing if nothing is said.
+/// The texts as they follow a topic's name in a sentence; empty if none is set.
 impl fmt::Display for RecordTexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = " with";
@@ -36,7 +36,7 @@ impl fmt::Display for RecordTexts {
 }
 
 impl RecordTexts {
-    /// What is said of a publish in a history.
+    /// The texts of a publish in a history.
     pub(crate) fn or_default(texts: Option<&Self>) -> &Self {
         const NONE: &RecordTexts = &RecordTexts {
             key: None,
@@ -46,7 +46,7 @@ impl RecordTexts {
         texts.unwrap_or(NONE)
     }
 
-    /// As an event has it: nothing where nothing is said.
+    /// The texts as an event has them: `None` if no text is set.
     pub(crate) fn boxed(self) -> Option<Box<Self>> {
         (self != Self::default()).then(|| Box::new(self))
     }

@@ -1,4 +1,5 @@
-//! What the code wants done, complete enough to do it from the history alone, and where it begins again.
+//! What the code wants done, complete enough to do it from the history alone, and the checkpoint from which the code begins
+//! again.
 
 use std::time::Duration;
 
@@ -51,16 +52,16 @@ pub struct ActivityScheduled {
         skip_serializing_if = "Option::is_none"
     )]
     pub heartbeat: Option<Duration>,
-    /// The owner's epoch when it was decided, from which later attempt numbers follow.
+    /// The owner's epoch at the decision, from which later attempt numbers follow.
     pub epoch: u64,
 }
 
 impl ActivityScheduled {
-    /// When to try again after an error of this kind; `None` if never.
+    /// The retry policy after an error of this kind; `None` if there is no further attempt.
     pub(crate) fn retry_of(&self, kind: Option<&str>, is_retryable: bool) -> Option<&Retry> {
         let by_kind = self.retry_on.iter().flatten();
         let by_kind = kind.and_then(|kind| by_kind.into_iter().find(|(name, _)| name == kind));
-        // What the call says of a kind goes before what the error says of itself.
+        // The call's policy for a kind overrides what the error says.
         by_kind
             .map(|(_, retry)| retry)
             .or_else(|| is_retryable.then_some(&self.retry))
@@ -78,9 +79,9 @@ pub struct ChildScheduled {
     pub id: InstanceId,
     /// The argument.
     pub input: Payload,
-    /// What becomes of it when nobody waits any more.
+    /// What happens to it when its parent does not wait for it any more.
     pub on_close: ParentClose,
-    /// The earliest time that it is shown, if its parent's time is ahead of the host's.
+    /// The earliest time that the child sees, if its parent's time is ahead of the host's.
     #[serde(rename = "not_before_us", default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
 }
@@ -94,7 +95,7 @@ pub struct PublishScheduled {
     pub topic: Name,
     /// The value.
     pub value: Payload,
-    /// What is said of it, if anything is; never without a text.
+    /// The texts of the record; `None` if none is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub texts: Option<Box<RecordTexts>>,
 }
@@ -114,18 +115,18 @@ pub struct SignalScheduled {
     pub value: Payload,
 }
 
-/// A record of a durable topic that the code waits for, complete enough to look for it.
+/// A wait for a record of a durable topic, complete enough to look for the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiveScheduled {
     /// The wait.
     pub operation: OperationId,
     /// The topic.
     pub topic: Name,
-    /// Only a record that has all of this.
+    /// Only a record that meets this filter.
     #[serde(default)]
     pub filter: RecordFilter,
-    /// Behind this record, the last of these that the run has taken. `None` if it has taken none: then the record was
-    /// appended since `since`.
+    /// Only records behind this one, the last that the run has taken with this filter. `None` if it has taken none: then the
+    /// record must have been appended since `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<Sequence>,
     /// Appended at this time or later; `None` for the time at which the run began.
@@ -133,7 +134,7 @@ pub struct ReceiveScheduled {
     pub since: Option<Timestamp>,
 }
 
-/// A record of a durable topic as a run has it.
+/// A record of a durable topic as a run gets it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RawRecord {
     /// Its number within its topic.
@@ -144,7 +145,7 @@ pub struct RawRecord {
     /// Its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Box<str>>,
-    /// What its publisher called the whole that it belongs to.
+    /// The publisher's name for the process or group that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation: Option<Box<str>>,
     /// The run, and the operation of it, that has published it.
@@ -154,29 +155,29 @@ pub struct RawRecord {
     pub value: Payload,
 }
 
-/// How far a run has come in a durable topic.
+/// A run's place in a durable topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenThrough {
     /// The topic.
     pub topic: Name,
-    /// Of the records that have all of this.
+    /// Among the records that meet this filter.
     #[serde(default)]
     pub filter: RecordFilter,
-    /// The last one that it has taken.
+    /// The last one that the run has taken.
     pub sequence: Sequence,
 }
 
-/// What became of a value that was published, as far as its run knows.
+/// The outcome of a publish, as far as its run knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PublishOutcome {
     /// Every subscription has taken it, or dropped it by its policy.
     Taken,
-    /// The process crashed after the value may have been handed to its topic and before the run's history
-    /// knew: every subscription may have had it, or none. What was in the topic is gone with the process.
+    /// The process crashed after the value may have been handed to its topic, and before the outcome was in the run's
+    /// history: every subscription may have had it, or none. What was in the topic was lost with the process.
     Unknown,
 }
 
-/// All that is needed to bring the code back from here on.
+/// Everything that is needed to bring the code back from here on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The state that the code begins with.
@@ -188,16 +189,16 @@ pub struct Checkpoint {
     pub operations_len: u32,
     /// How many random numbers the code had drawn.
     pub random_len: u64,
-    /// Whether no input waits to be taken up behind it: only then can a replay begin here.
+    /// Whether no input was waiting to be taken up behind it: only then can a replay begin here.
     pub is_whole: bool,
-    /// What the code is shown as the time, if that is not when this was recorded.
+    /// The time that the code sees, if it differs from the time of this record.
     #[serde(rename = "now_us", default, skip_serializing_if = "Option::is_none")]
     pub now: Option<Timestamp>,
-    /// How far the code has come in durable topics.
+    /// The run's places in durable topics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<TakenThrough>,
-    /// How many of the `signals` of each name the run began with, the first of them; of a run that is
-    /// [tried again](crate::Started::retried) when it fails.
+    /// How many `signals` of each name the run began with; these come first. Only for a run with a [retry
+    /// policy](crate::Started::retried).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub begun_with: Vec<(Name, u32)>,
 }

@@ -2,7 +2,7 @@
 
 use millrun_core::Sequence;
 
-/// Why a text is no [exported history](crate::ExportedHistory), or events are none.
+/// Why a text is no [exported history](crate::ExportedHistory), or events do not make one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportedHistoryError {
@@ -28,7 +28,7 @@ pub enum ExportedHistoryError {
         /// What is wrong.
         problem: String,
     },
-    /// The end of it is missing.
+    /// The end of the file is missing.
     #[error("it was cut off: its last event is number {has}, and the history has {head}; export it again")]
     CutOff {
         /// The last event that is there.
@@ -36,7 +36,7 @@ pub enum ExportedHistoryError {
         /// The last event of the history.
         head: Sequence,
     },
-    /// All lines can be read, and they are no history.
+    /// All lines can be read, but they do not make a history.
     #[error("these events are no history: {problem}")]
     NoHistory {
         /// What is wrong.

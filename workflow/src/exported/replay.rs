@@ -7,20 +7,20 @@ use crate::event::{Event, Name, Nondeterminism};
 use crate::machine::Unfit;
 use crate::{Implementation, Instance, KeptBeginning, Limits, ReplayError};
 
-/// Whether code fits a history: whether it decides again what is recorded behind the last checkpoint, from where a runtime brings a
-/// run back, or else from the beginning.
+/// Whether code fits a history: whether it makes the recorded decisions again, from the last checkpoint, where a runtime
+/// would begin, or else from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fit {
-    /// The code fits. Of a run that is parked it does so up to there: what it was told since is shown to no code.
+    /// The code fits. If the run is parked, it fits up to there: later inputs have been shown to no code.
     Fits {
-        /// How many values it encodes otherwise than they are recorded: an input that has got another field, say. It is zero
-        /// with [strict](Limits::strict) limits, for which that is a difference.
+        /// How many values it encodes differently from the recorded ones: an input that has got another field, say. Always
+        /// zero with [strict](Limits::strict) limits, under which such a value is a difference.
         changed_values: u64,
     },
-    /// It decides otherwise, from this event on.
+    /// It decides differently, from this event on.
     Differs(Box<Nondeterminism>),
-    /// It panics, or awaits what the history knows nothing of, at this event: [`replayed`](Nondeterminism::replayed)
+    /// It panics, or awaits something that the history does not know, at this event; [`replayed`](Nondeterminism::replayed)
     /// says what.
     Fails(Box<Nondeterminism>),
     /// There is no code for it.
@@ -33,11 +33,11 @@ pub enum Fit {
 }
 
 impl Fit {
-    /// Tries code on a history, from its kept beginning on if it is trimmed: the code is run, up to where the history ends,
-    /// and nothing comes of it.
+    /// Tries code on a history, from its kept beginning if it is trimmed: the code is run to the end of the history, without
+    /// any effect.
     ///
     /// # Errors
-    /// When the events are no history, whatever the code.
+    /// When the events are no history, for any code.
     pub fn of(
         implementation: Option<&Implementation>,
         run: RunId,
@@ -48,11 +48,11 @@ impl Fit {
         Self::with_patches(implementation, run, kept, events, limits).map(|(fit, _)| fit)
     }
 
-    /// As [`of`](Self::of), with the [changes](crate::WorkflowContext::patched) that the code has asked for behind the last checkpoint,
-    /// and whether the run took the new way of each.
+    /// As [`of`](Self::of), with the [changes](crate::WorkflowContext::patched) that the code has asked for since the last
+    /// checkpoint, and whether the run took the new way of each.
     ///
     /// # Errors
-    /// When the events are no history, whatever the code.
+    /// When the events are no history, for any code.
     pub fn with_patches(
         implementation: Option<&Implementation>,
         run: RunId,
@@ -88,11 +88,11 @@ impl Fit {
 }
 
 impl ExportedHistory {
-    /// Tries code on it; see [`Fit::of`]. The code may be that of another version than the history [has](Self::version): so it is found
-    /// out whether the run could move there.
+    /// Tries code on it; see [`Fit::of`]. The code may be of another version than the history's [own](Self::version): this
+    /// shows whether the run could move to that version.
     ///
     /// # Errors
-    /// [`ExportedHistoryError::NoHistory`] when the events are no history, whatever the code.
+    /// [`ExportedHistoryError::NoHistory`] when the events are no history, for any code.
     pub fn fit(
         &self,
         implementation: Option<&Implementation>,

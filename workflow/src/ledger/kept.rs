@@ -1,4 +1,4 @@
-//! A kept beginning: what a run that begins again at a checkpoint still needs of all that stands before it.
+//! A kept beginning: what a run that begins again at a checkpoint still needs of the events before it.
 //!
 //! ```text
 //!   Started ─ … 1,000,000 events … ─ Checkpointed ─ 3 events        the history
@@ -7,11 +7,11 @@
 //!                 kept beginning ───────────┴─────► replay          the same instance
 //! ```
 //!
-//! Invariant: a replay from a kept beginning and the events behind it gives the same turns, byte for byte, as a
-//! replay of the whole history. So the events before the checkpoint may go, or what is kept beside them.
+//! Invariant: a replay from a kept beginning and the events behind it makes the same turns, byte for byte, as a replay of the
+//! whole history. So the events before the checkpoint may be removed, or the kept beginning that stands beside them.
 //!
-//! Left out: the state of the code itself, which stands in the checkpoint, and what outlives no checkpoint
-//! (changes that the code asked for, who waits for what).
+//! Left out: the state of the code itself, which is in the checkpoint, and what does not outlive a checkpoint (changes that
+//! the code asked for, waits).
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use super::{Ledger, Pending, UpdateStanding};
 use crate::event::{ActivityFailure, Checkpoint, Event, EventError};
 use crate::wire::{self, KeptParts, Noted};
 
-/// The fold of a history up to a checkpoint, from which the run can be brought
-/// [back](crate::Instance::replay_kept) without the events before that.
+/// The fold of a history up to a checkpoint, from which the run can be [brought back](crate::Instance::replay_kept) without
+/// the events before.
 ///
-/// The engine [makes](crate::Turn::kept) one now and then, as bytes.
+/// The engine [makes](crate::Turn::kept) one from time to time, as bytes.
 #[derive(Clone, Debug)]
 pub struct KeptBeginning {
-    /// With the checkpoint.
+    /// The ledger, including the checkpoint.
     pub(crate) ledger: Ledger,
     pub(crate) checkpoint: Box<Checkpoint>,
     /// When the checkpoint was recorded.
@@ -36,10 +36,10 @@ pub struct KeptBeginning {
 }
 
 impl KeptBeginning {
-    /// Reads back what stands in a [turn](crate::Turn::kept).
+    /// Decodes the kept beginning of a [turn](crate::Turn::kept).
     ///
     /// # Errors
-    /// When the bytes are none, or were written by a later version.
+    /// When the bytes are not a kept beginning, or were written by a later version.
     pub fn decode(bytes: &Bytes) -> Result<Self, EventError> {
         let malformed = |what: &str| EventError::Malformed(format!("a kept beginning {what}"));
         let KeptParts {
@@ -61,7 +61,7 @@ impl KeptBeginning {
             return Err(malformed("without a beginning"));
         };
         ledger.apply(&first.event, first.time);
-        // What is remembered of the answers that the run has taken over stands among all others.
+        // Answers that the run took over are among the others: those of the first event are not counted twice.
         ledger.remembered = None;
         for noted in events {
             ledger
@@ -95,7 +95,7 @@ impl KeptBeginning {
         }
     }
 
-    /// What the history up to the checkpoint says, as far as the run still needs it.
+    /// The ledger up to the checkpoint, as far as the run still needs it.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -107,7 +107,7 @@ impl KeptBeginning {
         self.ledger.sequence
     }
 
-    /// The number of operations that the run had begun at the checkpoint: they are numbered from 1 up to it.
+    /// The number of operations that the run had issued at the checkpoint; they are numbered from 1.
     #[must_use]
     pub fn operations_len(&self) -> u32 {
         self.checkpoint.operations_len
@@ -121,8 +121,8 @@ impl KeptBeginning {
 }
 
 impl Ledger {
-    /// What is to be kept of the history when `checkpoint` is recorded now; `None` as long as nothing is to be:
-    /// once in `kept_beginning_every` events. The ledger does not have the checkpoint yet.
+    /// The kept beginning for a `checkpoint` that is being recorded; `None` if none is due: one is made in
+    /// `kept_beginning_every` events. The ledger does not include the checkpoint yet.
     pub(crate) fn keep(
         &self,
         checkpoint: &Checkpoint,
@@ -150,7 +150,7 @@ impl Ledger {
                         note(Event::AttemptFailed {
                             operation,
                             attempt: activity.failed_attempt,
-                            // What it was is told to nobody.
+                            // What the failure was is not needed any more.
                             failure: ActivityFailure::Unreadable {
                                 message: String::new(),
                             },
@@ -210,7 +210,7 @@ impl Ledger {
         Some((sequence, wire::encode_kept(&parts).ok()?))
     }
 
-    /// Takes in what is kept of a pending operation; `None` if it is anything else.
+    /// Takes in a part of a pending operation; `None` if it is something else.
     fn note(&mut self, noted: &Noted) -> Option<()> {
         match &noted.event {
             Event::ActivityScheduled(_)
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A run that has something of all that can be outstanding, and more answers than it remembers.
+    /// A run with every kind of outstanding operation, and more answers than it remembers.
     fn history() -> Vec<Event> {
         let operation = OperationId::new;
         let mut started = Started::new("order", id(), payload(1));
@@ -473,7 +473,7 @@ mod tests {
         Timestamp::from_micros(100 + index as u64)
     }
 
-    /// Wherever the checkpoint stands, what is kept there is the fold of all that stands before it.
+    /// For each place of the checkpoint, the kept beginning is the fold of all events before it.
     #[test]
     fn what_is_kept_is_what_the_history_says() {
         let mut ledger = Ledger::new();
@@ -526,7 +526,7 @@ mod tests {
         assert_eq!(kept, [12, 20, 32, 40]);
     }
 
-    /// What release 0.2 keeps of a run with a call and an answer, read for ever.
+    /// The kept beginning that release 0.2 makes of a run with a call and an answer; readable for ever.
     const KEPT_V1: &str = concat!(
         "0184a17304a169a86f726465722d3432a1659384a16b01a17464a16e01a162c41283a177a56f72646572a169",
         "c4020101a1740084a16b02a17465a16e01a162c42b87a16f01a16ea473746570a169c4020107a16503a174ce",

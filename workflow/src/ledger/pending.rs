@@ -1,4 +1,4 @@
-//! An operation that has begun and not ended, and what the owner of its run has to do about it.
+//! A pending operation, and what the owner of its run has to do for it.
 //!
 //! ```text
 //!   a turn begins it ──┐
@@ -6,8 +6,8 @@
 //!   a run is recovered ┘
 //! ```
 //!
-//! The commands of an operation are made in one place, whether it has just begun or its run was found in a
-//! journal, so that a new kind of operation is recovered because it can begin.
+//! The commands of an operation are made in one place, both when it begins and when its run is recovered. So a new kind of
+//! operation cannot be forgotten in recovery.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ pub enum Pending {
     },
     /// A value waits to be published.
     Publish {
-        /// What.
+        /// The publish.
         scheduled: Arc<PublishScheduled>,
-        /// Whether its topic is known to have had no room, or not to have been registered.
+        /// Whether the topic is known to have had no room, or not to be registered.
         is_parked: bool,
     },
     /// A record of a durable topic is waited for.
@@ -64,12 +64,12 @@ pub struct PendingActivity {
     pub failed_attempt: u32,
     /// The last attempt that is known to have begun; 0 if none is.
     pub begun_attempt: u32,
-    /// When the next attempt begins, if a failed one is behind it.
+    /// When the next attempt begins, if one has failed.
     pub retry_at: Option<Timestamp>,
-    /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so. A
-    /// timer of its own, beside that of the next attempt.
+    /// When the call fails whatever its attempts do, if it has a schedule-to-close timeout. The call then has a second timer
+    /// beside that of the next attempt.
     pub close_at: Option<Timestamp>,
-    /// What the last heartbeat of any attempt said: the next attempt gets it.
+    /// The details of the last heartbeat of any attempt: the next attempt gets them.
     pub details: Option<Payload>,
     /// The epoch of the last decision about it.
     pub(super) epoch: u64,
@@ -109,18 +109,17 @@ impl PendingActivity {
         }
     }
 
-    /// The number of the attempt that an owner with this [epoch](Epoch) runs now. It grows by one
-    /// with each failure, each time the store was opened since, and each time a partition was taken
-    /// over within an opening, so that it is higher than that of an attempt which a crash cut off.
+    /// The number of the attempt that an owner with this [epoch](Epoch) runs now. It grows by one with each failure, each
+    /// opening of the store, and each takeover of the partition within an opening, so that it is higher than that of any
+    /// attempt that a crash cut off.
     #[must_use]
     pub fn attempt(&self, epoch: u64) -> u32 {
         let cut_off = Epoch::new(epoch).since(Epoch::new(self.epoch));
         self.failed_attempt.saturating_add(1).saturating_add(cut_off)
     }
 
-    /// Until when an attempt must begin, if the call's schedule-to-start timeout says so: counted from
-    /// `since`, when the call was issued, or from when an attempt that failed is followed by the next.
-    /// `None` also if an attempt is known to have begun since.
+    /// Until when an attempt must begin, if the call has a schedule-to-start timeout: counted from `since`, when the call was
+    /// issued, or from when the next attempt after a failure is due. `None` also if an attempt is known to have begun since.
     #[must_use]
     pub fn start_by(&self, since: Timestamp) -> Option<Timestamp> {
         let timeout = self.scheduled.schedule_to_start?;
@@ -129,9 +128,9 @@ impl PendingActivity {
 }
 
 impl Pending {
-    /// Appends what the owner of the run does about this operation, which was issued at `since`: when it begins,
-    /// and, if `is_repeated`, each time that another owner, or the same one after a crash, takes the run over. At
-    /// most two commands; none for what only the world outside can end.
+    /// Appends the commands that this operation, issued at `since`, needs when it begins, and, with `is_repeated`, each time
+    /// that a new owner, or the same one after a crash, takes over the run. At most two commands; none for an operation that
+    /// only the outside can end.
     #[inline]
     pub fn commands(
         &self,

@@ -5,8 +5,8 @@
 //!                                    └────────────────     what a replay runs the code with
 //! ```
 //!
-//! The code that made a checkpoint is gone, with all that it waited for: both it and a replay begin
-//! with the state alone. So nothing before the checkpoint is needed to bring the code back.
+//! The code that made a checkpoint is dropped, with everything that it waited for: live as in a replay, the code begins with
+//! the state alone. So nothing before the checkpoint is needed to bring the code back.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Instance {
         run
     }
 
-    /// Takes up the code at a checkpoint of the history, whose events the ledger has.
+    /// Restores the code from a checkpoint of the history. The ledger has the checkpoint's events already.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) {
         let started = self.ledger.started().expect("called after the first event");
         let mut table = self.shared.lock();
@@ -64,7 +64,7 @@ impl Instance {
         self.bring_code();
     }
 
-    /// Makes the code ready to be polled for the first time.
+    /// Prepares the code for its first poll.
     pub(super) fn begin(&mut self) {
         let started = self.ledger.started().expect("called after the first event");
         let mut table = self.shared.lock();
@@ -86,7 +86,7 @@ impl Instance {
         self.bring_code();
     }
 
-    /// The topics that the history may know by former names, if there are any.
+    /// The former names of topics that the history may use, if there are any.
     pub(super) fn renamed_topics(&self) -> Option<&Arc<TopicRenames>> {
         self.implementation.as_ref()?.renamed_topics()
     }

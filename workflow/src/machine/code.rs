@@ -1,4 +1,4 @@
-//! Polling workflow code: with a waker of its own, outside any executor, panics caught.
+//! Polls workflow code: with a waker of its own, outside of any executor, catching panics.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::program::{CodeFailure, Program};
 use crate::registry::Implementation;
 use crate::{Payload, WorkflowContext};
 
-/// What polling the code came to.
+/// The result of polling the code.
 #[derive(Debug)]
 pub(super) enum Polled {
-    /// It waits for something the engine knows, and has decided this.
+    /// It waits for something that the engine knows, and has made these decisions.
     Waiting(Vec<Decision>),
     /// It has ended.
     Finished(Result<Payload, CodeFailure>),
@@ -25,15 +25,15 @@ pub(super) enum Polled {
         state: Payload,
         location: &'static Location<'static>,
     },
-    /// It goes on in another run.
+    /// It continues in another run.
     Continued {
         workflow: Name,
         input: Payload,
         location: &'static Location<'static>,
     },
-    /// It waits for something the engine does not know, or was touched by it.
+    /// It waits for something that the engine does not know, or something foreign has touched it.
     Stuck(String),
-    /// It panicked, and what it held is gone.
+    /// It panicked, and its state is dropped.
     Panicked(String),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct RunningCode {
 }
 
 impl RunningCode {
-    /// Memory for code; it runs when it has [begun](Self::begin).
+    /// Memory for code, which runs once it has [begun](Self::begin).
     pub(super) fn new(implementation: &Implementation) -> Self {
         Self {
             program: implementation.program(),
@@ -57,7 +57,7 @@ impl RunningCode {
         self.program.begin(context, input);
     }
 
-    /// Wakes what an event concerns, in order, then polls until nothing is woken any more.
+    /// Wakes the futures that an event concerns, in order, then polls until nothing is woken any more.
     pub(super) fn poll(
         &mut self,
         shared: &Shared,
@@ -68,7 +68,7 @@ impl RunningCode {
         let self_wakes_max = limits.self_wakes_max;
         let pulse = shared.pulse();
         if pulse.is_foreign() {
-            // Polling now could show the code something that no replay will.
+            // A poll now could show the code something that no replay will.
             return foreign();
         }
         let _inside = pulse.enter();
@@ -78,7 +78,7 @@ impl RunningCode {
                 shared.waker().wake_by_ref();
                 Ok(())
             }
-            // A waker may be the user's own, and so may the panic in it.
+            // A waker may be the user's own code, and may panic.
             Wakers::One(waker) => catch_unwind(AssertUnwindSafe(|| waker.wake())),
             Wakers::Many(wakers) => {
                 catch_unwind(AssertUnwindSafe(|| wakers.into_iter().for_each(Waker::wake)))
@@ -153,16 +153,16 @@ impl RunningCode {
         )))
     }
 
-    /// What the code holds, in bytes, as far as it is not behind further pointers.
+    /// The code's memory in bytes, except what is behind further pointers.
     pub(super) fn memory_bytes(&self) -> usize {
         self.program.memory_bytes()
     }
 
-    /// Drops what is the run's now; a panic in a `Drop` of the code ends here.
+    /// Drops the run's state. A panic in a destructor of the code is caught.
     fn discard(&mut self) {
         let program = &mut self.program;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| program.clear())) {
-            // What a destructor had to say after the end changes nothing any more.
+            // A panic of a destructor after the end has no effect.
             drop(panic_message(panic));
         }
     }
@@ -174,7 +174,7 @@ impl Drop for RunningCode {
     }
 }
 
-/// The code waits: is it for something that can come?
+/// Checks that the code, which waits, waits for something that can come.
 fn check_waiting(shared: &Shared, table: &mut Table, limits: &Limits) -> Polled {
     if shared.pulse().is_foreign() {
         return foreign();
@@ -200,7 +200,7 @@ fn check_waiting(shared: &Shared, table: &mut Table, limits: &Limits) -> Polled 
     Polled::Waiting(table.take_decisions())
 }
 
-/// What is said of code that was touched from outside its run.
+/// The reason for parking code that was touched from outside its run.
 pub(super) const TOUCHED: &str = "the code was touched from outside its run: it awaits a timer, task or channel that \
      is not the workflow's own, or another task uses its context";
 

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants:
-//! - What is decided is folded next, before anything else is decided.
-//! - A replay decides nothing: the decisions of the history are taken as they stand.
-//! - A checkpoint ends no operation: those of an entity have nobody that waits for them.
+//! - What a command decides is folded next, before anything else is decided.
+//! - A replay calls no handlers: it takes the decisions of the history.
+//! - A checkpoint ends no operation: the operations of an entity are not awaited by its code.
 
 use millrun_core::Timestamp;
 
@@ -22,10 +22,10 @@ use crate::ledger::{Pending, UpdateStanding};
 use crate::retry::mix;
 use crate::{OperationId, Payload};
 
-/// What an entity could not be shown, and why: it is recorded behind the parking.
+/// An event that an entity could not be shown, with the reason: it is recorded behind the parking.
 pub(super) struct Unshown {
     event: Event,
-    /// What the event has decided.
+    /// The decisions that follow from the event.
     decisions: Vec<Decision>,
     reason: ParkReason,
 }
@@ -48,7 +48,7 @@ impl Instance {
         self.implementation.as_ref()?.entity()
     }
 
-    /// The answer to the command that was performed last, once.
+    /// Takes the answer to the command that was performed last.
     #[must_use]
     pub fn take_command_answer(&self) -> Option<Payload> {
         self.shared.lock().desk().take_answer()
@@ -94,7 +94,7 @@ impl Instance {
             })
     }
 
-    /// Whether a signal is one that the entity takes: its name is that of a command.
+    /// Checks that a signal's name is that of a command of the entity.
     pub(super) fn check_command_signal(&self, name: &Name) -> Result<(), InputRefused> {
         match self.entity() {
             Some(entity) if !entity.has(name) => Err(InputRefused::UnknownCommand {
@@ -104,7 +104,7 @@ impl Instance {
         }
     }
 
-    /// Calls the handler of a command. What it decides is to be recorded and folded next.
+    /// Calls the handler of a command. Its decisions have to be recorded and folded next.
     fn decide(
         &self,
         request: Option<Box<str>>,
@@ -151,7 +151,7 @@ impl Instance {
         Ok(Event::CommandPerformed(Box::new(performed)))
     }
 
-    /// Other random bits for each command.
+    /// The seed of a command's random bits, different for each command.
     fn seed(&self) -> u64 {
         let run = self.run.bits();
         let low = u64::try_from(run & u128::from(u64::MAX)).expect("masked to 64 bits");
@@ -187,7 +187,7 @@ impl Instance {
         Ok(())
     }
 
-    /// The signals that an entity was started with: those that are rejected, or whose handler panics, are dropped.
+    /// Handles the signals that an entity was started with. Those that are rejected, or whose handler panics, are dropped.
     fn take_up_carried(&mut self, moment: Moment, turn: &mut Turn) -> Result<(), Box<Unshown>> {
         let origin = self.ledger.started().and_then(|started| started.origin.as_ref());
         let signals = origin.map(|origin| origin.signals.clone()).unwrap_or_default();
@@ -200,7 +200,7 @@ impl Instance {
         Ok(())
     }
 
-    /// As [`take_up`](Self::take_up), of an entity.
+    /// As [`take_up`](Self::take_up), for an entity.
     pub(super) fn take_up_command(&mut self, moment: Moment, turn: &mut Turn) {
         let event = turn.events.pop().expect("the caller has recorded an input");
         let is_first = matches!(event, Event::Started(_));
@@ -221,7 +221,7 @@ impl Instance {
                     reason: reason.clone(),
                 };
                 self.ledger.apply(&parked, moment.now);
-                // Only a run's first event cannot be second.
+                // Only a run's first event cannot come second.
                 let is_first = matches!(event, Event::Started(_));
                 self.deferred.push((event.clone(), moment.now));
                 if is_first {
@@ -235,8 +235,8 @@ impl Instance {
         }
     }
 
-    /// Shows an event to an entity, whose code runs, and records it, unless it stands in the history already, with what
-    /// follows from it.
+    /// Shows an event to an entity whose code runs, and records it with what follows from it, unless it is in the history
+    /// already.
     pub(super) fn show_entity(
         &mut self,
         event: Event,
@@ -283,7 +283,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Keeps what a start was that is about to be recorded as refused: the ledger forgets it with that.
+    /// Keeps a start that is about to be recorded as refused: the ledger forgets it with that event.
     pub(super) fn note_refused(&self, event: &Event) {
         if let Event::ChildEnded {
             operation,
@@ -301,12 +301,12 @@ impl Instance {
         }
     }
 
-    /// A start that was refused has been told.
+    /// Forgets a refused start that the entity was told of.
     pub(super) fn forget_refused(&self, operation: OperationId) {
         self.shared.lock().desk().forget_refused(operation);
     }
 
-    /// What a timer, a signal or a refused start makes of an entity: a command, decided. `None` also if that is rejected.
+    /// The command that a timer, a signal or a refused start leads to, decided. `None` also if it is rejected.
     fn decide_caused(&self, event: &Event, moment: Moment) -> Result<Option<Event>, ParkReason> {
         let nothing = || Payload::encode(&()).expect("nothing encodes");
         let (name, input) = match event {
@@ -333,7 +333,7 @@ impl Instance {
             }
             _ => return Ok(None),
         };
-        // A signal comes from outside, and may be anything. Nobody sends a timer again.
+        // A signal comes from outside and may be invalid, but a timer is not sent again.
         let is_own = matches!(event, Event::TimerFired { .. } | Event::ChildEnded { .. });
         if self.ledger.is_cancel_requested() {
             return Ok(None);
@@ -370,7 +370,7 @@ impl Instance {
         decisions
     }
 
-    /// What follows for an entity that has taken in all that there is: a snapshot that is due, or its end.
+    /// What follows once an entity has taken up all inputs: a snapshot that is due, or its end.
     pub(super) fn go_on(&mut self, moment: Moment, turn: &mut Turn) {
         let every = self.entity().and_then(EntityHandlers::snapshot_every);
         if every.is_some_and(|every| self.shared.lock().desk().performed_len >= every) {
@@ -382,7 +382,7 @@ impl Instance {
     fn snapshot(&mut self, moment: Moment, turn: &mut Turn) {
         let mut table = self.shared.lock();
         let (cell, timers) = (table.cell.clone(), table.desk().timers());
-        // Also if there is none: a state that is too large is not encoded with each command.
+        // Reset also if there is no snapshot, so that a state that is too large is not encoded with each command.
         table.desk().performed_len = 0;
         drop(table);
         let Some(Ok(state)) = self
@@ -411,7 +411,7 @@ impl Instance {
         self.adopt_decisions(vec![Decision { event, location }], moment, turn);
     }
 
-    /// Ends an entity that is to be deleted, once nothing that it has begun is to go on.
+    /// Ends an entity that is to be deleted, once none of its operations has to continue.
     pub(super) fn end_entity(&mut self, moment: Moment, turn: &mut Turn) {
         if !self.ledger.is_cancel_requested()
             || self.ledger.outcome().is_some()
@@ -429,13 +429,13 @@ impl Instance {
         }
     }
 
-    /// A child of an entity runs: it is waited for no longer.
+    /// A child of an entity has started: it is not waited for any more.
     pub(super) fn leave_child(&mut self, operation: OperationId, moment: Moment, turn: &mut Turn) {
         self.note(Event::OperationCancelled { operation }, moment, turn);
         self.end_entity(moment, turn);
     }
 
-    /// Takes a decision of an entity's history as it stands. Whether an entity decides such things.
+    /// Takes a decision from an entity's history. Returns whether an entity makes such decisions.
     pub(super) fn note_decision(&self, event: &Event) -> bool {
         let begun = match event {
             Event::PublishScheduled(scheduled) => Some(scheduled.operation),
@@ -466,7 +466,7 @@ impl Instance {
     }
 }
 
-/// Why a command was not performed that the entity itself has asked for.
+/// Why a command that the entity itself asked for was not performed.
 fn unperformed(error: &HandlerError) -> String {
     let why = match error {
         HandlerError::Undoable(message) => message.clone(),

@@ -5,7 +5,7 @@
 //!                └────────────── the code is shown them here, live as in a replay
 //! ```
 //!
-//! A resume that fails leaves all as it was but for the new reason.
+//! A resume that fails changes nothing but the reason.
 
 use millrun_core::Timestamp;
 
@@ -22,7 +22,7 @@ impl Instance {
             .or_else(|| self.ledger.parked().map(|(reason, _)| reason))
     }
 
-    /// Why the code does not run, if it does not come back by itself either and nobody paused it.
+    /// Why the code does not run, unless it comes back by itself or an operator has paused it.
     #[must_use]
     pub fn final_park_reason(&self) -> Option<&ParkReason> {
         self.park_reason()
@@ -30,9 +30,8 @@ impl Instance {
             .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
     }
 
-    /// Why the next input parks the code, which is not parked: something from outside has touched it since
-    /// it ran last, a timer or task that it awaits beside what the engine knows. A replay in between knows
-    /// nothing of that.
+    /// Why the next input will park the code, although it is not parked yet: something foreign, like a timer or task that the
+    /// engine does not know, has touched it since it last ran. A replay would not know that.
     #[must_use]
     pub fn foreseen_park_reason(&self) -> Option<ParkReason> {
         let is_touched = self.code.is_some() && self.shared.pulse().is_foreign();
@@ -41,15 +40,15 @@ impl Instance {
         })
     }
 
-    /// Which versions of its workflow are registered, of a run that has no code because that of its own is not: they stand in the
-    /// reason for which it is parked.
+    /// Notes which versions of the workflow are registered, for a run without code because its version is not: they become
+    /// part of the parking reason.
     pub fn note_registered(&mut self, versions: Vec<u32>) {
         if let Some(ParkReason::NotRegistered { registered, .. }) = self.unrecorded.as_deref_mut() {
             *registered = versions;
         }
     }
 
-    /// Until when the start of the run is delayed, if its code has been shown nothing and that time has not come.
+    /// Until when the start of the run is delayed, if its code has not begun and that time has not come.
     pub(super) fn delayed_until(&self, now: Timestamp) -> Option<Timestamp> {
         match self.deferred.first() {
             Some((Event::Started(started), _)) => started.start_at().filter(|at| *at > now),
@@ -57,15 +56,15 @@ impl Instance {
         }
     }
 
-    /// Keeps the code from running, for this reason. It becomes part of the history with the next
-    /// input, which is recorded without running the code.
+    /// Keeps the code from running, for this reason. The parking is recorded with the next input, which does not run the
+    /// code.
     pub fn park(&mut self, reason: ParkReason) {
         self.code = None;
         self.unrecorded = Some(Box::new(reason));
     }
 
-    /// Takes up, one by one, the inputs recorded while the code did not run. If the code fails
-    /// again, all stays as it was but for the new reason.
+    /// Takes up, one by one, the inputs that were recorded while the code did not run. If the code fails again, nothing
+    /// changes but the reason.
     pub(super) fn resume(&mut self, moment: Moment, turn: &mut Turn) -> Result<(), InputRefused> {
         let Some((reason, _)) = self.ledger.parked() else {
             return self.unrecorded.as_deref().map_or(Ok(()), |reason| {
@@ -87,8 +86,7 @@ impl Instance {
                 ParkReason::Paused { .. } | ParkReason::NotRegistered { .. }
             )
         {
-            // What kept the code from running is over, and its time has not come. Code that has begun before its time is not
-            // put off again.
+            // The former reason is over, but the delay is not. Code that has begun earlier is not delayed again.
             let reason = ParkReason::Delayed { until };
             let parked = Event::Parked {
                 reason: reason.clone(),
@@ -140,8 +138,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Records a `Parked` event if the code does not run and no event says so yet: a replay must know that
-    /// the inputs behind it were recorded without running the code.
+    /// Records a `Parked` event, if the code does not run and no event says so yet: a replay must know that the inputs behind
+    /// it were recorded without running the code.
     pub(super) fn record_parking(&mut self, moment: Moment, turn: &mut Turn) {
         if let Some(reason) = self.unrecorded.take().map(|reason| *reason) {
             let event = Event::Parked {
@@ -155,7 +153,7 @@ impl Instance {
 
     pub(super) fn announce_parking(&self, reason: ParkReason, moment: Moment, turn: &mut Turn) {
         if let ParkReason::Paused { .. } = reason {
-            // A paused run keeps its callers waiting.
+            // The callers of a paused run keep waiting.
         } else if let Some(at) = self.limits.resume_at(&reason, moment.now) {
             turn.commands.push(Command::ResumeAt { at });
         } else {
@@ -164,8 +162,8 @@ impl Instance {
     }
 }
 
-/// When an input that was recorded at `recorded` counts as such for the code that is shown it now: the code of a run
-/// whose start was delayed begins when it runs.
+/// The time that the code sees for an input recorded at `recorded`: code with a delayed start begins at the time when it
+/// runs.
 pub(super) fn shown_at(event: &Event, recorded: Timestamp, now: Timestamp) -> Timestamp {
     match event {
         Event::Started(started) if started.start_at().is_some() => now,
@@ -173,7 +171,7 @@ pub(super) fn shown_at(event: &Event, recorded: Timestamp, now: Timestamp) -> Ti
     }
 }
 
-/// The same reason, counting on from the panics that `before` ended with.
+/// The same reason, with a count that continues that of `before`.
 fn counted_after(reason: ParkReason, before: &Ledger) -> ParkReason {
     match (reason, before.parked()) {
         (ParkReason::Panicked { message, .. }, Some((ParkReason::Panicked { count, .. }, _))) => {

@@ -1,4 +1,4 @@
-//! Bringing a run's code back: it is shown its history, and must decide again what it decided.
+//! Bringing a run's code back: it is shown its history, and must make the same decisions again.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -40,15 +40,15 @@ pub enum ReplayError {
     },
 }
 
-/// A run that was brought back, and where its code and its history part, if they do.
+/// A run that was brought back, with the difference between its code and its history, if any.
 type BroughtBack = (Instance, Option<Unfit>);
 
 /// How code does not fit a history.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// It decides otherwise.
+    /// It makes another decision.
     Differs(Nondeterminism),
-    /// It panics, or awaits something of its own, where the history goes on.
+    /// It panics, or awaits something unknown, while the history continues.
     Fails(Nondeterminism),
 }
 
@@ -59,7 +59,7 @@ impl Instance {
     /// names the first difference; nothing is lost, and inputs are recorded as before.
     ///
     /// # Errors
-    /// When the events are no history, whatever the code.
+    /// When the events are no history, for any code.
     pub fn replay(
         implementation: Option<&Implementation>,
         run: RunId,
@@ -97,11 +97,11 @@ impl Instance {
         Ok((instance, difference))
     }
 
-    /// As [`replay`](Self::replay), from a kept beginning and the events behind it: gives the instance that the
-    /// whole history would give.
+    /// As [`replay`](Self::replay), from a kept beginning and the events behind it: returns the instance that the whole
+    /// history would give.
     ///
     /// # Errors
-    /// When the events do not go on there, whatever the code.
+    /// When the events do not continue the kept beginning, for any code.
     pub fn replay_kept(
         implementation: Option<&Implementation>,
         run: RunId,
@@ -155,7 +155,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Folds events whose code is not run.
+    /// Folds events without running code.
     fn fold_on(&mut self, history: &[(Event, Timestamp)]) -> Result<(), ReplayError> {
         for (event, time) in history {
             let sequence = self.ledger.sequence().get() + 1;
@@ -170,7 +170,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Runs the code from its beginning, `first`, which the ledger has, through all that follows. Gives the first difference, if
+    /// Runs the code from `first`, which is in the ledger, through all events that follow. Returns the first difference, if
     /// the code does not fit.
     fn replay_from(
         &mut self,
@@ -225,7 +225,7 @@ impl Instance {
             let mut table = instance.shared.lock();
             table.run = instance.run;
             table.set_replayed(None);
-            // The list is empty; an instance that waits needs none.
+            // The list is empty, and a waiting instance needs no memory for it.
             drop(table.take_decisions());
         }
         let sequence = instance.ledger.sequence().get() + 1;
@@ -245,7 +245,7 @@ impl Instance {
         }
         if instance.ledger.outcome().is_some() {
             instance.code = None;
-            // A run parked for a difference still answers queries, and those are told what was not recorded.
+            // A run that is parked for a difference still answers queries, which are told any reason that is not recorded.
             instance.unrecorded = instance.unrecorded.take().filter(|_| is_different);
         }
         instance.changed_values = check.changed_values;
@@ -258,7 +258,7 @@ impl Instance {
         }))
     }
 
-    /// Gives the code back what it recorded in the turn that is about to be replayed.
+    /// Makes the recorded values of the next turn available to the code.
     fn show(&self, decisions: &VecDeque<(Event, Timestamp)>) {
         let events = decisions.iter().map(|(event, _)| event);
         let recorded =
@@ -296,7 +296,7 @@ impl Instance {
         }
     }
 
-    /// Replays an input: when it was recorded, and when the code was shown it.
+    /// Replays an input; the time when it was recorded and the time when the code saw it may differ.
     fn replay_input(
         &mut self,
         event: Event,
@@ -334,7 +334,7 @@ impl Instance {
         }
     }
 
-    /// Compares what the history decided with what the code did, and takes it in.
+    /// Compares the history's decision with the code's, and takes it in.
     fn confirm(
         &mut self,
         decisions: &mut VecDeque<(Event, Timestamp)>,
@@ -357,7 +357,7 @@ impl Instance {
     }
 }
 
-/// Events up to a checkpoint and with it, which are folded, and those behind it, for which the code is run.
+/// The events up to the checkpoint, which are folded, and those behind it, through which the code is run.
 type Split = (Vec<(Event, Timestamp)>, Vec<(Event, Timestamp)>);
 
 /// Splits a history behind the last checkpoint from which the code can begin.
@@ -379,18 +379,18 @@ fn take_decisions(
     }
 }
 
-/// Decisions that the code made and the history has not confirmed yet.
+/// Decisions of the code that the history has not confirmed yet.
 #[derive(Debug, Default)]
 struct Check {
     produced: VecDeque<Decision>,
     difference: Option<Nondeterminism>,
-    /// Whether the difference is that the code fails.
+    /// Whether the difference is a failure of the code.
     is_failure: bool,
     changed_values: u64,
     is_strict: bool,
-    /// The topics that the history may know by former names, if there are any.
+    /// The former names of topics that the history may use, if there are any.
     renamed: Option<Arc<TopicRenames>>,
-    /// The runs that the code was shown as its own before the run was reset to where it is.
+    /// The runs whose identity the code saw before the resets that led to this run.
     formers: Vec<FormerRun>,
 }
 
@@ -403,10 +403,10 @@ impl Check {
         });
     }
 
-    /// The history has a decision here: the code must have made it.
+    /// The history has a decision here: the code must have made the same one.
     fn compare(&mut self, sequence: u64, recorded: &Event) {
         if matches!(recorded, Event::Patched { .. }) && !self.is_next(recorded) {
-            // The call was removed, as it may be once every run is past the change.
+            // The `patched` call was removed, as is allowed once no run is from before the change.
             return;
         }
         let Some(mut decision) = self.produced.pop_front() else {
@@ -415,7 +415,7 @@ impl Check {
         let mut present = None;
         if let Some(renamed) = &self.renamed {
             present = renamed.of_decision(recorded);
-            // Code of an earlier version may still say the former name.
+            // Code of an earlier version may still use the former name.
             decision.event = renamed.of_decision(&decision.event).unwrap_or(decision.event);
         }
         let recorded = present.as_ref().unwrap_or(recorded);
@@ -442,7 +442,7 @@ impl Check {
             .is_some_and(|decision| decision.event == *recorded)
     }
 
-    /// The history has something else here, or ends: the code must have decided nothing more.
+    /// The history has no decision here, or ends: the code must not have made any further decision.
     fn expect_settled(&mut self, sequence: u64, recorded: &str) {
         if let Some(decision) = self.produced.pop_front() {
             self.produced.clear();
@@ -467,7 +467,7 @@ impl Sameness {
     }
 }
 
-/// Kind, name and number must be the same; a value may have gained a field since.
+/// Kind, name and number must be equal; a value may have gained a field since.
 fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
     match (recorded, replayed) {
         (Event::ActivityScheduled(a), Event::ActivityScheduled(b))
@@ -551,14 +551,14 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
     }
 }
 
-/// Whether two publishes have one key and one correlation: readers wait for a record by these. A content type goes with the
-/// value, which may have another format since.
+/// Whether two publishes have equal keys and correlations: readers wait for records by these. A content type may change
+/// together with the value's format.
 fn is_said_of_one(a: &PublishScheduled, b: &PublishScheduled) -> bool {
     let [a, b] = [a, b].map(|publish| RecordTexts::or_default(publish.texts.as_deref()));
     a.key == b.key && a.correlation == b.correlation
 }
 
-/// How much of a failure's message is told where the code failed and the history did not.
+/// How much of a failure's message is shown, if the code failed and the history did not.
 const FAILURE_CHARS_MAX: usize = 256;
 
 /// A decision in words.

@@ -1,5 +1,4 @@
-//! Memory that goes from runs that have ended to runs that begin: an instance is half a dozen
-//! allocations, and most live for milliseconds.
+//! Reuses the memory of ended runs for new ones: an instance needs half a dozen allocations, and most live for milliseconds.
 
 use std::sync::Arc;
 
@@ -10,13 +9,13 @@ use crate::context::Decision;
 use crate::event::{Event, ParkReason, Started};
 use crate::registry::Implementation;
 
-/// How many ended instances leave their memory at most, one or two kilobytes each.
+/// How many ended instances are kept for reuse at most, one or two kilobytes each.
 const INSTANCES_MAX: usize = 1_024;
 
-/// Buffers that a turn lends to the code it polls or begins next.
+/// Buffers that a turn lends to the code that it polls or begins next.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    /// For decisions: an instance that waits has no memory of its own for them.
+    /// For decisions, so that a waiting instance needs no memory of its own for them.
     pub(super) decisions: Vec<Decision>,
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     instances: Vec<Box<Instance>>,
@@ -30,15 +29,15 @@ impl Spare {
 }
 
 impl PartialEq for Spare {
-    /// It is empty between two turns, or holds what has been emptied: it says nothing about either.
+    /// Spare memory does not count in a comparison of turns.
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
 impl Turn {
-    /// Lets go of an instance, and keeps its memory for one that [begins](Instance::start_in) with this
-    /// turn later. All that was the run's is dropped now; which workflow it was of is kept with it.
+    /// Drops an instance and keeps its memory for one that [begins](Instance::start_in) with this turn later. The run's state
+    /// is dropped now; only its workflow is remembered.
     pub fn recycle(&mut self, mut instance: Box<Instance>) {
         if self.spare.instances.len() < INSTANCES_MAX && instance.clear() {
             self.spare.instances.push(instance);
@@ -47,8 +46,7 @@ impl Turn {
 }
 
 impl Instance {
-    /// As [`start`](Self::start), in the memory of an instance that was [recycled](Turn::recycle), if
-    /// there is one.
+    /// As [`start`](Self::start), in the memory of a [recycled](Turn::recycle) instance, if there is one.
     pub fn start_in(
         turn: &mut Turn,
         implementation: Option<&Implementation>,
@@ -68,12 +66,12 @@ impl Instance {
         instance
     }
 
-    /// Drops all but memory. `false` if a part of it is still held elsewhere.
+    /// Clears everything but keeps the memory. `false` if a part of it is still held elsewhere.
     fn clear(&mut self) -> bool {
         const OPERATIONS_MAX: usize = 16;
         const CODE_BYTES_MAX: usize = 1_024;
         self.code = None;
-        // What it was the code of tells the next run whether it may use its memory.
+        // The code's memory is kept with its workflow, so that the next run can tell whether to use it.
         self.spent.take_if(|spent| spent.memory_bytes() > CODE_BYTES_MAX);
         self.unrecorded = None;
         self.deferred = Vec::new();
@@ -102,7 +100,7 @@ impl Instance {
         turn.events.push(event);
         self.attach(implementation);
         match start_at.filter(|at| *at > moment.now) {
-            // Without code the run is parked for that; it is delayed once there is code.
+            // A run without code is parked for that; it is delayed once it has code.
             Some(until) if self.implementation.is_some() => self.park(ParkReason::Delayed { until }),
             _ => self.begin(),
         }

@@ -11,9 +11,9 @@ use crate::handlers::{HandlerError, Unanswered};
 use crate::ledger::UpdateStanding;
 
 impl Instance {
-    /// Asks the run's [state](crate::State). Of a run that has ended, the state it ended with.
+    /// Asks the run's [state](crate::State); for an ended run, its final state.
     ///
-    /// What it shows may rest on events that are not durable yet: an answer waits for them.
+    /// The answer may depend on events that are not durable yet, and has to wait for them.
     ///
     /// # Errors
     /// When the workflow does not answer this query, or the run has no state to ask.
@@ -75,7 +75,7 @@ impl Instance {
         Ok(Some(Event::UpdateAccepted { request, name, input }))
     }
 
-    /// What a run that has ended says: an update that it performed keeps its answer.
+    /// The refusal of a request to an ended run; a repeated update still gets its answer.
     pub(super) fn refuse_closed(&self, input: &Input) -> InputRefused {
         let request: &str = match input {
             Input::Update { request, .. } => request,
@@ -93,8 +93,7 @@ impl Instance {
         }
     }
 
-    /// Performs an update on the state. Its answer is a decision; code that waits for a condition
-    /// is to be woken.
+    /// Performs an update on the state. Its answer is a decision, and code that waits for a condition is woken.
     pub(super) fn perform_update(
         &self,
         request: &str,
@@ -104,7 +103,7 @@ impl Instance {
         let cell = self.shared.lock().cell.clone();
         let changed = match &self.implementation {
             Some(implementation) => {
-                // It is code of the run: a scope that it cancels is cancelled in every replay.
+                // An update is code of the run: a scope that it cancels is cancelled in every replay.
                 let _inside = self.shared.pulse().enter();
                 implementation.handlers().change(cell.as_deref(), name, input)
             }

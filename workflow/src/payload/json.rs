@@ -5,8 +5,8 @@
 //!   payload ◄──encode── Value ◄─unmark─ Value without bytes ◄── text
 //! ```
 //!
-//! What JSON lacks is marked: bytes are an object with one key, `{"$bytes":"aGk="}` (base64). An object of a
-//! user's that has `$bytes` as its one key gets another dollar, and so does one with `$$bytes`, and so on.
+//! What JSON cannot express is marked: bytes are an object with one key, `{"$bytes":"aGk="}` (base64). A user's object whose
+//! only key is `$bytes` gets another dollar, and so does one with `$$bytes`, and so on.
 
 use std::fmt;
 
@@ -16,20 +16,20 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::{Payload, PayloadError};
 
-/// How deep values may be nested in each other.
+/// How deep values may be nested.
 const DEPTH_MAX: usize = 100;
 
-/// The key of what is not an object but bytes.
+/// The key that marks bytes.
 const BYTES: &str = "$bytes";
 
 impl Payload {
-    /// The value as JSON, for people and for programs in other languages: [`from_json`](Self::from_json) makes a
-    /// payload of it that decodes to the same.
+    /// The value as JSON, for people and for programs in other languages: [`from_json`](Self::from_json) makes a payload of
+    /// it that decodes to the same value.
     ///
-    /// Whole numbers are exact, also those that do not fit a JavaScript `number`. A floating-point number has a point or
-    /// an exponent, a 32-bit one as many digits as it takes as a 64-bit one. Bytes are
-    /// `{"$bytes":"aGk="}` with base64 of RFC 4648, section 4 (only where the type writes bytes, as `serde_bytes`
-    /// does: a `Vec<u8>` is a list of numbers). The order of fields is kept.
+    /// Whole numbers are exact, also those that a JavaScript `number` cannot hold. A floating-point number has a point or an
+    /// exponent; a 32-bit one has the digits of the same value in 64 bits. Bytes are `{"$bytes":"aGk="}` with base64 of RFC
+    /// 4648, section 4 (only where the type writes bytes, as `serde_bytes` does: a `Vec<u8>` is a list of numbers). The order
+    /// of fields is kept.
     ///
     /// ```
     /// use millrun_workflow::Payload;
@@ -41,22 +41,21 @@ impl Payload {
     /// ```
     ///
     /// # Errors
-    /// [`PayloadError::Json`] if the value has no such form: a number that is infinite or none at all (NaN), a key
-    /// that is no text or stands twice in one object, more than 100 values nested in each other. Otherwise as
-    /// [`decode`](Self::decode).
+    /// [`PayloadError::Json`] if JSON cannot express the value: an infinite number or NaN, a key that is not a text or
+    /// appears twice in one object, more than 100 nested values. Otherwise as [`decode`](Self::decode).
     pub fn to_json(&self) -> Result<String, PayloadError> {
         let value = self.decode::<Value>()?.mark().map_err(PayloadError::Json)?;
         serde_json::to_string(&value).map_err(|error| PayloadError::Json(error.to_string()))
     }
 
-    /// The payload of a value that is given as JSON: the same as that of the value itself, if its type has the
-    /// same fields in the same order. What does not fit the type of its reader is found out when it is decoded.
+    /// Makes the payload of a value that is given as JSON: the same as that of the value itself, if its type has the same
+    /// fields in the same order. Whether it fits the reader's type only shows when it is decoded.
     ///
-    /// It takes memory of some 32 times the length of the text at most, for a moment.
+    /// For a moment it takes memory of up to 32 times the length of the text.
     ///
     /// # Errors
-    /// [`PayloadError::Json`] if the text is no JSON, a whole number does not fit in 64 bits, what stands beside
-    /// `$bytes` is no base64, a key stands twice in one object, or more than 100 values are nested in each other.
+    /// [`PayloadError::Json`] if the text is not JSON, a whole number does not fit in 64 bits, the value of `$bytes` is not
+    /// base64, a key appears twice in one object, or more than 100 values are nested.
     pub fn from_json(text: &str) -> Result<Self, PayloadError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| PayloadError::Json(error.to_string()))?;
@@ -68,8 +67,8 @@ impl Payload {
     }
 }
 
-/// The first whole number in a JSON text that does not fit in 64 bits, and would be read as the nearest
-/// floating-point one.
+/// The first whole number in a JSON text that does not fit in 64 bits, and would be read as the nearest floating-point
+/// number.
 fn too_large(json: &str) -> Option<&str> {
     let bytes = json.as_bytes();
     let (mut at, mut is_text) = (0, false);
@@ -111,7 +110,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// Bytes as marked objects, at any depth.
+    /// Replaces bytes by marked objects, at any depth.
     fn mark(self) -> Result<Self, String> {
         Ok(match self {
             Self::Float(number) if !number.is_finite() => {
@@ -131,7 +130,7 @@ impl Value {
         })
     }
 
-    /// The other way round.
+    /// Replaces marked objects by bytes, at any depth.
     fn unmark(self) -> Result<Self, String> {
         Ok(match self {
             Self::Object(mut fields) => {
@@ -154,12 +153,12 @@ impl Value {
     }
 }
 
-/// A value in which bytes are marked objects, as it stands in JSON.
+/// A value in which bytes are marked objects, as in JSON.
 pub(super) struct Marked(Value);
 
 impl Marked {
     /// # Errors
-    /// When JSON has no form for the value.
+    /// When JSON cannot express the value.
     pub(super) fn of(value: Value) -> Result<Self, String> {
         value.mark().map(Self)
     }
@@ -167,7 +166,7 @@ impl Marked {
     /// The payload of the value.
     ///
     /// # Errors
-    /// When something is marked as bytes that is none.
+    /// When something marked as bytes is not base64.
     pub(super) fn to_payload(&self) -> Result<Payload, PayloadError> {
         let value = self.0.clone().unmark().map_err(PayloadError::Json)?;
         Payload::encode(&value)
@@ -201,7 +200,7 @@ fn not_bytes() -> String {
     format!("beside `{BYTES}` stands base64 with padding, as text; a key of this name is written `${BYTES}`")
 }
 
-/// Whether it is `$bytes`, behind any number of further dollars.
+/// Whether it is `$bytes`, perhaps with further dollars in front.
 fn is_marked(key: &str) -> bool {
     key.ends_with(BYTES) && key.bytes().rev().skip(BYTES.len()).all(|byte| byte == b'$')
 }
@@ -212,7 +211,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Reads a value in which lists, objects and bytes may be nested so deep.
+/// Reads a value whose lists, objects and bytes are nested up to this deep.
 #[derive(Clone, Copy)]
 struct Nested {
     depth: usize,

@@ -12,18 +12,18 @@ use super::Payload;
 
 /// How many paths a redaction may have.
 const PATHS_LEN_MAX: usize = 256;
-/// How deep values are looked into. What stands deeper, where a path might still lead, is not shown at all.
+/// How deep values are searched. Deeper values to which a path might lead are hidden as a whole.
 const DEPTH_MAX: usize = 64;
-/// What stands in place of a value, as JSON.
+/// The JSON that replaces a hidden value.
 pub(crate) const REDACTED: &str = "\"(redacted)\"";
 
-/// Fields that are hidden where a payload becomes JSON: in exported histories, and in the answers of an API. What is recorded is
-/// as it was.
+/// Fields that are hidden where a payload becomes JSON: in exported histories, and in the answers of an API. Recorded values
+/// are not changed.
 ///
-/// A path names fields from the outside in, with dots between them: `card.number`. Lists are passed through, so that
-/// the path `items.price` is for each item. `*` is any field, `**` any number of fields: `**.password` is a field of
-/// that name wherever it is. The values of maps count as fields. Paths begin anew in what millrun wraps: in the state of an
-/// entity, the input of one of its commands, the end of a local step.
+/// A path names fields from the outside in, separated by dots: `card.number`. Lists are transparent: the path `items.price`
+/// is for each item. `*` is any field, `**` any number of fields: `**.password` is a field of that name at any place. The
+/// keys of maps count as fields. Paths start again at payloads that millrun wraps: the state of an entity, the input of one
+/// of its commands, the end of a local step.
 ///
 /// ```
 /// use millrun_workflow::Redaction;
@@ -47,7 +47,7 @@ enum Step {
     AnyFields,
 }
 
-/// Why paths are no redaction.
+/// Why paths are not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedactionError {
@@ -96,9 +96,9 @@ impl Redaction {
         }
     }
 
-    /// The same fields, of which each keeps the kind of its value, so that programs go on reading it: texts are `(redacted)`,
-    /// numbers 0, flags `false`, bytes none; of lists and objects all that is in them is hidden so. The names of fields stay, and
-    /// so do the keys of maps. Without it `(redacted)` stands in the place of the whole.
+    /// Hides the same fields, but keeps the kind of each value, so that programs can still read it: texts become
+    /// `(redacted)`, numbers 0, flags `false`, bytes empty; within lists and objects each value is hidden in this way. The
+    /// names of fields stay, and so do the keys of maps. By default `(redacted)` replaces the whole value.
     #[must_use]
     pub fn keeping_kinds(mut self) -> Self {
         self.keeps_kinds = true;
@@ -110,13 +110,13 @@ impl Redaction {
         !self.is_everything && self.paths.is_empty()
     }
 
-    /// The JSON of a payload, without what is hidden.
+    /// The JSON of a payload, without hidden values.
     #[must_use]
     pub fn applied<'a>(&self, json: &'a str) -> Cow<'a, str> {
         self.applied_at(&[], json)
     }
 
-    /// The same for a JSON in which the payload stands at these fields.
+    /// The same for JSON in which the payload is found at these fields.
     #[must_use]
     pub fn applied_at<'a>(&self, at: &[&str], json: &'a str) -> Cow<'a, str> {
         if self.is_everything {
@@ -132,7 +132,7 @@ impl Redaction {
         Cow::Owned(shown)
     }
 
-    /// Goes on to the payload, below these fields.
+    /// Descends to the payload, through these fields.
     fn descend(&self, json: &str, at: &[&str], shown: &mut String) {
         match at {
             [] => self.write_payload(json.trim(), 0, shown),
@@ -146,7 +146,7 @@ impl Redaction {
         }
     }
 
-    /// Writes a payload, in which all paths begin.
+    /// Writes a payload; all paths start here.
     fn write_payload(&self, json: &str, depth: usize, shown: &mut String) {
         let places: Vec<_> = self.paths.iter().map(Vec::as_slice).collect();
         if !WRAPPERS.iter().any(|wrapper| json.starts_with(wrapper)) {
@@ -159,10 +159,10 @@ impl Redaction {
         });
     }
 
-    /// Writes a value without what these paths lead to from it.
+    /// Writes a value, hiding what these paths lead to from here.
     fn write(&self, json: &str, places: &[&[Step]], depth: usize, shown: &mut String) {
         let json = json.trim();
-        // A step for any number of fields may be for none.
+        // A step for any number of fields may stand for none.
         let mut here = places.to_vec();
         let mut number = 0;
         while let Some(place) = here.get(number) {
@@ -185,7 +185,7 @@ impl Redaction {
             Some(b'{') if is_bytes(json) => self.write_bytes(json, !here.is_empty(), depth, shown),
             Some(b'{') => write_fields(json, shown, |name, value, shown| {
                 let inside: Vec<_> = here.iter().filter_map(|place| below(place, name)).collect();
-                // Bytes may hold a payload, in which all paths begin anew.
+                // Bytes may hold a payload, in which all paths start again.
                 if inside.is_empty() && !value.contains(BYTES_KEY) {
                     shown.push_str(value);
                 } else {
@@ -196,8 +196,8 @@ impl Redaction {
         }
     }
 
-    /// Writes bytes: if they are a payload (the state of an entity, the input of one of its commands), without what is hidden of
-    /// that; others as they are, or none of them if a path leads on from here.
+    /// Writes bytes. If they are a payload (the state of an entity, the input of one of its commands), its hidden values are
+    /// hidden; other bytes are unchanged, or hidden if a path leads on from here.
     fn write_bytes(&self, json: &str, leads_on: bool, depth: usize, shown: &mut String) {
         let within = bytes_of(json).map(Payload::from_bytes);
         let text = within.as_ref().and_then(|payload| payload.to_json().ok());
@@ -219,7 +219,7 @@ impl Redaction {
         }
     }
 
-    /// Writes what stands in place of a value.
+    /// Writes the replacement of a value.
     fn hide(&self, json: &str, depth: usize, shown: &mut String) {
         let deeper = |inside: &str, shown: &mut String| self.hide(inside.trim(), depth + 1, shown);
         match json.as_bytes().first() {
@@ -236,7 +236,7 @@ impl Redaction {
     }
 }
 
-/// How the payloads begin in which millrun wraps a user's: the ends of local steps.
+/// The beginnings of payloads in which millrun wraps a user's: the ends of local steps.
 const WRAPPERS: [&str; 2] = ["{\"Value\":", "{\"Failed\":"];
 
 /// The key of bytes.
@@ -261,7 +261,7 @@ fn bytes_of(json: &str) -> Option<Bytes> {
     base64::decode(&text).map(Bytes::from)
 }
 
-/// What is left of a path behind a field.
+/// The rest of a path behind a field.
 fn below<'a>(place: &'a [Step], name: &str) -> Option<&'a [Step]> {
     match place {
         [Step::Field(field), rest @ ..] if field == name => Some(rest),

@@ -1,4 +1,4 @@
-//! Payloads in serde's formats, within something else: by their values, so that people read them and tools change them.
+//! Payloads within other formats of serde: as values, so that people can read them and tools can change them.
 
 use bytes::Bytes;
 use millrun_core::base64;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Payload;
 use super::json::{Marked, Value};
 
-/// The key under which a value stands.
+/// The key of a payload that is written as a value.
 const VALUE: &str = "$value";
-/// The key under which the bytes stand that are no value of this release's, as base64.
+/// The key of a payload that is written as bytes (base64), because this release cannot make it again from a value.
 const BYTES: &str = "$payload";
 
-/// The value, in an object under `$value`, if the same payload is made of it again; or else the bytes, as base64 under
+/// The value, in an object under `$value`, if that makes the same payload again; otherwise the bytes, as base64 under
 /// `$payload`.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -64,7 +64,7 @@ mod tests {
         let text = serde_json::to_string(&within).unwrap();
         assert_eq!(text, format!("{{\"payload\":{expected}}}"));
         assert_eq!(serde_json::from_str::<Within>(&text).unwrap(), within);
-        // As a part of another payload it is the same value.
+        // As part of another payload it is the same value.
         let outer = Payload::encode(&within).unwrap();
         assert_eq!(outer.decode::<Within>().unwrap(), within);
     }
@@ -88,7 +88,7 @@ mod tests {
     fn what_json_cannot_hold_is_written_as_its_bytes() {
         for payload in [
             Payload::encode(&f64::NAN).unwrap(),
-            // Made again it would be a 64-bit number.
+            // From JSON it would become a 64-bit number.
             Payload::encode(&1.5_f32).unwrap(),
             Payload::from_bytes(Bytes::from_static(&[9, 1, 2])),
             Payload::from_bytes(Bytes::new()),

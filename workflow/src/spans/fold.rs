@@ -9,7 +9,7 @@ use crate::event::{Event, Started};
 use crate::ledger::Pending;
 use crate::{KeptBeginning, OperationId, Outcome};
 
-/// Takes the events of a run one by one, and makes its [spans](RunSpans): the same ones each time, of the same events.
+/// Takes the events of a run one by one, and makes its [spans](RunSpans). The same events always make the same spans.
 #[derive(Clone, Debug)]
 pub struct SpanFold {
     trace: Option<TraceContext>,
@@ -29,8 +29,8 @@ impl SpanFold {
         }
     }
 
-    /// Begins with what was kept of a history that was trimmed: the run, and the operations that were pending then.
-    /// What had ended before has no spans; the run's says so.
+    /// Begins with the kept beginning of a trimmed history: the run, and the operations that were pending then. Operations
+    /// that had ended before have no spans, which the run's span mentions.
     pub fn begin_kept(&mut self, kept: &KeptBeginning) {
         let ledger = kept.ledger();
         let Some(started) = ledger.started() else {
@@ -217,7 +217,7 @@ impl SpanFold {
         }
     }
 
-    /// Says in the span of the run that `len` events were not taken in, because there are too many.
+    /// Notes in the run's span that `len` events were skipped, because there are too many.
     pub fn leave_out_events(&mut self, len: u64) {
         if len > 0 {
             self.spans
@@ -225,7 +225,7 @@ impl SpanFold {
         }
     }
 
-    /// The spans; `None` if no event said how the run began. Those that have not ended last until the last event.
+    /// The spans; `None` if no event has the run's beginning. Spans that have not ended last until the last event.
     #[must_use]
     pub fn finish(self) -> Option<RunSpans> {
         Some(self.spans.finish(self.trace?, self.last_at))

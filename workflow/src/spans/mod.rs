@@ -7,11 +7,11 @@
 //!                                         └─ an update
 //! ```
 //!
-//! Invariants: the same history gives the same spans, byte for byte. Nothing here is called while code runs, so that a
-//! replay makes no spans. No payload is looked at: what spans tell are names, numbers, times and the texts of errors.
+//! Invariants: the same history gives the same spans, byte for byte. Nothing here is called while code runs, so a replay
+//! makes no spans. No payload is read: spans contain names, numbers, times and the texts of errors.
 //!
-//! Left out on purpose: attempts as spans of their own. One that a crash cut off stands in no history, and what it has
-//! called would hang from a span that is never exported; so what attempts call hangs from the span of the operation.
+//! Left out on purpose: attempts as spans of their own. An attempt that a crash cut off is in no history, and its calls would
+//! be children of a span that is never exported. So the calls of attempts are children of the operation's span.
 
 mod fold;
 mod outcome;
@@ -21,14 +21,14 @@ use millrun_core::{RunId, SpanId, Timestamp, TraceContext};
 
 pub use fold::SpanFold;
 
-/// How much of a run its spans tell.
+/// How much detail the spans of a run contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanBounds {
-    /// How many spans a run has at most. Those of further operations and updates are left out, and counted.
+    /// The largest number of spans of a run. Those of further operations and updates are left out, and counted.
     pub spans_len_max: usize,
-    /// How many notes a span has at most. Further ones are left out, and counted.
+    /// The largest number of notes of a span. Further ones are left out, and counted.
     pub notes_len_max: usize,
-    /// How many bytes of a text, such as the message of an error, are told at most.
+    /// The largest size of a text in bytes, such as the message of an error.
     pub text_bytes_max: usize,
 }
 
@@ -48,20 +48,20 @@ impl Default for SpanBounds {
 pub struct RunSpans {
     /// The run.
     pub run: RunId,
-    /// Its place in the trace: where its history says, or a trace that begins with it.
+    /// Its place in the trace: from its history, or a new trace that begins with it.
     pub trace: TraceContext,
     /// The span of the run, and then those of its operations and updates in the order in which they began.
     pub spans: Vec<RunSpan>,
-    /// How many operations and updates have none, because there are [too many](SpanBounds::spans_len_max).
+    /// How many operations and updates have no span, because there are [too many](SpanBounds::spans_len_max).
     pub left_out: u64,
 }
 
-/// A stretch of time of a run, with a name.
+/// A named period of time of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpan {
     /// Its id, which follows from the run and the operation.
     pub id: SpanId,
-    /// The span above it: of the run's caller, or of the run. `None` if the trace begins with the run.
+    /// The parent span: of the run's caller, or of the run. `None` if the trace begins with the run.
     pub parent: Option<SpanId>,
     /// What it is the span of.
     pub of: SpanOf,
@@ -79,7 +79,7 @@ pub struct RunSpan {
     pub notes: Vec<SpanNote>,
     /// How many notes were left out, because there are [too many](SpanBounds::notes_len_max).
     pub notes_left_out: u32,
-    /// Related spans of the same trace: of the run that a run continues, of the run that a child is.
+    /// Related spans of the same trace: of the run that a run continues, and of a child's run.
     pub links: Vec<SpanId>,
 }
 
@@ -93,7 +93,7 @@ pub enum SpanOf {
     Activity,
     /// A timer.
     Timer,
-    /// A child, as the run that has called it waits for it.
+    /// A child, from the call to its end.
     Child,
     /// A publish.
     Publish,
@@ -128,11 +128,11 @@ impl SpanOf {
 /// How a span ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanEnd {
-    /// The history does not say: the run goes on.
+    /// It has not ended in the history: the run continues.
     Open,
-    /// With what was wanted.
+    /// With the wanted result.
     Done,
-    /// The run no longer waited for it: it dropped it, or ended before.
+    /// Without: the run dropped it, or ended first.
     Dropped,
     /// With an error, of which this is the text.
     Failed(String),

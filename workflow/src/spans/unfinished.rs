@@ -1,4 +1,4 @@
-//! The spans of a run while its history is taken in: which are open, and how many there is room for.
+//! The spans of a run while its history is read: the open ones, and the room for more.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ type Attributes = Vec<(&'static str, SpanValue)>;
 pub(super) struct UnfinishedSpans {
     run: RunId,
     bounds: SpanBounds,
-    /// The first is that of the run.
+    /// The first one is the run's.
     spans: Vec<RunSpan>,
-    /// How many operations and updates there was no room for.
+    /// How many operations and updates found no room.
     left_out: u64,
-    /// Where the spans of pending operations are.
+    /// The indexes of the spans of pending operations.
     operations: BTreeMap<OperationId, usize>,
-    /// Where the spans of unanswered updates are, by request.
+    /// The indexes of the spans of unanswered updates, by request.
     updates: BTreeMap<String, usize>,
 }
 
@@ -61,7 +61,7 @@ impl UnfinishedSpans {
         }
     }
 
-    /// Ends the span of the run; those of operations and updates that are open end with it, dropped.
+    /// Ends the span of the run. Open spans of operations and updates end with it, dropped.
     pub(super) fn end_run(&mut self, time: Timestamp, end: SpanEnd) {
         let operations = std::mem::take(&mut self.operations).into_values();
         let updates = std::mem::take(&mut self.updates).into_values();
@@ -135,7 +135,7 @@ impl UnfinishedSpans {
         }
     }
 
-    /// All of them; those that are open last until `last_at`, the time of the last event.
+    /// All spans. Open ones last until `last_at`, the time of the last event.
     pub(super) fn finish(mut self, trace: TraceContext, last_at: Timestamp) -> RunSpans {
         if self.left_out > 0 {
             self.attribute_run("millrun.spans_left_out", SpanValue::Number(self.left_out));
@@ -153,12 +153,12 @@ impl UnfinishedSpans {
         }
     }
 
-    /// An end with this error, of which the beginning is told.
+    /// An end with this error, whose text is cut to the bound.
     pub(super) fn failed(&self, message: &str) -> SpanEnd {
         SpanEnd::Failed(self.cut(message))
     }
 
-    /// The beginning of a text, as much of it as is told.
+    /// The beginning of a text, up to the bound.
     pub(super) fn text(&self, text: &str) -> SpanValue {
         SpanValue::Text(self.cut(text))
     }
@@ -197,7 +197,7 @@ impl UnfinishedSpans {
     }
 }
 
-/// A span of which only the beginning is known.
+/// A span that has begun.
 pub(super) fn begun(of: SpanOf, id: SpanId, name: String, time: Timestamp) -> RunSpan {
     RunSpan {
         id,

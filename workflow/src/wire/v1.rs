@@ -1,5 +1,5 @@
-//! Version 1: the body of each record is a MessagePack map with short keys, so that a field can
-//! be added; the kind stands in the record's header, which belongs to the journal.
+//! Version 1: the body of each record is a MessagePack map with short keys, so that a field can be added; the kind is in the
+//! record's header, which belongs to the journal.
 //!
 //! The kinds are part of the format: numbers are never reused.
 
@@ -130,7 +130,7 @@ pub fn kind(event: &Event) -> u8 {
     }
 }
 
-/// The kind of the last event of a run that ended so.
+/// The kind of a run's last event, for this outcome.
 #[must_use]
 pub const fn kind_of_outcome(outcome: OutcomeKind) -> u8 {
     match outcome {
@@ -142,14 +142,14 @@ pub const fn kind_of_outcome(outcome: OutcomeKind) -> u8 {
     }
 }
 
-/// How a run ended whose last event is of this kind; `None` if that is none with which a run ends.
+/// The outcome of a run whose last event has this kind; `None` if the kind does not end a run.
 #[must_use]
 pub fn outcome_of_kind(kind: u8) -> Option<OutcomeKind> {
     let mut all = OutcomeKind::ALL.into_iter();
     all.find(|outcome| kind_of_outcome(*outcome) == kind)
 }
 
-/// Whether an event of this kind says that the code of its run does not run from then on, or runs again.
+/// Whether an event of this kind stops or resumes the code of its run.
 #[must_use]
 pub const fn may_park(kind: u8) -> bool {
     matches!(kind, PARKED | RESUMED)
@@ -158,7 +158,7 @@ pub const fn may_park(kind: u8) -> bool {
 /// Appends the event's body to `out`.
 ///
 /// # Errors
-/// Never for events that this crate made; the signature leaves room for a codec that can fail.
+/// Never for events that this crate made; the signature allows for a codec that can fail.
 pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
     match event {
         Event::Started(started) => write(
@@ -388,12 +388,11 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
     }
 }
 
-/// Reads an event back. `opens` is the instance id that the journal keeps with the first record
-/// of a run. Payloads share `body`'s memory.
+/// Decodes an event. `opens` is the instance id that the journal keeps with the first record of a run. Payloads share
+/// `body`'s memory.
 ///
 /// # Errors
-/// When the bytes are no event of this kind, or bytes are left over. Any bytes give a value or
-/// an error.
+/// When the bytes are not an event of this kind, or bytes are left over. Any bytes give a value or an error.
 pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, EventError> {
     Ok(match kind {
         STARTED => {
@@ -655,8 +654,8 @@ fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, EventError> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(body.as_ref());
     let value =
         T::deserialize(&mut deserializer).map_err(|error| EventError::Malformed(error.to_string()))?;
-    // Only at the end of the bytes is there no marker of a further value. A truth value is nothing but a marker: of a list
-    // those of the entries would be read too, and missed.
+    // Reading a further value fails with "no marker" only at the end of the bytes. A bool is read because it is nothing but a
+    // marker; reading a list would also read its entries, and miss an error in them.
     match bool::deserialize(&mut deserializer) {
         Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
         Ok(_) | Err(_) => Err(EventError::Malformed("bytes are left over".into())),

@@ -1,9 +1,8 @@
-//! What a record has to do with the operations of its run, told from its kind and its first bytes.
+//! What a record means for the operations of its run, from its kind and first bytes.
 //!
-//! Recovery looks for what is outstanding in millions of records of which few matter: those of
-//! operations that have ended do not, and need not be decoded. Each body that concerns an operation
-//! begins with its number; a body that does not begin so was not written by this release, and is
-//! decoded whole.
+//! Recovery looks for outstanding operations in millions of records, most of which concern ended operations and need not be
+//! decoded. Each body that concerns an operation begins with the operation's number; a body that does not was not written by
+//! this release, and is decoded whole.
 
 use bytes::Bytes;
 
@@ -19,17 +18,17 @@ use super::{
 use crate::OperationId;
 use crate::event::{Event, EventError};
 
-/// What a record has to do with what is outstanding.
+/// What a record means for the outstanding operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bearing {
     /// The run begins.
     Starts,
     /// An operation begins.
     Begins(OperationId),
-    /// Something is said of an operation that goes on.
+    /// Says more about a pending operation.
     Tells {
         operation: OperationId,
-        /// Whether records of this kind are counted, or only the last one matters.
+        /// Whether records of this kind are counted; otherwise only the last one matters.
         is_counted: bool,
     },
     /// An operation ends.
@@ -38,18 +37,18 @@ pub(crate) enum Bearing {
     Parks,
     /// and runs again.
     Resumes,
-    /// The code is that of another version from then on.
+    /// The code has another version from then on.
     Moves,
     /// The run ends.
     Closes,
-    /// Nothing.
+    /// No meaning for operations.
     None,
 }
 
-/// What the record of this kind, with this body, has to do with what is outstanding.
+/// What a record of this kind, with this body, means for the outstanding operations.
 ///
 /// # Errors
-/// When there is no such kind, or the body says of no operation what the kind says of one.
+/// When the kind is unknown, or the body does not name an operation although the kind requires one.
 pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
     let operation = || operation(kind, body);
     Ok(match kind {
@@ -97,7 +96,7 @@ fn leading_number(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// The operation that an event is about.
+/// The operation that an event concerns.
 fn operation_of(event: &Event) -> Option<OperationId> {
     match event {
         Event::ActivityScheduled(scheduled) => Some(scheduled.operation),
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_body_in_another_order_is_decoded_whole() {
-        // A timer's deadline before its operation.
+        // A timer with its deadline before its operation.
         let fields = [&[0x82][..], b"\xa1d", &[9], b"\xa1o", &[7]].concat();
         let event = decode(TIMER_STARTED, &Bytes::from(fields.clone()), None);
         let Ok(Event::TimerStarted { operation, .. }) = event else {

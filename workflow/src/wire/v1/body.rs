@@ -1,4 +1,4 @@
-//! The bodies of version 1, as serde sees them: short keys, and what has its default left out.
+//! The bodies of version 1, as serde sees them: short keys; default values are left out.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,10 +19,10 @@ pub(super) struct StartedBody<'a> {
     pub(super) workflow: Cow<'a, str>,
     #[serde(rename = "i", borrow)]
     pub(super) input: &'a Raw,
-    /// The version of the code; releases that know none do not look at it.
+    /// The version of the code; ignored by releases without versions.
     #[serde(rename = "v", default, skip_serializing_if = "is_zero")]
     pub(super) version: u32,
-    /// Left out by the releases that showed the code the host's time as it was.
+    /// Left out by releases that showed the code the host's time unchanged.
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     pub(super) not_before: Option<u64>,
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub(super) struct StartedBody<'a> {
     pub(super) origin: Option<OriginWire<'a>>,
 }
 
-/// Bounds that are not the default ones.
+/// Bounds other than the default.
 #[derive(Serialize, Deserialize)]
 pub(super) struct BoundsWire {
     #[serde(rename = "b")]
@@ -89,8 +89,7 @@ pub(super) struct ScheduledBody<'a> {
     pub(super) heartbeat_us: Option<u64>,
 }
 
-/// A text that may be left out, but that is one if it is there. It is not copied: of itself serde
-/// borrows a text, but no optional one.
+/// A text that may be left out. It is borrowed: serde borrows a text by itself, but not an optional one.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -98,7 +97,7 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, st
     Ok(Some(text))
 }
 
-/// A retry policy that is not the default one.
+/// A retry policy other than the default.
 #[derive(Serialize, Deserialize)]
 pub(super) struct RetryWire {
     #[serde(rename = "n")]
@@ -458,7 +457,7 @@ pub(super) struct VersionBody {
 pub(super) enum ParkedWire<'a> {
     #[serde(rename = "r")]
     NotRegistered(#[serde(borrow)] Cow<'a, str>),
-    /// As [`NotRegistered`](Self::NotRegistered), where versions are spoken of.
+    /// As [`NotRegistered`](Self::NotRegistered), with versions.
     #[serde(rename = "v")]
     NoVersion {
         #[serde(rename = "w", borrow)]

@@ -1,4 +1,4 @@
-//! The bodies of what ties runs to each other: children, and runs that continue others.
+//! The bodies of events that tie runs to each other: children, and runs that continue others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -393,8 +393,8 @@ pub(super) struct ContinuedBody<'a> {
     pub(super) reset: Option<ResetWire<'a>>,
 }
 
-/// How a run was reset. It stands in the record of one that continues as new, without a workflow and an input: releases that know
-/// of no reset read that the run goes on in another, and so it does.
+/// How a run was reset. It is stored in the event of a run that continues as new, without a workflow and an input: releases
+/// that do not know resets read that the run continues in another, which is true.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ResetWire<'a> {
     #[serde(rename = "t")]

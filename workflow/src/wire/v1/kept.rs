@@ -1,7 +1,7 @@
 //! A kept beginning as bytes: a version, then a MessagePack map with short keys.
 //!
-//! The events in it have the bodies that they have in a history. It always begins with `Started` and ends with
-//! `Checkpointed`; between them stands what tells the outstanding operations.
+//! Its events have the same bodies as in a history. The first is `Started` and the last is `Checkpointed`; between them are
+//! those of the outstanding operations.
 
 use std::borrow::Cow;
 
@@ -19,13 +19,13 @@ use crate::event::{Event, EventError};
 
 const VERSION: u8 = 1;
 
-/// Of one with senders of signals. Releases that know none read the whole history in its place.
+/// The version with senders of signals. Releases that do not know it read the whole history instead.
 const WITH_SENDERS: u8 = 2;
 
-/// Of one with requests of signals, likewise.
+/// The version with requests of signals; likewise.
 const WITH_SIGNAL_REQUESTS: u8 = 3;
 
-/// Of one of a run whose code has another version than the run began with, likewise.
+/// The version for a run whose code has another version than the run began with; likewise.
 const WITH_VERSION_CHANGED: u8 = 4;
 
 /// What a kept beginning consists of.
