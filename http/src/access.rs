@@ -1,4 +1,4 @@
-//! Who may do what: a role for each request, and by choice a rule for each topic.
+//! Who may do what: a role for each request, and optionally a rule for each topic.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::token::{Token, Tokens};
 pub enum Role {
     /// May ask whether the program is live and ready, and nothing else.
     Anonymous,
-    /// May look at runs and their histories, payloads included.
+    /// May read runs and their histories, payloads included.
     Reader,
-    /// May also start, signal, update and end what runs.
+    /// May also start, signal, update and end runs.
     Operator,
 }
 
 impl Role {
-    /// The role's name, as the documents have it.
+    /// The role's name, as in the documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,8 +33,7 @@ impl Role {
     }
 }
 
-/// Decides the role of each request. A cheap clone. There is no default: who may look into a program is the choice
-/// of that program.
+/// Decides the role of each request. A cheap clone. There is no default: each program chooses who may look into it.
 ///
 /// ```
 /// use millrun_http::{Access, Role};
@@ -54,17 +53,17 @@ pub struct Access {
 /// Whether a caller may use a topic.
 type TopicRule = dyn Fn(&TopicRequest<'_>) -> bool + Send + Sync;
 
-/// What a caller wants of a topic that is exposed.
+/// How a caller wants to use an exposed topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopicUse {
     /// To publish to it.
     Publish,
-    /// To read or tail it, and to be told that it is exposed.
+    /// To read or tail it, and to see it in the list of topics.
     Read,
 }
 
-/// A request that is about a topic: see [`Access::topics`].
+/// A request about a topic: see [`Access::topics`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TopicRequest<'a> {
@@ -72,7 +71,7 @@ pub struct TopicRequest<'a> {
     pub head: &'a Parts,
     /// The role of the caller.
     pub role: Role,
-    /// The name of the topic. It may be none of an exposed topic: callers name what they like.
+    /// The name of the topic. There may be no exposed topic of that name: callers send any name.
     pub topic: &'a str,
     /// What is wanted of the topic.
     pub wanted: TopicUse,
@@ -85,7 +84,7 @@ enum Rule {
 }
 
 impl Access {
-    /// Every caller that reaches the router may look, and change nothing.
+    /// Every caller that reaches the router may read, and change nothing.
     #[must_use]
     pub fn read_only() -> Self {
         Self::of(Rule::Everybody(Role::Reader))
@@ -97,11 +96,11 @@ impl Access {
         Self::of(Rule::Everybody(Role::Operator))
     }
 
-    /// Callers that send the token for reading may look, those that send the one for operating may do everything,
-    /// and others are told to send one. Without a token for it nobody has the role.
+    /// Callers that send the reading token may read, callers that send the operating token may do everything, and others are
+    /// asked for a token. If no token is given for a role, no caller has the role.
     ///
-    /// A token is sent as `authorization: Bearer ..`; a page trades it for a cookie once (the operation `session`).
-    /// The comparison takes the same time whatever is sent, and neither tokens nor cookies are logged.
+    /// A token is sent as `authorization: Bearer ..`; the page exchanges it for a cookie once (the operation `session`). The
+    /// comparison takes the same time for any input, and neither tokens nor cookies are logged.
     #[must_use]
     pub fn token(reading: impl Into<Option<Token>>, operating: impl Into<Option<Token>>) -> Self {
         let (reading, operating) = (reading.into(), operating.into());
@@ -109,9 +108,8 @@ impl Access {
         Self::of(Rule::Tokens(tokens))
     }
 
-    /// A function decides, of the request's head: method, path, headers, and what layers before the router have put
-    /// into its extensions. It is called once per request, before anything but `Host` and `Origin` is looked at,
-    /// and must not block.
+    /// A function decides from the request's head: method, path, headers, and what layers before the router have put into its
+    /// extensions. It is called once per request, after only `Host` and `Origin` have been checked, and must not block.
     #[must_use]
     pub fn by(role: impl Fn(&Parts) -> Role + Send + Sync + 'static) -> Self {
         Self::of(Rule::By(Box::new(role)))
@@ -125,13 +123,15 @@ impl Access {
     }
 
     /// A function decides for each topic who may publish to it and who may read it, in place of the roles: for the operations
-    /// `publish`, `records` and `tail` it alone counts, and the list of `topics` shows a caller what that caller may read. It is
-    /// called for each such request, once for each exposed topic where topics are listed or traced, and must not block.
+    /// `publish`, `records` and `tail` only the function counts, and the list of `topics` shows a caller only what that
+    /// caller may read. It is called for each such request, and once for each exposed topic where topics are listed or
+    /// traced. It must not block.
     ///
-    /// Other operations go by the role as ever. So a reader still sees in the histories of runs what these publish and
-    /// receive, and the names of durable topics with the lag of their subscriptions; purging and deleting a topic, and
-    /// sending its undelivered records back, is for operators. A topic for undelivered records has the keys, the payloads and the errors of records of other topics: who may
-    /// read it reads those. The page shows its form for publishing by the role, and the answer tells who may not.
+    /// Other operations still go by the role. So a reader sees in the histories of runs what these publish and receive, and
+    /// the names of durable topics with the lag of their subscriptions; purging and deleting a topic, and sending its
+    /// undelivered records back, is for operators. A topic for undelivered records has the keys, the payloads and the errors
+    /// of records of other topics: whoever may read it reads those. The page shows its form for publishing by the role; a
+    /// caller that may not publish is told so by the answer.
     ///
     /// ```
     /// use millrun_http::{Access, Role, TopicUse};
@@ -151,7 +151,7 @@ impl Access {
         self
     }
 
-    /// Whether a caller may use a topic like this, whose role would be enough for it or not.
+    /// Whether a caller may use a topic in this way; without a rule, `is_enough` for its role decides.
     pub(crate) fn may_use(&self, request: &TopicRequest<'_>, is_role_enough: bool) -> bool {
         match &self.topics {
             Some(may) => may(request),
@@ -159,12 +159,12 @@ impl Access {
         }
     }
 
-    /// Whether a rule of its own says who may use which topic.
+    /// Whether there is a rule for topics.
     pub(crate) fn has_topic_rule(&self) -> bool {
         self.topics.is_some()
     }
 
-    /// Why a use of a topic is refused to a caller of this role, whether there is such a topic or not.
+    /// Why a use of a topic is refused to a caller of this role, whether or not the topic exists.
     pub(crate) fn topic_refusal(&self, operation: &Operation, role: Role, topic: &str) -> Problem {
         let (name, code) = (operation.name, self.refusal_code(role));
         Problem::new(
@@ -204,7 +204,7 @@ impl Access {
         )
     }
 
-    /// The cookies that an answer sets for a caller: one in place of its token, or the end of all.
+    /// The cookies that an answer sets for a caller: one in place of its token, or empty ones that end them.
     pub(crate) fn set_cookie(&self, request: &Parts, is_end: bool) -> Vec<HeaderValue> {
         match &*self.rule {
             Rule::Tokens(tokens) => tokens.set_cookie(request, is_end),

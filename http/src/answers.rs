@@ -1,4 +1,4 @@
-//! What each operation answers.
+//! The answer to each operation.
 
 use std::time::Duration;
 
@@ -41,24 +41,24 @@ use crate::view::{
 use crate::waiting::within;
 use crate::{Access, Redaction, Role, TopicRequest, TopicUse};
 
-/// What a request says.
+/// A request that has passed its checks.
 pub(crate) struct Asked<'a> {
     /// Its head.
     pub(crate) head: &'a Parts,
-    /// What has decided on the role.
+    /// The access rules that gave the role.
     pub(crate) access: &'a Access,
-    /// The caller's role; it is enough.
+    /// The caller's role, which is sufficient.
     pub(crate) role: Role,
     /// The value in its path.
     pub(crate) value: &'a str,
-    /// What stands behind the path.
+    /// The query part of its URL.
     pub(crate) query: &'a str,
-    /// Its body; empty where the operation has none.
+    /// Its body; empty if the operation has none.
     pub(crate) body: &'a [u8],
 }
 
 impl Asked<'_> {
-    /// Whether the caller may use the topic of this name like this.
+    /// Whether the caller may use the topic of this name in this way.
     pub(crate) fn may_use(&self, topic: &str, wanted: TopicUse) -> bool {
         let is_role_enough = match wanted {
             TopicUse::Publish => self.role >= Role::Operator,
@@ -76,8 +76,8 @@ impl Asked<'_> {
 
 /// Performs an operation. What it changes is durable before this returns.
 ///
-/// Each request has a future of this size, in which only a start has its place. The others together would make it
-/// some kilobytes, which each request would allocate and move.
+/// Each request has a future of this size, which has room only for a start. Other operations are boxed: otherwise they would
+/// make the future several kilobytes large, which each request would allocate and move.
 pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) -> Result<Response, Problem> {
     let id = match action {
         Action::Start => Some(asked.value),
@@ -308,7 +308,7 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
     Ok(body.respond(&served.redaction))
 }
 
-/// Tells the caller's role, and trades its token for a cookie, which scripts cannot read.
+/// Tells the caller's role, and exchanges its token for a cookie that scripts cannot read.
 fn session(asked: Asked<'_>, is_end: bool) -> Response {
     let mut response = object([("role", asked.role.name().into())]).respond(&Redaction::everything());
     for cookie in asked.access.set_cookie(asked.head, is_end) {
@@ -322,12 +322,12 @@ fn metrics_answer(runtime: &Runtime) -> Response {
     ([(header::CONTENT_TYPE, text)], metrics(runtime)).into_response()
 }
 
-/// What was asked is in the run's history.
+/// The answer for a change that is in the run's history.
 fn recorded() -> Json {
     object([("recorded", true.into())])
 }
 
-/// How a run has ended, or that it has not; for so long it is waited for. One that is parked is told at once.
+/// The outcome of a run, or that it has not ended, after waiting up to `wait`. A parked run is reported at once.
 pub(crate) async fn result(
     runtime: &Runtime,
     described: InstanceDescription,
@@ -366,7 +366,7 @@ pub(crate) async fn result(
     })
 }
 
-/// The run of these 32 hexadecimal digits.
+/// The run with these 32 hexadecimal digits.
 pub(crate) fn run(text: &str) -> Result<RunId, Problem> {
     let is_run = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let bits = u128::from_str_radix(text, 16).ok().filter(|_| is_run);

@@ -13,21 +13,21 @@ use serde_json::value::RawValue;
 use crate::answers::run as run_of;
 use crate::problem::Problem;
 
-/// How many bytes a body may have: 2 MiB.
+/// The largest body in bytes: 2 MiB.
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// How many bytes a body of lines may have, of which each may have [`BODY_BYTES_MAX`]: 8 MiB.
+/// The largest body of lines in bytes, each line of which may have [`BODY_BYTES_MAX`]: 8 MiB.
 pub const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What a body is made of.
+/// The form of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyForm {
-    /// What its `content-type` may be.
+    /// The accepted values of its `content-type`.
     media_types: &'static [&'static str],
     bytes_max: usize,
 }
 
 impl BodyForm {
-    /// What its `content-type` may be.
+    /// The accepted values of its `content-type`.
     pub(crate) const fn media_types(self) -> &'static [&'static str] {
         self.media_types
     }
@@ -44,8 +44,8 @@ impl BodyForm {
     };
 }
 
-/// Reads a body. A page of another origin cannot send one of these media types without being allowed to, so that
-/// one is asked for where the body may be empty, too.
+/// Reads a body. A page of another origin cannot send one of these media types without permission, so the media type is
+/// required even where the body may be empty.
 pub(crate) async fn read(form: BodyForm, headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
     let media_type = headers
         .get(header::CONTENT_TYPE)
@@ -66,7 +66,7 @@ pub(crate) async fn read(form: BodyForm, headers: &HeaderMap, body: Body) -> Res
 
 /// Reads a body of any form, up to the given number of bytes.
 pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
-    // The error does not say by its type which of the two it is.
+    // The type of the error does not tell which of the two it is.
     let bytes = to_bytes(body, bytes_max).await.map_err(|error| {
         let detail = format!("it has more than {bytes_max} bytes, or could not be read to its end: {error}");
         Problem::new("body-too-large", detail)
@@ -74,12 +74,12 @@ pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Vec<u8>, 
     Ok(bytes.into())
 }
 
-/// What a body says.
+/// Parses a body.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| Problem::new("invalid-body", error.to_string()))
 }
 
-/// The payload of a value in a body; one that is not there is null, as `()` is written.
+/// The payload of a value in a body; a missing value is null, which is how `()` is written.
 pub(crate) fn payload(value: Option<&RawValue>) -> Result<Payload, Problem> {
     let text = value.map_or("null", RawValue::get);
     Payload::from_json(text).map_err(|error| Problem::new("payload", error.to_string()))
@@ -94,17 +94,17 @@ pub(crate) struct StartBody<'a> {
     pub(crate) input: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) on_conflict: Conflict,
-    /// The code of a run that begins waits so long, or until then: one of the two.
+    /// How long the code of a new run waits, or until when: at most one of the two is set.
     #[serde(default)]
     pub(crate) delay_ms: Option<u64>,
     #[serde(default)]
     pub(crate) start_at_us: Option<u64>,
-    /// How a run that begins is tried again when it fails.
+    /// The retry policy of a new run.
     #[serde(default)]
     pub(crate) retry: Option<RetryBody>,
 }
 
-/// Starts an instance whose id is in no path: a line of many, or one that may have a key as its id.
+/// Starts an instance whose id is not in the path: a line of many, or a request whose key may be the id.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartLine<'a> {
@@ -115,17 +115,17 @@ pub(crate) struct StartLine<'a> {
     pub(crate) input: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) on_conflict: Conflict,
-    /// The code of a run that begins waits so long, or until then: one of the two.
+    /// How long the code of a new run waits, or until when: at most one of the two is set.
     #[serde(default)]
     pub(crate) delay_ms: Option<u64>,
     #[serde(default)]
     pub(crate) start_at_us: Option<u64>,
-    /// How a run that begins is tried again when it fails.
+    /// The retry policy of a new run.
     #[serde(default)]
     pub(crate) retry: Option<RetryBody>,
 }
 
-/// How often a run is tried, and with which pauses.
+/// A retry policy.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryBody {
@@ -173,7 +173,7 @@ impl From<Conflict> for OnConflict {
     }
 }
 
-/// Sends a signal; under a request of the client's choice, sent again, it is recorded once.
+/// Sends a signal. With a request name of the client's choice, a repetition is recorded once.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignalBody<'a> {
@@ -192,7 +192,7 @@ pub(crate) struct PublishBody<'a> {
     pub(crate) value: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) key: Option<String>,
-    /// Of a durable topic alone, as what follows.
+    /// For durable topics only, like the fields that follow.
     #[serde(default)]
     pub(crate) id: Option<String>,
     #[serde(default)]
@@ -210,7 +210,7 @@ pub(crate) struct QueryBody<'a> {
     pub(crate) question: Option<&'a RawValue>,
 }
 
-/// Asks for an update, under a request of the client's choice: asked again, it is performed once.
+/// Asks for an update, under a request name of the client's choice: a repetition is performed once.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateBody<'a> {
@@ -221,7 +221,7 @@ pub(crate) struct UpdateBody<'a> {
     pub(crate) input: Option<&'a RawValue>,
 }
 
-/// Has an entity perform a command; under a request of the client's choice, sent again, it is performed once.
+/// Sends a command to an entity. With a request name of the client's choice, a repetition is performed once.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PerformBody<'a> {
@@ -246,7 +246,7 @@ pub(crate) struct ResetBody {
     to_event: u64,
     #[serde(default)]
     keep_signals: bool,
-    /// The run that is meant: if another is the latest by then, nothing is reset.
+    /// The run that is meant: if another one is the latest by then, nothing is reset.
     #[serde(default)]
     run: Option<String>,
     #[serde(default)]
@@ -266,15 +266,15 @@ impl ResetBody {
     }
 }
 
-/// Starts a bulk, or counts what it would reach.
+/// Starts a bulk, or counts the runs that it would reach.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkBody<'a> {
     pub(crate) action: BulkVerb,
-    /// Of `cancel` and `terminate`.
+    /// For `cancel` and `terminate`.
     #[serde(default)]
     pub(crate) reason: Option<String>,
-    /// The name of a `signal`,
+    /// For `signal`: its name,
     #[serde(default)]
     pub(crate) signal: Option<String>,
     /// and its value.
@@ -303,7 +303,7 @@ pub(crate) enum BulkVerb {
     StartAgain,
 }
 
-/// Which runs are meant, with the parameters of `v1/runs`.
+/// Which runs are meant, by the same conditions as the parameters of `v1/runs`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FilterBody {
@@ -343,7 +343,7 @@ pub(crate) struct ScheduleBody<'a> {
     pub(crate) ending_at_us: Option<u64>,
     #[serde(default)]
     pub(crate) actions_len_max: Option<u64>,
-    /// The note of its pause, if it is paused from the beginning.
+    /// The note of its pause, if it begins paused.
     #[serde(default)]
     pub(crate) paused: Option<String>,
 }
@@ -382,7 +382,7 @@ pub(crate) struct BackfillBody {
     pub(crate) overlap: Option<String>,
 }
 
-/// Trades a token for a cookie, or ends the cookie.
+/// Exchanges a token for a cookie, or ends the cookie.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionBody {
@@ -390,7 +390,7 @@ pub(crate) struct SessionBody {
     pub(crate) end: bool,
 }
 
-/// Has a copy of the store written under this name.
+/// Has the store copied to a file of this name.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CopyBody {
@@ -405,7 +405,7 @@ pub(crate) struct PurgeBody {
     pub(crate) token: Option<String>,
 }
 
-/// Which key of which subscription goes on.
+/// The key to release, and its subscription.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseBody {
@@ -417,10 +417,10 @@ pub(crate) struct ReleaseBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendBackBody {
-    /// The place of one.
+    /// The token of a single record.
     #[serde(default)]
     pub(crate) token: Option<String>,
-    /// The place behind which they are,
+    /// Or the token behind which they are,
     #[serde(default)]
     pub(crate) after: Option<String>,
     /// and how many, at most.
@@ -428,14 +428,14 @@ pub(crate) struct SendBackBody {
     pub(crate) limit: Option<usize>,
 }
 
-/// Names what is meant.
+/// A name in a body.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NameBody {
     pub(crate) name: String,
 }
 
-/// Says nothing.
+/// A body without fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EmptyBody {}

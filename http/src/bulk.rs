@@ -16,7 +16,7 @@ use crate::query::status_of;
 use crate::router::Served;
 use crate::view::{Json, bulk, bulk_started, bulk_would_reach};
 
-/// Starts a bulk under the name in its body, or else under its key; or counts what it would reach.
+/// Starts a bulk under the name in its body, or else under its key; or counts the runs that it would reach.
 pub(crate) async fn start_bulk(served: &Served, key: Option<&str>, body: &[u8]) -> Result<Json, Problem> {
     let asked = BulkAsked::of(parse(body)?)?;
     if asked.is_dry_run {
@@ -36,14 +36,14 @@ pub(crate) async fn start_bulk(served: &Served, key: Option<&str>, body: &[u8]) 
     }
 }
 
-/// What a bulk was started with, and how far it has come.
+/// The description and the progress of a bulk.
 pub(crate) async fn told_bulk(handle: &BulkHandle) -> Result<Json, Problem> {
     let summary = handle.summary().await?;
     let (described, progress) = (handle.describe().await?, handle.progress().await?);
     Ok(bulk(&summary, &described, &progress))
 }
 
-/// A bulk whose body has been read.
+/// A bulk whose body has been parsed.
 struct BulkAsked {
     action: BulkAction,
     ids: Vec<String>,
@@ -82,7 +82,7 @@ impl BulkAsked {
         }
     }
 
-    /// Starts it; one of this name that does something else is no answer.
+    /// Starts it. A bulk of this name that does something else is refused.
     async fn start(self, runtime: Runtime, name: String) -> Result<Json, Problem> {
         let bulk = self.bulk(&runtime);
         let wanted = bulk.describe();
@@ -95,7 +95,7 @@ impl BulkAsked {
     }
 }
 
-/// What is to be done. What another action has is refused, as a field that is not known is.
+/// The action. Fields that belong to another action are refused, like unknown fields.
 fn action_of(body: &BulkBody<'_>) -> Result<BulkAction, Problem> {
     let BulkBody {
         action,

@@ -1,4 +1,4 @@
-//! Asks [`Sites`] before a route does anything.
+//! Checks [`Sites`] before a route does anything.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -12,8 +12,7 @@ use tower::{Layer, Service};
 use crate::Sites;
 use crate::router::finished;
 
-/// The layer of all routes. axum's own middleware of a function boxes the rest of the route for every request; this
-/// has nothing to box.
+/// The layer of all routes. axum's own function middleware boxes the inner service for every request; this one does not.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckSites(pub(crate) Sites);
 

@@ -47,7 +47,7 @@ impl Console {
         }
     }
 
-    /// The names under which the routes may be asked for, and the pages that may ask; those of the loopback address
+    /// The names under which the routes may be requested, and the pages that may request them; those of the loopback address
     /// by default.
     #[must_use]
     pub fn sites(mut self, sites: Sites) -> Self {
@@ -63,33 +63,33 @@ impl Console {
     }
 
     /// Keeps the last 15 minutes from now on, as [`PAST_LEN_MAX`](crate::PAST_LEN_MAX) samples in memory, so that the page
-    /// draws what was before it was opened: a task of the runtime's host takes a sample every
-    /// [`PAST_EVERY`](crate::PAST_EVERY), for as long as a router of this console or the console itself is there, and the
-    /// runtime has not stopped. It has the runtime record [durations](Runtime::durations). Without this nothing is kept,
-    /// and nothing recorded until metrics are asked for.
+    /// can draw the time before it was opened. A task of the runtime's host takes a sample every
+    /// [`PAST_EVERY`](crate::PAST_EVERY), until this console and its routers are dropped, or the runtime has stopped. With
+    /// this, the runtime records [durations](Runtime::durations). Without it, nothing is kept, and durations are not recorded
+    /// until metrics are requested.
     #[must_use]
     pub fn keep_past(mut self) -> Self {
         self.served.past = Some(Past::keep(&self.served.runtime));
         self
     }
 
-    /// Also takes webhooks, at the hook's path below `hooks/`: for a console that is served by itself, as
-    /// [`Hooks`](crate::Hooks) are for an app. Who sends one needs no role, since it is signed; `Host` and `Origin` are
-    /// checked as on all routes. Its reactions reach the topics that are exposed.
+    /// Also takes webhooks, at the hook's path below `hooks/`: for a console with a server of its own, as
+    /// [`Hooks`](crate::Hooks) are for an app. The sender needs no role, since webhooks are signed; `Host` and `Origin` are
+    /// checked as on all routes. Its reactions can use the exposed topics.
     #[must_use]
     pub fn hook(mut self, hook: Hook) -> Self {
         self.hooks.push(Arc::new(hook));
         self
     }
 
-    /// From now on `ready` answers 503 at every router of this console and its clones, so that requests are sent
-    /// elsewhere: the first step of an orderly end. Everything else goes on.
+    /// From now on `ready` answers 503 at every router of this console and its clones, so that requests are sent elsewhere:
+    /// the first step of an orderly end. Everything else still works.
     pub fn not_ready(&self) {
         self.served.is_leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Lets a topic be published to and tailed, with its values as JSON: operators publish, readers listen. A topic
-    /// that is not exposed cannot be reached. Nobody who listens holds up a publisher.
+    /// Exposes a topic for publishing and tailing, with its values as JSON: operators publish, readers listen. A topic that
+    /// is not exposed cannot be reached. A slow listener never delays a publisher.
     ///
     /// ```
     /// # use millrun::{Runtime, Topic};
@@ -107,7 +107,7 @@ impl Console {
     /// ```
     ///
     /// # Errors
-    /// When the name is none of a topic, or the topic of this name carries another type or is durable.
+    /// When the name is not valid for a topic, or the topic of this name has another type or is durable.
     pub fn expose<T>(mut self, topic: Topic<T>) -> Result<Self, ExposeError>
     where
         T: Serialize + DeserializeOwned + Send + Sync + 'static,
@@ -116,8 +116,9 @@ impl Console {
         Ok(self)
     }
 
-    /// Lets a durable topic be published to, read and tailed, with its values as JSON: operators publish, readers read. What
-    /// is published over HTTP is durable when it is answered, and is of the topic's type; what is read is as it is recorded.
+    /// Exposes a durable topic for publishing, reading and tailing, with its values as JSON: operators publish, readers read.
+    /// A value published over HTTP is checked against the topic's type, and is durable when the request is answered; records
+    /// are read as they were written.
     ///
     /// ```
     /// # use millrun::{DurableTopic, Runtime, Topic};
@@ -135,7 +136,7 @@ impl Console {
     /// ```
     ///
     /// # Errors
-    /// When the runtime's builder was not told of it, or told something else of it.
+    /// When the topic was not registered with the runtime's builder, or was registered in another way.
     pub fn expose_durable<T>(mut self, topic: DurableTopic<T>) -> Result<Self, DurableTopicError>
     where
         T: Serialize + DeserializeOwned + Send + Sync + 'static,
@@ -144,16 +145,15 @@ impl Console {
         Ok(self)
     }
 
-    /// The routes, to be nested under any path of any app. `Host`, `Origin` and the caller's role are checked on
-    /// each of them. Bounds of connections, of headers and of the time of a request are those of the server that
-    /// the app is given to.
+    /// The routes, to be nested under any path of any app. `Host`, `Origin` and the caller's role are checked on each of
+    /// them. The app's server sets the limits for connections, headers and the time of a request.
     ///
     /// # Panics
-    /// When two [hooks](Self::hook) have the same path, or one has a path that is none of axum's.
+    /// When two [hooks](Self::hook) have the same path, or a path is not valid for axum.
     ///
     /// # Cancel safety
-    /// What a request whose client gives up was to change may be recorded or not. A start, and an update under the
-    /// same request, may be sent again; a signal may be recorded twice then.
+    /// If a client gives up, the change that it asked for may be recorded or not. A start, and an update with the same
+    /// request name, can safely be sent again; a signal may then be recorded twice.
     pub fn router(&self) -> Router {
         let hooks = Hooks::beside(&self.served.runtime, &self.hooks, &self.served.topics);
         let routes = match self.hooks.is_empty() {
@@ -166,7 +166,7 @@ impl Console {
 
 #[cfg(feature = "serve")]
 impl Console {
-    /// The same routes for a server of this crate.
+    /// The same routes, for this crate's server.
     pub(crate) fn routes(&self) -> Routes {
         Routes::new(&self.served, &self.sites, self.router())
     }
@@ -191,9 +191,9 @@ impl Console {
     }
 }
 
-/// The operations of a runtime, to be nested under any path:
-/// `app.nest("/millrun", millrun_http::router(&runtime, access))`. It keeps the runtime alive; once that has been
-/// shut down, requests are told so. It is asked for under a loopback name; [`Console`] has more to choose.
+/// The operations of a runtime, to be nested under any path: `app.nest("/millrun", millrun_http::router(&runtime, access))`.
+/// The router keeps the runtime alive; once that has been shut down, requests are told so. It must be requested under a
+/// loopback name; [`Console`] has more options.
 pub fn router(runtime: &Runtime, access: Access) -> Router {
     Console::new(runtime, access).router()
 }

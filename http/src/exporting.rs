@@ -12,18 +12,18 @@ use crate::problem::Problem;
 use crate::router::Served;
 use crate::stream::FRAMES_BYTES;
 
-/// How many histories a router sends at once: each is read as a whole.
+/// How many histories a router sends at once; each is read as a whole.
 pub const EXPORTS_LEN_MAX: usize = 4;
 
 /// The media type of JSON lines.
 pub(crate) const JSON_LINES: &str = "application/x-ndjson";
 
-/// All of a run's history.
+/// The whole history of a run.
 pub(crate) async fn export_history(served: &Served, run: RunId) -> Result<Response, Problem> {
     let place = served.exports.take()?;
     let history = served.runtime.export_history(run).await?;
     let lines = history.into_redacted_lines(served.redaction.clone());
-    // Held by the body, the place is left when all is sent, or nobody reads on.
+    // The body holds the place, and frees it when everything is sent or the reader is gone.
     let body = stream::unfold((lines, place), |(mut lines, place)| async {
         let mut text = String::new();
         while text.len() < FRAMES_BYTES

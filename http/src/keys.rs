@@ -1,18 +1,18 @@
-//! Keys by which a client sends a start again without starting twice: the header `Idempotency-Key`.
+//! Keys by which a client repeats a start without starting twice: the header `Idempotency-Key`.
 //!
 //! ```text
 //!   request ──► key ── new ──► a task of its own starts ──► answer ──► all who wait with this key
 //!                └─── known ──────────────────────────────────┘
 //! ```
 //!
-//! The task goes on when the client goes away, so that one that comes again with its key finds what became of it. An
-//! answer is kept with the key; a refusal is told to the requests that wait, and the key is free again.
+//! The task continues when the client goes away, so that a repeated request with the key gets its result. An answer is kept
+//! with the key; a refusal is told to the waiting requests, and the key is free again.
 //!
 //! Invariant: a key whose start is under way is known. When there are too many keys, the one that was answered first is
 //! forgotten; if none is answered, a further start is refused.
 //!
-//! Left out on purpose: keeping keys on disk. A start without another id has the key as its id, and that is durable;
-//! updates and signals have the key as the name of their request, which the run remembers.
+//! Left out on purpose: storing keys. A start without another id has the key as its id, which is durable; updates and signals
+//! have the key as the name of their request, which the run remembers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::view::Json;
 
 /// How many keys a console remembers.
 pub const KEYS_LEN_MAX: usize = 10_000;
-/// How many bytes a key may have: as many as an id.
+/// The largest key in bytes: the same as for an id.
 const KEY_BYTES_MAX: usize = 255;
 
 /// The key of a request, if it has one.
@@ -43,7 +43,7 @@ pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
         return Err(wrong("it stands there twice"));
     }
     let text = value.to_str().map_err(|_| wrong("it is no text"))?;
-    // The draft of the IETF has it in quotes, and most clients have not.
+    // The IETF draft requires quotes, which most clients leave out.
     let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     let key = quoted.unwrap_or(text);
     let is_plain = key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
@@ -53,15 +53,15 @@ pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     }
 }
 
-/// What a request asks for, told from others by a sum of it.
+/// A hash that identifies the content of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of what is asked of whom.
+    /// The hash of the instance id and the body.
     pub(crate) fn of(value: &str, body: &[u8]) -> Self {
         let mut sum = Sha256::new();
-        // The length says where the id ends and the body begins.
+        // The length separates the id from the body.
         sum.update(value.len().to_le_bytes());
         sum.update(value);
         sum.update(body);
@@ -69,7 +69,7 @@ impl Fingerprint {
     }
 }
 
-/// What became of a request: its answer as text, or a problem; nothing while it is under way.
+/// The result of a request: its answer as text, or a problem; `None` while it is under way.
 type Outcome = Option<Result<Arc<str>, Problem>>;
 
 /// The keys of a console. A cheap clone.
@@ -82,7 +82,7 @@ pub(crate) struct Keys {
 #[derive(Default)]
 struct State {
     known: BTreeMap<Arc<str>, Known>,
-    /// The keys that have an answer, in the order in which they had it.
+    /// The answered keys, in the order of their answers.
     answered: VecDeque<Arc<str>>,
 }
 
@@ -111,10 +111,10 @@ impl Keys {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a request with this key is answered: what `start` gives, or what it gave when the key came first.
+    /// The answer to a request with this key: that of `start`, or the answer that the key had when it came first.
     ///
     /// # Cancel safety
-    /// What has begun goes on.
+    /// A start that has begun continues.
     pub(crate) async fn once<F>(
         &self,
         runtime: &Runtime,
@@ -191,7 +191,7 @@ enum Entered {
     New(watch::Sender<Outcome>, Ending),
 }
 
-/// A start under way. When it is dropped, its key is kept with an answer, or forgotten.
+/// A start under way. Dropping it keeps its key with the answer, or forgets the key.
 struct Ending {
     keys: Keys,
     key: Arc<str>,
@@ -199,7 +199,7 @@ struct Ending {
 }
 
 impl Ending {
-    /// The key has led to an answer.
+    /// Notes that the key has an answer.
     fn keep(mut self) {
         self.is_kept = true;
     }
@@ -246,8 +246,8 @@ mod tests {
         assert_eq!(keys.lock().known.len(), 2);
     }
 
-    /// When many more keys had come, one whose start was under way was forgotten: a client that sent it again had its
-    /// request done twice.
+    /// Regression: when many more keys had come, one whose start was under way was forgotten: a client that repeated its
+    /// request had it performed twice.
     #[test]
     fn a_key_whose_start_is_under_way_is_known_however_many_come_behind_it() {
         let keys = Keys {

@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! [`OPERATIONS`] lists what there is, and [`PROBLEMS`] what may be wrong. The crate's README has both as tables.
+//! [`OPERATIONS`] lists the operations, and [`PROBLEMS`] the problems. The crate's README has both as tables.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! The table of operations, from which the router is built and with which the documents are compared.
+//! The table of operations. The router is built from it, and the documents are compared with it.
 
 use axum::http::Method;
 
@@ -23,7 +23,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// What it wants of the topic in its path, where a [rule for topics](crate::Access::topics) says who may.
+    /// How it uses the topic in its path, where a [rule for topics](crate::Access::topics) decides.
     pub(crate) fn topic_use(&self) -> Option<TopicUse> {
         match self.action {
             Action::Publish => Some(TopicUse::Publish),
@@ -32,7 +32,7 @@ impl Operation {
         }
     }
 
-    /// What its body is made of, if it has one.
+    /// The form of its body, if it has one.
     pub(crate) fn body(&self) -> Option<BodyForm> {
         match self.action {
             Action::Starts => Some(BodyForm::LINES),
@@ -41,7 +41,7 @@ impl Operation {
     }
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Live,

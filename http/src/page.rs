@@ -1,8 +1,8 @@
-//! The page of the console: its files, which are part of the program.
+//! The page of the console: its files are part of the program.
 //!
-//! A path of a request is looked up in a table and nowhere else. The page itself is asked for anew each time. It
-//! names its scripts and styles below a folder that is a sum of them all: so they may be kept for ever, and those of
-//! two versions never meet. The files tell nothing of the runtime, so that any caller gets them.
+//! The path of a request is only looked up in a table. The page itself is requested anew each time. Its scripts and styles
+//! are in a folder whose name is a hash of them all: so they may be cached for ever, and files of two versions never mix. The
+//! files contain nothing of the runtime, so any caller gets them.
 
 use std::sync::LazyLock;
 
@@ -16,8 +16,8 @@ use sha2::{Digest as _, Sha256};
 use crate::problem::Problem;
 use crate::router::finished;
 
-/// Only scripts and styles of this folder, none in the page itself, and no text becomes HTML but by lit-html, which
-/// makes it of constants alone.
+/// Only scripts and styles of this folder, and none in the page itself. No text becomes HTML except through lit-html, which
+/// builds it from constants only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
      base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
      trusted-types lit-html";
@@ -48,11 +48,11 @@ static ASSETS: &[Asset] = assets! {
     "image/svg+xml": "icon.svg";
 };
 
-/// The page, with the name of the folder in it.
+/// The page, with the folder's name inserted.
 static PAGE: LazyLock<String> =
     LazyLock::new(|| include_str!("../console/index.html").replace("{version}", &VERSION));
 
-/// The name of the folder: a sum of all files in it.
+/// The name of the folder: a hash of all files in it.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut sum = Sha256::new();
     for asset in ASSETS {
@@ -72,15 +72,15 @@ pub(crate) fn page_routes() -> Router {
         .route("/console/{version}/{*path}", get(asset))
 }
 
-/// Leads from the router's root to the page. The link is relative to what the browser has asked for, which ends with a
-/// slash behind a proxy that strips a prefix, or where the router is nested as a service.
+/// Redirects from the router's root to the page. The link is relative to the browser's URL, which ends with a slash behind a
+/// proxy that strips a prefix, or where the router is nested as a service.
 async fn to_page(OriginalUri(asked): OriginalUri) -> Response {
     let folder = asked.path().rsplit('/').next().unwrap_or_default();
     let link = match folder {
         "" => "console".to_owned(),
         folder => format!("{folder}/console"),
     };
-    // A colon in the first folder would make a scheme of it.
+    // Without `./`, a colon in the first folder would be read as a scheme.
     let link = HeaderValue::try_from(format!("./{link}"));
     match link {
         Ok(link) => finished((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, link)]).into_response()),
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// All files together, as they are served.
+    /// The size of all files together, as they are served.
     const BYTES_MAX: usize = 224 * 1024;
 
     fn folder(name: &str) -> PathBuf {
@@ -180,7 +180,7 @@ mod tests {
                 assert!(is_there(path), "{} imports {path}", asset.path);
             }
         }
-        // Inline scripts and styles would be refused by the policy.
+        // The policy would refuse inline scripts and styles.
         assert!(!PAGE.contains("<script>") && !PAGE.contains("style="));
     }
 }

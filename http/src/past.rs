@@ -1,12 +1,11 @@
-//! The last minutes of a runtime, for a page that is opened later: a ring of samples, which a console keeps if it is
-//! asked to.
+//! The last minutes of a runtime, for a page that is opened later: a ring of samples, which a console keeps on request.
 //!
 //! ```text
 //!   keep_past ──► task of the host, each 5 s: stats, durations ──► ring of 15 minutes ──► GET v1/past
 //! ```
 //!
-//! Invariants: the ring has no more than [`PAST_LEN_MAX`] samples of one size, about 50 KB. The task keeps neither the
-//! runtime nor the ring alive: it ends with the first of both.
+//! Invariants: the ring has at most [`PAST_LEN_MAX`] samples of one size, about 50 KB. The task keeps neither the runtime nor
+//! the ring alive: it ends when either is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +37,7 @@ impl Drop for KeptPast {
     }
 }
 
-/// A runtime at one moment. What is counted is counted since the runtime was started.
+/// A runtime at one moment. Counters count from the start of the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct PastSample {
     pub(crate) at: Timestamp,
@@ -48,21 +47,21 @@ pub(crate) struct PastSample {
     pub(crate) attempts: u64,
     pub(crate) live: u64,
     pub(crate) parked: u64,
-    /// Activities that wait in the memory of all queues.
+    /// Activities that wait in memory, in all queues.
     pub(crate) waiting: u64,
     pub(crate) commits: u64,
     pub(crate) turns: u64,
     pub(crate) bytes: u64,
     pub(crate) queued_bytes: u64,
     pub(crate) last_commit: Duration,
-    /// How long took what has ended since the sample before, of all names together.
+    /// Durations of what has ended since the sample before, over all names.
     pub(crate) runs: Latency,
     pub(crate) attempt_times: Latency,
     pub(crate) waits: Latency,
     pub(crate) commit_times: Latency,
 }
 
-/// What half of them, and 99 of a hundred, have not exceeded.
+/// The median and the 99th percentile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Latency {
     pub(crate) len: u64,
@@ -80,7 +79,7 @@ impl From<Histogram> for Latency {
     }
 }
 
-/// The durations of all names together.
+/// Durations over all names.
 #[derive(Debug, Default)]
 struct AllDurations {
     runs: Histogram,
@@ -140,7 +139,7 @@ impl Past {
         Self(Arc::new(KeptPast { samples, task }))
     }
 
-    /// The samples behind this time, the first first.
+    /// The samples after this time, the earliest first.
     pub(crate) fn after(&self, after: Timestamp) -> Vec<PastSample> {
         let samples = lock(&self.0.samples);
         samples

@@ -11,11 +11,11 @@ use millrun::{
 use crate::Redaction;
 use crate::view::{Json, object};
 
-/// A type of problem that an answer may name.
+/// A type of problem in answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProblemType {
-    /// The last part of the problem's `type`, which is `urn:millrun:problem:` and this.
+    /// The problem's `type` is `urn:millrun:problem:` followed by this.
     pub code: &'static str,
     /// The status of the answer.
     pub status: u16,
@@ -34,9 +34,9 @@ const fn problem(code: &'static str, status: u16, title: &'static str, advice: &
     }
 }
 
-/// All types of problems, in the order of the documents: the router's own, then those of [`RunError::CODES`], then
-/// those of [`StartError::CODES`] beside them, of queries and updates, and that of errors which this version has no
-/// name for.
+/// All types of problems, in the order of the documents: the router's own, then those of [`RunError::CODES`], then those of
+/// [`StartError::CODES`] that are not among these, those of queries and updates, and one for errors that this version does
+/// not know.
 pub static PROBLEMS: &[ProblemType] = &[
     problem(
         "no-route",
@@ -460,7 +460,7 @@ pub(crate) struct Problem {
     code: &'static str,
     detail: String,
     is_retryable: bool,
-    /// What the workflow says about it.
+    /// The workflow's own error, if it is one.
     error: Option<Payload>,
 }
 
@@ -474,7 +474,7 @@ impl Problem {
         }
     }
 
-    /// The code has said no, with this error.
+    /// The code has rejected the request, with this error.
     pub(crate) fn rejected(error: Payload, detail: &str) -> Self {
         Self {
             error: Some(error),
@@ -482,7 +482,7 @@ impl Problem {
         }
     }
 
-    /// The same request may succeed later.
+    /// Marks that the same request may succeed later.
     pub(crate) fn retryable(self) -> Self {
         Self {
             is_retryable: true,
@@ -490,7 +490,7 @@ impl Problem {
         }
     }
 
-    /// The problem as the body of an answer has it.
+    /// The problem as the body of an answer.
     pub(crate) fn into_json(self) -> Json {
         let problem = self.problem_type();
         object([
@@ -504,7 +504,7 @@ impl Problem {
         ])
     }
 
-    /// The program is about to stop, and says so before its runtime has.
+    /// The program is about to stop, and says so before its runtime does.
     pub(crate) fn stopping() -> Self {
         Self::new("stopping", "it takes no more requests soon").retryable()
     }
@@ -520,7 +520,7 @@ impl Problem {
     }
 }
 
-/// An id that is none is told as any other is.
+/// The problem code for a run error's code.
 fn code_of_id(code: &'static str) -> &'static str {
     match code {
         "id" => "invalid-id",
@@ -614,7 +614,7 @@ impl From<InstanceIdError> for Problem {
     }
 }
 
-/// For problems that have no payload; what a workflow says is hidden.
+/// For problems without a payload: a workflow's own error would be hidden completely.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.respond(&Redaction::everything())
@@ -622,7 +622,7 @@ impl IntoResponse for Problem {
 }
 
 impl Problem {
-    /// The answer that tells it.
+    /// The answer with this problem.
     pub(crate) fn respond(self, redaction: &Redaction) -> Response {
         let problem = self.problem_type();
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,4 +1,4 @@
-//! Publishing to a topic that is exposed: in memory, where it is waited for room, or durably.
+//! Publishing to an exposed topic: in memory, waiting for room, or durably.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::traceparent::trace_of;
 use crate::view::{Json, object};
 use crate::waiting::within;
 
-/// How long a publish waits for room if the request does not say, and that of a webhook always.
+/// How long a publish waits for room by default, and always for a webhook.
 pub(crate) const PUBLISH_WAIT_MS: u64 = 5_000;
 
-/// Publishes to a topic: to one in memory it waits no longer than the query says for room there, and to a durable one until
+/// Publishes to a topic. In a topic in memory it waits for room as long as the query says; in a durable topic it waits until
 /// the record is durable.
 pub(crate) async fn publish(
     served: &Served,
@@ -64,7 +64,7 @@ pub(crate) async fn publish(
     }
 }
 
-/// Publishes to a topic in memory, and waits no longer for room there.
+/// Publishes to a topic in memory, waiting at most this long for room.
 pub(crate) async fn publish_in_memory(
     runtime: &Runtime,
     topic: &Tail,
@@ -102,7 +102,7 @@ pub(crate) async fn publish_record(
     ]))
 }
 
-/// A value that is none of the topic's.
+/// The problem for a value that does not have the topic's type.
 fn unfit(error: PayloadError) -> Problem {
     Problem::new("payload", error.to_string())
 }

@@ -10,18 +10,18 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 use crate::problem::Problem;
 
-/// How much a page has if the request does not say.
+/// The length of a page by default.
 const LIMIT: usize = 100;
-/// The most that it may say.
+/// The largest length of a page.
 const LIMIT_MAX: usize = 1_000;
 
-/// The longest that a request may wait.
+/// The longest time that a request may wait.
 const WAIT_MS_MAX: u64 = 60_000;
 
-/// Which page is asked for.
+/// The page that is asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PageQuery {
-    /// Behind what the page begins; decoded.
+    /// The decoded cursor behind which the page begins.
     pub(crate) after: Option<String>,
     pub(crate) limit: usize,
 }
@@ -34,7 +34,7 @@ impl PageQuery {
         Ok(Self { after, limit })
     }
 
-    /// The number behind which the page begins; 0 if the request does not say.
+    /// The number behind which the page begins; 0 by default.
     pub(crate) fn after_number(&self) -> Result<u64, Problem> {
         self.after
             .as_deref()
@@ -42,11 +42,11 @@ impl PageQuery {
     }
 }
 
-/// Which runs are looked for, and which page of them.
+/// The runs that are searched for, and the page of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FindQuery {
     pub(crate) filter: RunSearch,
-    /// Behind what the page begins.
+    /// The cursor behind which the page begins.
     pub(crate) after: Option<RunCursor>,
     pub(crate) limit: usize,
 }
@@ -93,10 +93,10 @@ impl FindQuery {
     }
 }
 
-/// Which entities are asked for.
+/// The entities that are asked for.
 #[derive(Debug)]
 pub(crate) struct EntitiesQuery {
-    /// How their keys begin.
+    /// The prefix of their keys.
     pub(crate) prefix: String,
     pub(crate) after: Option<RunCursor>,
     pub(crate) limit: usize,
@@ -113,7 +113,7 @@ impl EntitiesQuery {
     }
 }
 
-/// Which page of the bulks, or of the schedules, is asked for: its cursor, and how many there are on it.
+/// The page of bulks or schedules that is asked for: its cursor, and its length.
 pub(crate) fn own_page(query: &str) -> Result<(Option<RunCursor>, usize), Problem> {
     let PageQuery { after, limit } = PageQuery::parse(query)?;
     Ok((cursor(after)?, limit))
@@ -124,7 +124,7 @@ fn cursor(after: Option<String>) -> Result<Option<RunCursor>, Problem> {
     after.map_err(|error: RunCursorError| wrong("after", &error.to_string()))
 }
 
-/// The status of this name, or what is wrong with it.
+/// The status with this name.
 pub(crate) fn status_of(name: &str) -> Result<RunStatus, String> {
     RunStatus::of_name(name).ok_or_else(|| {
         let all: Vec<_> = RunStatus::ALL.iter().map(|status| status.name()).collect();
@@ -132,7 +132,7 @@ pub(crate) fn status_of(name: &str) -> Result<RunStatus, String> {
     })
 }
 
-/// The times from one on and before another.
+/// The times of a range: from one on, before another.
 fn times(name: &str, from: Option<String>, until: Option<String>) -> Result<TimeRange, Problem> {
     let mut times = TimeRange::default();
     if let Some(from) = from {
@@ -144,7 +144,7 @@ fn times(name: &str, from: Option<String>, until: Option<String>) -> Result<Time
     Ok(times)
 }
 
-/// The same query, for the page behind this.
+/// The same query for the next page.
 pub(crate) fn next_of(query: &str, after: &str) -> String {
     let kept = query.split('&');
     let mut kept: Vec<_> = kept
@@ -155,7 +155,7 @@ pub(crate) fn next_of(query: &str, after: &str) -> String {
     format!("?{}", kept.join("&"))
 }
 
-/// The time behind which the past is asked for, in microseconds; 0 if the request does not say.
+/// The time after which samples are asked for, in microseconds; 0 by default.
 pub(crate) fn past_after(query: &str) -> Result<u64, Problem> {
     let [after] = parameters(query, ["after"])?;
     after.map_or(Ok(0), |after| number("after", &after))
@@ -164,16 +164,16 @@ pub(crate) fn past_after(query: &str) -> Result<u64, Problem> {
 /// Where a stream begins, and how long it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StreamQuery {
-    /// Behind which id the stream begins.
+    /// The id behind which the stream begins.
     pub(crate) after: Option<String>,
-    /// How many events the client wants.
+    /// The number of events that the client wants.
     pub(crate) limit: u64,
-    /// The client has had a part of the stream, and comes again.
+    /// Whether the client has had a part of the stream and resumes it.
     pub(crate) is_resumed: bool,
 }
 
 impl StreamQuery {
-    /// Reads a query, and the header by which a client resumes: a browser sends it along with the same query.
+    /// Reads a query, and the header by which a client resumes; a browser sends the header along with the same query.
     pub(crate) fn parse(query: &str, headers: &HeaderMap) -> Result<Self, Problem> {
         let [after, limit] = parameters(query, ["after", "limit"])?;
         let limit = stream_limit(limit)?;
@@ -185,7 +185,7 @@ impl StreamQuery {
         })
     }
 
-    /// The number that the stream begins behind; 0 if the request does not say.
+    /// The number behind which the stream begins; 0 by default.
     pub(crate) fn after_number(&self) -> Result<u64, Problem> {
         self.after
             .as_deref()
@@ -193,7 +193,7 @@ impl StreamQuery {
     }
 }
 
-/// How many messages a stream has; all that come if the request does not say.
+/// The number of messages of a stream; unlimited by default.
 pub(crate) fn stream_limit(limit: Option<String>) -> Result<u64, Problem> {
     let limit = limit.map_or(Ok(u64::MAX), |limit| number("limit", &limit))?;
     match limit {
@@ -202,19 +202,19 @@ pub(crate) fn stream_limit(limit: Option<String>) -> Result<u64, Problem> {
     }
 }
 
-/// The id of the last message that a client has seen, by the header with which it resumes.
+/// The id of the last message that a client has seen, from the header with which it resumes.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let last = headers.get("last-event-id").map(|last| last.to_str());
     last.transpose()
         .map_err(|_| wrong("last-event-id", "it is no text"))
 }
 
-/// How long a request may wait: `wait_ms`, not at all if it does not say.
+/// How long a request may wait: `wait_ms`, zero by default.
 pub(crate) fn wait(query: &str) -> Result<Duration, Problem> {
     wait_or(query, 0)
 }
 
-/// As [`wait`], and as long as this if it does not say.
+/// As [`wait`], with another default.
 pub(crate) fn wait_or(query: &str, default_ms: u64) -> Result<Duration, Problem> {
     let [wait_ms] = parameters(query, ["wait_ms"])?;
     let wait_ms = wait_ms.map_or(Ok(default_ms), |wait_ms| number("wait_ms", &wait_ms))?;
@@ -224,7 +224,7 @@ pub(crate) fn wait_or(query: &str, default_ms: u64) -> Result<Duration, Problem>
     Ok(Duration::from_millis(wait_ms))
 }
 
-/// The decoded values of these parameters. Another one, and one that stands there twice, is an error.
+/// The decoded values of these parameters. Other parameters, and repeated ones, are an error.
 pub(crate) fn parameters<const N: usize>(
     query: &str,
     names: [&str; N],
@@ -246,7 +246,7 @@ pub(crate) fn parameters<const N: usize>(
     Ok(values)
 }
 
-/// How much a page has.
+/// The length of a page.
 pub(crate) fn page_limit(limit: Option<String>) -> Result<usize, Problem> {
     let Some(limit) = limit else {
         return Ok(LIMIT);
@@ -261,27 +261,27 @@ pub(crate) fn next_page(after: &str, limit: usize) -> String {
     format!("?after={}&limit={limit}", encoded(after))
 }
 
-/// A text as it stands in a path or a query.
+/// A text, encoded for a path or a query.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn decoded(name: &str, value: &str) -> Result<String, Problem> {
-    // As forms and scripts write a space.
+    // Forms and scripts write a space as a plus.
     let value = value.replace('+', " ");
     let text = percent_decode_str(&value).decode_utf8();
     let text = text.map_err(|_| wrong(name, "it is no UTF-8"))?;
     Ok(text.into_owned())
 }
 
-/// A parameter that is a whole number.
+/// The value of a parameter that is a whole number.
 pub(crate) fn number(name: &str, text: &str) -> Result<u64, Problem> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse::<u64>().ok().filter(|_| is_digits);
     number.ok_or_else(|| wrong(name, "a whole number below 2^64 is expected"))
 }
 
-/// A parameter that is not as it should be.
+/// The problem for an invalid parameter.
 pub(crate) fn wrong(name: &str, what: &str) -> Problem {
     Problem::new("invalid-query", format!("{name}: {what}"))
 }

@@ -48,15 +48,15 @@ pub(crate) fn routes(served: &Served) -> Router {
         })
 }
 
-/// What all requests share. A cheap clone.
+/// The state that all requests share. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) runtime: Runtime,
     pub(crate) access: Access,
-    /// Whether `ready` says no, whatever the runtime says.
+    /// Whether `ready` answers that the program is not ready, even if the runtime is.
     pub(crate) is_leaving: Arc<AtomicBool>,
     pub(crate) streams: Places,
-    /// Histories that are being sent.
+    /// The places for histories that are being sent.
     pub(crate) exports: Places,
     pub(crate) topics: Topics,
     pub(crate) keys: Keys,
@@ -80,7 +80,7 @@ impl Served {
         }
     }
 
-    /// The answer to a request for an operation, or why there is none.
+    /// The answer to a request for an operation, or a problem.
     pub(crate) async fn respond(
         &self,
         operation: &Operation,
@@ -135,22 +135,22 @@ impl Served {
     }
 }
 
-/// The place of the segment that holds an operation's value, counted from the last segment of the path. It is not
-/// counted from the first, because a nested router has the segments of its prefix before them.
+/// Which segment of a path has an operation's value, counted from the end. A nested router's prefix adds segments at the
+/// front.
 pub(crate) fn value_at(operation: &Operation) -> Option<usize> {
     let mut segments = operation.path.rsplit('/');
     segments.position(|segment| segment.starts_with('{'))
 }
 
-/// The value in a path that is one of its operation.
+/// The value in the path of a request.
 pub(crate) fn value_of(path: &str, at: Option<usize>) -> Result<Cow<'_, str>, Problem> {
     let segment = at.and_then(|at| path.rsplit('/').nth(at)).unwrap_or_default();
     let value = percent_decode_str(segment).decode_utf8();
     value.map_err(|_| Problem::new("invalid-id", format!("{segment:?} in the path is no UTF-8")))
 }
 
-/// An answer as it leaves: what it says of a run may be out of date a moment later, and is never to be taken for a
-/// page.
+/// Marks an answer as not cacheable, since the state of a run may change at any moment, and as data that must not be shown as
+/// a page.
 pub(crate) fn finished(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

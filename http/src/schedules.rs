@@ -1,4 +1,4 @@
-//! Schedules: made, changed and told.
+//! Operations on schedules.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::operations::Action;
 use crate::problem::Problem;
 use crate::view::{Json, object, schedule_told};
 
-/// Performs an operation on the schedule of this id; under a key, what starts runs does so once.
+/// Performs an operation on the schedule with this id. With a key, an operation that starts runs does so once.
 pub(crate) async fn on_schedule(
     runtime: &Runtime,
     action: Action,

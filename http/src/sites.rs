@@ -1,8 +1,8 @@
-//! Under which names the routes may be asked for, and from which pages.
+//! The names under which the routes may be requested, and the pages that may request them.
 //!
-//! A browser tells both: `Host` is the name that it has looked up, `Origin` the page that asks. A page of an
-//! attacker may look up its own name as 127.0.0.1 (DNS rebinding), and then asks under that name; or it asks
-//! under ours, and then its origin is another. Programs that are no browsers send no origin, and any host they like.
+//! A browser sends both: `Host` is the name that it has looked up, `Origin` the page that sends the request. An attacker's
+//! page may look up its own name as 127.0.0.1 (DNS rebinding), and then sends that name as the host; or it uses this server's
+//! name, and then its origin is another. Programs other than browsers send no origin, and any host they like.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use axum::http::{HeaderValue, header};
 
 use crate::problem::Problem;
 
-/// The names under which the routes may be asked for, and the pages that may ask: what the headers `Host` and
-/// `Origin` of a request are compared with, on every route.
+/// The names under which the routes may be requested, and the pages that may request them. The headers `Host` and `Origin` of
+/// each request are compared with these.
 ///
-/// Without more, these are `localhost` and the loopback addresses, with any port, and pages of the very host and
-/// port that is asked. A request without the header is let through: every browser sends `Host`, and `Origin` where
-/// a page of another site asks for a change.
+/// By default, these are `localhost` and the loopback addresses, with any port, and pages of the same host and port as the
+/// request. A request without such a header is accepted: every browser sends `Host`, and `Origin` when a page of another site
+/// requests a change.
 ///
 /// ```
 /// use millrun_http::Sites;
@@ -30,7 +30,7 @@ use crate::problem::Problem;
 pub struct Sites {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// Whether any IP address is a name: one that is asked for by its address has not been looked up.
+    /// Whether any IP address is accepted as a host: such a host has not been looked up by name.
     has_addresses: bool,
 }
 
@@ -51,23 +51,23 @@ impl Sites {
         }
     }
 
-    /// Also this host: a name or an address as in a URL, without a port; every port of it is allowed.
+    /// Also accepts this host: a name or an address as in a URL, without a port; any port is accepted.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.hosts.push(host.into());
         self
     }
 
-    /// Also every IP address: a page that has looked up its own name cannot ask under one.
+    /// Also accepts every IP address as a host: a page that has looked up its own name does not send one.
     #[must_use]
     pub const fn addresses(mut self) -> Self {
         self.has_addresses = true;
         self
     }
 
-    /// Also pages of this origin, such as `https://app.example.com`; for a proxy that does not pass on the `Host`
-    /// that the browser has sent, or for a page of another host that is to ask. The latter also needs the answers'
-    /// CORS headers, which the router does not set.
+    /// Also accepts pages of this origin, such as `https://app.example.com`: for a proxy that does not pass on the browser's
+    /// `Host`, or for a page of another host. Such a page also needs CORS headers in the answers, which the router does not
+    /// set.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<String>) -> Self {
         self.origins.push(origin.into());
@@ -82,7 +82,7 @@ impl Sites {
         let host = one(request, header::HOST).map_err(|()| Problem::new("host", "there are several"))?;
         let is_plain = host.is_some_and(|host| is_loopback(host.as_bytes()));
         if is_plain && request.uri.authority().is_none() && !request.headers.contains_key(ORIGIN) {
-            // What nearly all programs send needs no further look.
+            // What nearly all programs send is accepted at once.
             return Ok(());
         }
         let asked = match host {
@@ -91,7 +91,7 @@ impl Sites {
             }
             None => None,
         };
-        // The host stands in the request's target if a proxy is asked, or with HTTP/2.
+        // With a proxy, or with HTTP/2, the host is in the request's target.
         for asked in asked.iter().chain(request.uri.authority()) {
             if !self.is_allowed(asked) {
                 let detail = format!("{:?} is no name of this program", asked.host());
@@ -120,7 +120,7 @@ impl Sites {
     }
 
     fn is_allowed(&self, asked: &Authority) -> bool {
-        // Brackets are those of an address of IPv6 in a URL.
+        // IPv6 addresses are in brackets in a URL.
         let host = asked.host();
         let address = host
             .trim_start_matches('[')
@@ -132,7 +132,7 @@ impl Sites {
     }
 }
 
-/// Whether a host is a name that is always allowed, in its usual form, with or without a port.
+/// Whether a host is one of the always accepted names, in its usual form, with or without a port.
 fn is_loopback(host: &[u8]) -> bool {
     let behind = [&b"127.0.0.1"[..], b"localhost", b"[::1]"]
         .into_iter()
@@ -144,7 +144,7 @@ fn is_loopback(host: &[u8]) -> bool {
     }
 }
 
-/// The value of a header that may stand there once.
+/// The value of a header that may occur once.
 fn one(request: &Parts, name: HeaderName) -> Result<Option<&HeaderValue>, ()> {
     let mut values = request.headers.get_all(name).iter();
     let first = values.next();

@@ -4,7 +4,7 @@
 //!   body ──► lines ──► up to 512 starts under way, which share commits ──► a line of answer for each, in order
 //! ```
 //!
-//! All lines have been read before the first start begins: a body that cannot be read to its end starts nothing.
+//! All lines are read before the first start begins: a body that cannot be read to its end starts nothing.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ use crate::traceparent::trace_of;
 use crate::view::{Json, object};
 use crate::{BODY_BYTES_MAX, Redaction};
 
-/// How many lines a request may have.
+/// The largest number of lines of a request.
 pub const LINES_LEN_MAX: usize = 1_000;
 /// The longest name of a workflow, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 /// How many starts of a request are under way at once.
 const STARTS_AT_ONCE: usize = 512;
 
-/// Starts an instance for each line, and answers each with a line, in their order. What is wrong with a line is told
-/// in its place, and is nothing to the others.
+/// Starts an instance for each line, and answers with a line for each, in the same order. An error in one line is reported in
+/// its place, and does not affect the others.
 pub(crate) async fn start_lines(
     runtime: &Runtime,
     trace: Option<TraceContext>,
@@ -81,8 +81,8 @@ async fn start_line(runtime: &Runtime, trace: Option<TraceContext>, line: &[u8])
     asked.start(runtime.clone(), trace, "runs/").await
 }
 
-/// Starts an instance of this id, or of the one that the body or the key names. A request that comes again with its
-/// key is answered as it was.
+/// Starts an instance with this id, or with the one in the body or the key. A request that is repeated with its key gets the
+/// same answer.
 pub(crate) async fn start_one(
     served: &Served,
     id: Option<&str>,
@@ -104,10 +104,10 @@ pub(crate) async fn start_one(
     }
 }
 
-/// Refuses a workflow without code in this program: its run would wait, and a wrong name is more likely than a program
-/// that is to come.
+/// Refuses a workflow without code in this program: its run would wait, and a wrong name is more likely than a later program
+/// with that code.
 pub(crate) fn check_registered(runtime: &Runtime, workflow: &str) -> Result<(), Problem> {
-    // What is no name at all the start refuses by itself.
+    // The start itself refuses an invalid name.
     let is_name = (1..=NAME_BYTES_MAX).contains(&workflow.len());
     if !is_name || runtime.has_workflow(workflow) {
         return Ok(());
@@ -116,7 +116,7 @@ pub(crate) fn check_registered(runtime: &Runtime, workflow: &str) -> Result<(), 
     Err(Problem::new("not-registered", detail))
 }
 
-/// A start whose body has been read.
+/// A start whose body has been parsed.
 struct StartAsked {
     id: String,
     workflow: String,
@@ -126,7 +126,7 @@ struct StartAsked {
     retry: Option<Retry>,
 }
 
-/// How long the code of a run that begins waits.
+/// The delay of a new run's code.
 enum DelayAsked {
     By(Duration),
     Until(Timestamp),
@@ -158,7 +158,7 @@ impl StartAsked {
         })
     }
 
-    /// The id of the line wins over the key.
+    /// An id in the line takes precedence over the key.
     fn of_line(line: StartLine<'_>, key: Option<&str>) -> Result<Self, Problem> {
         let on_conflict: OnConflict = line.on_conflict.into();
         let id = match (line.id, key) {
@@ -166,7 +166,7 @@ impl StartAsked {
             (None, Some(key)) if matches!(on_conflict, OnConflict::Attach | OnConflict::Refuse) => {
                 key.to_owned()
             }
-            // What comes again behind a restart would begin another run, or end the one that it has begun.
+            // A repetition of a start with a restart policy would begin another run, or end the run that it has begun.
             (None, Some(_)) => {
                 let detail = "the key is the id, with which on_conflict is attach or refuse: name an id for another one";
                 return Err(Problem::new("invalid-body", detail));
@@ -183,7 +183,7 @@ impl StartAsked {
         })
     }
 
-    /// Starts it; `runs` leads from where it was asked for to where runs are.
+    /// Starts it; `runs` is the relative path from the request's URL to the runs.
     async fn start(
         self,
         runtime: Runtime,

@@ -1,12 +1,12 @@
-//! Upkeep of the store of a runtime: what it is, and what an operator has done to it.
+//! Upkeep of a runtime's store: its description, and the operations on it.
 //!
 //! ```text
 //!   GET v1/store ──► sizes, what was found at the start
 //!   POST v1/store/.. ──► the runtime's store ──► a file beside it, whose name the server makes
 //! ```
 //!
-//! Invariants: a request names no path; it gives a part of a file name, of a few harmless characters, and nothing that
-//! exists is written over.
+//! Invariants: a request contains no path; it contains a part of a file name, made of a few safe characters, and no existing
+//! file is overwritten.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::operations::Action;
 use crate::problem::Problem;
 use crate::view::{Json, copied, object, store_told, verified};
 
-/// How long the name of a copy may be.
+/// The longest name of a copy.
 const NAME_LEN_MAX: usize = 64;
 
 /// Does one of the operations on the store.
@@ -56,7 +56,7 @@ pub(crate) async fn upkeep(runtime: &Runtime, action: Action, body: &[u8]) -> Re
     }
 }
 
-/// The file of a copy: beside the store, under its name and this one.
+/// The file for a copy: beside the store, with this name and ending.
 fn beside(store: &StoreHandle, name: &str, ending: &str) -> Result<PathBuf, Problem> {
     let is_harmless = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.is_empty() || name.len() > NAME_LEN_MAX || !name.bytes().all(is_harmless) {
@@ -84,7 +84,7 @@ impl From<UpkeepError> for Problem {
     }
 }
 
-/// What an error says, and its sources.
+/// The text of an error with its sources.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut told = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Tokens: secrets that stand for a role.
+//! Tokens: secrets that give a role.
 
 use std::env::{self, VarError};
 use std::fs::File;
@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::Role;
 
-/// Fewest and most characters of a token.
+/// The smallest and the largest number of characters of a token.
 const TOKEN_LEN: (usize, usize) = (16, 512);
-/// The beginning of the name of the cookie that stands for a token. What follows tells tokens apart: programs on
-/// several ports of one host share their cookies.
+/// The prefix of the name of the cookie for a token. The rest of the name differs between tokens: programs on several ports
+/// of one host share their cookies.
 const COOKIE: &str = "millrun-";
 
 /// A secret that a client sends as `authorization: Bearer ..`: 16 to 512 visible ASCII characters. It is not shown
@@ -34,7 +34,7 @@ const COOKIE: &str = "millrun-";
 #[derive(Clone, Debug)]
 pub struct Token(HeaderValue);
 
-/// Why something is no token. The text itself is in no message.
+/// Why a token is not valid. The messages do not contain its text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -68,7 +68,7 @@ impl Token {
     /// A token of this text.
     ///
     /// # Errors
-    /// When it has too few or too many characters, or one that is not visible ASCII.
+    /// When it is too short or too long, or has a character that is not visible ASCII.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         if !(TOKEN_LEN.0..=TOKEN_LEN.1).contains(&text.len()) {
             return Err(TokenError::Length(text.len()));
@@ -82,10 +82,10 @@ impl Token {
         Ok(Self(value))
     }
 
-    /// The token in a variable of the environment.
+    /// The token in an environment variable.
     ///
     /// # Errors
-    /// When there is none, or it is no token.
+    /// When the variable is missing, or its value is not a valid token.
     pub fn from_env(name: &str) -> Result<Self, TokenError> {
         let text = env::var(name).map_err(|source| TokenError::Variable {
             name: name.to_owned(),
@@ -94,10 +94,10 @@ impl Token {
         Self::new(text.trim())
     }
 
-    /// The token in a file, without the space around it.
+    /// The token in a file, with surrounding white space removed.
     ///
     /// # Errors
-    /// When the file cannot be read, or has no token.
+    /// When the file cannot be read, or does not hold a valid token.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TokenError> {
         let path = path.as_ref();
         let mut text = String::new();
@@ -109,31 +109,30 @@ impl Token {
         Self::new(text.trim())
     }
 
-    /// What a client sends as the header `authorization`; it is marked as sensitive.
+    /// The value of the header `authorization` for a client; it is marked as sensitive.
     #[must_use]
     pub fn authorization(&self) -> HeaderValue {
         self.0.clone()
     }
 }
 
-/// What is remembered of the tokens for the two roles: sums, from which no token can be computed.
+/// What is kept of the tokens for the two roles: hashes, from which no token can be computed.
 pub(crate) struct Tokens {
     known: Vec<(Role, Known)>,
 }
 
 struct Known {
-    /// The sum of the header that a client sends.
+    /// The hash of the header that a client sends.
     sum: [u8; 32],
     cookie_name: String,
-    /// The sum of the cookie's value, which is a sum of the token in turn: a person who sees a cookie does not know the
-    /// token.
+    /// The hash of the cookie's value, which is itself a hash of the token: seeing a cookie does not reveal the token.
     cookie_sum: [u8; 32],
     cookie_value: String,
 }
 
 impl Tokens {
     pub(crate) fn new(reading: Option<&Token>, operating: Option<&Token>) -> Self {
-        // The greater role is looked for first, should both have the same token.
+        // The higher role comes first, in case both have the same token.
         let tokens = [(Role::Operator, operating), (Role::Reader, reading)];
         let known = tokens
             .into_iter()
@@ -143,7 +142,7 @@ impl Tokens {
         }
     }
 
-    /// The role that a request's token gives it, or else its cookie.
+    /// The role of a request, by its token or else its cookie.
     pub(crate) fn role(&self, request: &Parts) -> Role {
         match self.bearer(&request.headers) {
             Some(known) => known.map_or(Role::Anonymous, |(role, _)| *role),
@@ -151,16 +150,16 @@ impl Tokens {
         }
     }
 
-    /// The cookie for which a request's token is traded, or the end of the one that it has sent.
+    /// The cookie in exchange for a request's token, or an empty one that ends the request's cookie.
     pub(crate) fn set_cookie(&self, request: &Parts, is_end: bool) -> Vec<HeaderValue> {
         let headers = &request.headers;
-        // A page that was fetched encrypted says so in the origin of what it sends.
+        // A page that was loaded over TLS has `https` in the origin of its requests.
         let origin = headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
         let secure = match origin.is_some_and(|origin| origin.starts_with(b"https://")) {
             true => "; Secure",
             false => "",
         };
-        // Without a path the cookie is for the folder of this route, under whatever prefix the browser knows it.
+        // Without a path the cookie applies to this route's folder, under whatever prefix the browser uses.
         let made = |name: &str, value: &str, end: &str| {
             let text = format!("{name}={value}; HttpOnly; SameSite=Strict{secure}{end}");
             HeaderValue::try_from(text).ok().map(|mut value| {
@@ -179,7 +178,7 @@ impl Tokens {
         cookie.into_iter().collect()
     }
 
-    /// What is known of the token in the headers; `None` if there is no token, and `Some(None)` if it is wrong.
+    /// The entry for the token in the headers; `None` if there is no token, and `Some(None)` if it is wrong.
     fn bearer(&self, headers: &HeaderMap) -> Option<Option<&(Role, Known)>> {
         let sent = headers.get(header::AUTHORIZATION)?;
         let is_alone = headers.get_all(header::AUTHORIZATION).iter().nth(1).is_none();
@@ -234,8 +233,8 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares sums in the same time wherever they differ. They are of one length whatever was sent, so that the
-/// length of a token is not told either.
+/// Compares hashes in constant time. They have the same length for any input, so that the length of a token is not revealed
+/// either.
 fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let difference = a
         .iter()

@@ -1,12 +1,12 @@
-//! What led to a run or a record, and what came of it.
+//! Traces: what led to a run or a record, and what followed from it.
 //!
 //! ```text
 //!   instance, run, operation ─┐
 //!   record of a topic ────────┴─► Runtime::trace ──► a page of links, each with the address of what to trace next
 //! ```
 //!
-//! Records of topics that the program does not expose are traced as well, since the list of topics and that of
-//! subscriptions tell of them too: their keys, their correlations and what consumers said of them are left out.
+//! Records of topics that are not exposed are traced as well, since the lists of topics and subscriptions show these too; but
+//! their keys, their correlations and the words of consumers about them are left out.
 
 use millrun::operating::{TraceBounds, TraceCursor, TraceDirection, TraceError, TraceOf, TracePage};
 use millrun::store::Sequence;
@@ -20,11 +20,11 @@ use crate::router::Served;
 use crate::topics::ExposedTopic;
 use crate::view::{Json, TraceShown, trace};
 
-/// Which page of a trace is asked for.
+/// The page of a trace that is asked for.
 struct TraceQuery {
     after: Option<TraceCursor>,
     bounds: TraceBounds,
-    /// Both ways, if the request does not say.
+    /// Both directions by default.
     direction: Option<TraceDirection>,
 }
 
@@ -58,7 +58,7 @@ impl TraceQuery {
     }
 }
 
-/// A page of the latest run of an instance.
+/// A page of the trace of an instance's latest run.
 pub(crate) async fn trace_instance(runtime: &Runtime, id: &str, query: &str) -> Result<Json, Problem> {
     let [after, limit, direction] = parameters(query, ["after", "limit", "direction"])?;
     let asked = TraceQuery::of(after, limit, direction)?;
@@ -66,7 +66,7 @@ pub(crate) async fn trace_instance(runtime: &Runtime, id: &str, query: &str) -> 
     Ok(asked.told(&page, query, true))
 }
 
-/// A page of a run, or of one of its operations.
+/// A page of the trace of a run, or of one of its operations.
 pub(crate) async fn trace_run(runtime: &Runtime, run: RunId, query: &str) -> Result<Json, Problem> {
     let names = ["after", "limit", "direction", "operation"];
     let [after, limit, direction, operation] = parameters(query, names)?;
@@ -84,15 +84,15 @@ pub(crate) async fn trace_run(runtime: &Runtime, run: RunId, query: &str) -> Res
     Ok(asked.told(&page, query, true))
 }
 
-/// A page of a record of a durable topic: that of a token, of a number, or the one that was published with an id. What a
-/// caller that may not read the topic is told of it is what is told of one that is not exposed.
+/// A page of the trace of a record in a durable topic, named by a token, a number, or the id with which it was published. To
+/// a caller that may not read the topic, the topic is shown as one that is not exposed.
 pub(crate) async fn trace_record(
     served: &Served,
     topic: &str,
     query: &str,
     may_read: bool,
 ) -> Result<Json, Problem> {
-    // A topic that the caller may not read is told as one that there is not.
+    // A topic that the caller may not read is treated as one that does not exist.
     if may_read {
         served.topics.refuse_volatile(topic)?;
     }
@@ -110,7 +110,7 @@ pub(crate) async fn trace_record(
         _ => return Err(wrong("token", "one of token, sequence and id is expected")),
     };
     let page = asked.page(&served.runtime, of).await?;
-    // A token says by itself of which topic its record is.
+    // A token itself names the topic of its record.
     if !matches!(&page.of, TraceOf::Record { topic: of, .. } if of == topic) {
         let detail = format!("the token is of a record of another topic than {topic:?}");
         return Err(Problem::new("other-topic", detail));
@@ -120,7 +120,7 @@ pub(crate) async fn trace_record(
 }
 
 fn record_token(token: &str) -> Result<RecordToken, Problem> {
-    // Forms and scripts write a space as a plus, which a token may have, and a client may have left as it is.
+    // Forms and scripts write a space for a plus; a token may contain a plus that a client has not encoded.
     let token: Result<RecordToken, _> = token.replace(' ', "+").parse();
     token.map_err(|error: RecordTokenError| Problem::new("record-token", error.to_string()))
 }

@@ -1,12 +1,12 @@
 //! The header `traceparent` of a request: the caller's place in a distributed trace.
 //!
-//! Left out on purpose: `tracestate`, and the header of a webhook, whose sender is anybody.
+//! Left out on purpose: `tracestate`, and the header of a webhook, whose sender may be anybody.
 
 use axum::http::HeaderMap;
 use millrun::workflow::TraceContext;
 
-/// The place that a request comes from. A header that is none, or that stands there twice, is passed over, as the
-/// recommendation of the W3C asks for: a caller with a broken tracer is served all the same.
+/// The caller's place. An invalid or repeated header is ignored, as the recommendation of the W3C asks: a caller with a
+/// broken tracer is served all the same.
 pub(crate) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let mut all = headers.get_all("traceparent").iter();
     let (first, second) = (all.next()?, all.next());

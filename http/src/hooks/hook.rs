@@ -1,30 +1,30 @@
-//! What a program says of a hook, in the order in which it is said: where, signed how, and what then.
+//! The builder of a hook, in the order of its steps: the path, the signature, the reaction.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::{Reaction, RefusedWebhook, Scheme, Webhook};
 
-/// The longest that a webhook waits for a result.
+/// The longest time that a webhook waits for a result.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 type Then = dyn Fn(&Webhook<'_>) -> Result<Reaction, RefusedWebhook> + Send + Sync;
 
-/// A path at which another service posts webhooks, how they are signed, and what is done about them.
+/// A path at which another service posts webhooks, with the signature that they need and the reaction to them.
 pub struct Hook {
     pub(super) path: String,
-    /// `None` if nothing is signed.
+    /// `None` for unsigned webhooks.
     pub(super) scheme: Option<Scheme>,
     pub(super) then: Box<Then>,
     pub(super) wait: Duration,
 }
 
-/// The path of a hook that does not say yet how its webhooks are signed.
+/// The path of a hook whose signature is not set yet.
 #[derive(Debug)]
 #[must_use = "it is no hook yet"]
 pub struct HookPath(String);
 
-/// A hook that does not say yet what is done.
+/// A hook whose reaction is not set yet.
 #[derive(Debug)]
 #[must_use = "it is no hook yet"]
 pub struct SignedHook {
@@ -33,13 +33,13 @@ pub struct SignedHook {
 }
 
 impl Hook {
-    /// A hook at this path, below where the routes are nested.
+    /// A hook at this path, below the path where the routes are nested.
     pub fn post(path: impl Into<String>) -> HookPath {
         HookPath(path.into())
     }
 
-    /// Answers with the result of the run that it starts, if that ends within this time, of at most a minute: `outcome`
-    /// and what goes with it, as the API tells results. Without this, it answers when the start is durable.
+    /// Answers with the result of the run that it starts, if that ends within this time, of at most a minute: `outcome` and
+    /// further fields, as the API shows results. Without this, it answers when the start is durable.
     #[must_use]
     pub fn result_within(mut self, wait: Duration) -> Self {
         self.wait = wait.min(WAIT_MAX);
@@ -56,9 +56,9 @@ impl HookPath {
         }
     }
 
-    /// Takes every webhook, signed or not: every program that reaches the path can post what it likes, and so can any page
-    /// in the browser of a person who reaches it. A webhook's id is what the header `Idempotency-Key` or `webhook-id`
-    /// says, of 1 to 255 bytes: another is refused, as the problem `webhook`. One without is always a new one.
+    /// Takes every webhook, signed or not: every program that reaches the path can post anything, and so can any page in the
+    /// browser of a person who reaches it. A webhook's id is its header `Idempotency-Key` or `webhook-id`, of 1 to 255 bytes;
+    /// an invalid id is refused, as the problem `webhook`. A webhook without an id always counts as new.
     pub fn unsigned(self) -> SignedHook {
         SignedHook {
             path: self.0,
@@ -68,8 +68,7 @@ impl HookPath {
 }
 
 impl SignedHook {
-    /// What is done about a webhook. The closure is called once for each that is sent, also when it is sent again; it
-    /// must not block.
+    /// Sets the reaction to a webhook. The closure is called for each webhook, also when it is sent again; it must not block.
     pub fn then(
         self,
         then: impl Fn(&Webhook<'_>) -> Result<Reaction, RefusedWebhook> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Webhooks: what other services send is checked, and starts, signals or publishes.
+//! Webhooks: requests of other services, which are checked and then start, signal or publish.
 //!
 //! ```text
 //!   webhook ──► body, as it was sent ──► signature and time ──► closure ──► reaction ──► commit ──► answer
@@ -6,12 +6,12 @@
 //!
 //! Invariants:
 //!
-//! - The closure sees nothing that is not signed as its hook says, and the answer comes behind the commit.
-//! - A webhook that is sent again has the same id, and that is the id of the instance or the name of the request: so
-//!   it has no second effect for as long as the run is retained.
+//! - The closure sees only data that is signed as the hook requires, and the answer comes after the commit.
+//! - A webhook that is sent again has the same id, which is used as the id of the instance or the name of the request: so it
+//!   has no second effect while the run is retained.
 //!
-//! The routes stand beside those of a [`Console`](crate::Console), not below it: who may send webhooks need not
-//! reach the API. A console that is served by itself [takes hooks as well](crate::Console::hook).
+//! The routes stand beside those of a [`Console`](crate::Console), not below them: senders of webhooks need not reach the
+//! API. A console with a server of its own [takes hooks as well](crate::Console::hook).
 
 mod hook;
 mod reaction;
@@ -96,7 +96,7 @@ impl Hooks {
         }
     }
 
-    /// These hooks of a console, beside the topics that it exposes.
+    /// These hooks of a console, which can use the topics that it exposes.
     pub(crate) fn beside(runtime: &Runtime, hooks: &[Arc<Hook>], topics: &Topics) -> Self {
         Self {
             runtime: runtime.clone(),
@@ -105,22 +105,22 @@ impl Hooks {
         }
     }
 
-    /// Also this hook.
+    /// Adds a hook.
     #[must_use]
     pub fn hook(mut self, hook: Hook) -> Self {
         self.hooks.push(Arc::new(hook));
         self
     }
 
-    /// The routes. A webhook's body has 2 MiB at most. What is wrong with one is answered as a problem, by which most
-    /// senders send it again: 401 for one that is not signed as it should be, or too old, 422 for one that the closure
-    /// refuses. One that leads to nothing is answered 204, any other when what it leads to is durable.
+    /// The routes. A webhook's body has at most 2 MiB. An error is answered as a problem, after which most senders try again:
+    /// 401 for a webhook that is not signed as required, or too old, 422 for one that the closure refuses. A webhook without
+    /// a reaction is answered 204, any other when its effect is durable.
     ///
     /// # Panics
-    /// When two hooks have the same path, or one has a path that is none of axum's.
+    /// When two hooks have the same path, or a path is not valid for axum.
     ///
     /// # Cancel safety
-    /// What a webhook whose sender gives up was to do may be done or not; sent again it is done once.
+    /// If the sender gives up, the reaction may be performed or not; when the webhook is sent again, it is performed once.
     pub fn router(&self) -> Router {
         let mut router = Router::new();
         for hook in &self.hooks {
@@ -169,7 +169,7 @@ async fn answer(reach: &ReactionReach, hook: &Hook, request: Request<Body>) -> R
                 };
                 told.extend(ended.into_iter().filter(|(name, _)| *name != "run"));
             }
-            // The program has chosen to tell this sender the result.
+            // The program has chosen to show this sender the result.
             Json::Object(told).respond(&Redaction::default())
         }
     })

@@ -1,4 +1,4 @@
-//! What is done about a webhook.
+//! The reaction to a webhook.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use crate::starts::check_registered;
 use crate::topics::{ExposedTopic, RecordSaid, Topics};
 use crate::waiting::within;
 
-/// Why a closure takes no webhook like this.
+/// Why a closure refuses a webhook.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct RefusedWebhook(String);
 
 impl RefusedWebhook {
-    /// For this reason, which the sender is told.
+    /// With this reason, which the sender is told.
     #[must_use]
     pub fn because(reason: impl Into<String>) -> Self {
         Self(reason.into())
@@ -33,7 +33,7 @@ impl From<serde_json::Error> for RefusedWebhook {
     }
 }
 
-/// What has been done, durably but for a publish.
+/// What has been done; durable except for a publish.
 pub(super) enum Done {
     Nothing,
     Published,
@@ -52,13 +52,13 @@ impl Done {
 
 type Performing = Pin<Box<dyn Future<Output = Result<Done, Problem>> + Send>>;
 
-/// What is done about a webhook: nothing, a start, a signal, both at once, or a publish. A webhook that is sent again
-/// leads to no second start and no second signal for as long as the run is retained: its id is the instance's, or the
-/// name of the signal's request, of which a run remembers the last 1,000.
+/// The reaction to a webhook: nothing, a start, a signal, both at once, or a publish. A webhook that is sent again leads to
+/// no second start and no second signal while the run is retained: its id is the instance's id, or the request name of the
+/// signal, of which a run remembers the last 1,000.
 #[must_use = "a reaction does nothing unless a closure returns it"]
 pub struct Reaction(Box<dyn FnOnce(ReactionReach, String) -> Performing + Send>);
 
-/// What a reaction reaches.
+/// What a reaction can use.
 #[derive(Clone, Debug)]
 pub(super) struct ReactionReach {
     pub(super) runtime: Runtime,
@@ -82,12 +82,12 @@ impl Reaction {
         }))
     }
 
-    /// Nothing: it is answered all the same, so that it is not sent again.
+    /// No reaction. The webhook is still answered, so that it is not sent again.
     pub fn nothing() -> Self {
         Self::new(|_, _| async { Ok(Done::Nothing) })
     }
 
-    /// Starts an instance, whose id is the webhook's.
+    /// Starts an instance; the webhook's id is the instance's.
     pub fn start<I, O, E>(workflow: Workflow<I, O, E>, input: I) -> Self
     where
         I: Serialize + Send + 'static,
@@ -97,8 +97,7 @@ impl Reaction {
         Self::new(move |runtime, webhook| start(runtime, workflow, webhook, input))
     }
 
-    /// Starts an instance of this id, or finds the run that is there: for services that tell of one thing several
-    /// times.
+    /// Starts an instance with this id, or attaches to its run: for services that report one thing several times.
     pub fn start_as<I, O, E>(workflow: Workflow<I, O, E>, id: impl Into<String>, input: I) -> Self
     where
         I: Serialize + Send + 'static,
@@ -130,8 +129,8 @@ impl Reaction {
         })
     }
 
-    /// Signals an instance, and starts it with that signal if there is none: for services that tell of one thing
-    /// several times. One that has finished is not started again, and is a problem.
+    /// Signals an instance, and starts it with that signal if it does not live: for services that report one thing several
+    /// times. A finished instance is not started again, which is a problem.
     pub fn signal_with_start<I, O, E, T>(
         workflow: Workflow<I, O, E>,
         id: impl Into<String>,
@@ -153,9 +152,9 @@ impl Reaction {
         })
     }
 
-    /// Publishes to a topic, and waits for room there for five seconds at most; without room the webhook is answered 503,
-    /// by which most senders send it again. Topics are in memory and know no requests: a webhook that is sent again is
-    /// published again.
+    /// Publishes to a topic, waiting at most five seconds for room; without room the webhook is answered 503, after which
+    /// most senders try again. Topics are in memory and recognise no repetitions: a webhook that is sent again is published
+    /// again.
     pub fn publish<T: Send + Sync + 'static>(topic: Topic<T>, value: T) -> Self {
         Self::new(move |runtime, webhook| async move {
             let topic = runtime.broker().topic::<T>(topic.name());
@@ -172,9 +171,9 @@ impl Reaction {
         })
     }
 
-    /// As [`start`](Self::start), or with an id as [`start_as`](Self::start_as), of the workflow of this name, with its
-    /// input as encoded. An input of another type than the workflow's, or a workflow that is not registered, is a problem,
-    /// and starts nothing.
+    /// As [`start`](Self::start), or with an id as [`start_as`](Self::start_as), of the workflow with this name, with an
+    /// encoded input. An input of another type than the workflow's, or a workflow that is not registered, is a problem, and
+    /// starts nothing.
     pub fn start_untyped(workflow: impl Into<String>, id: Option<String>, input: Payload) -> Self {
         let workflow = workflow.into();
         Self::new(move |runtime, webhook| async move {
@@ -188,7 +187,7 @@ impl Reaction {
         })
     }
 
-    /// As [`signal`](Self::signal), with the signal's name and its value as encoded.
+    /// As [`signal`](Self::signal), with the signal's name and an encoded value.
     pub fn signal_untyped(id: impl Into<String>, signal: impl Into<String>, value: Payload) -> Self {
         let (id, signal) = (id.into(), signal.into());
         Self::new(move |runtime, webhook| async move {
@@ -198,7 +197,7 @@ impl Reaction {
         })
     }
 
-    /// As [`signal_with_start`](Self::signal_with_start), with names and values as encoded.
+    /// As [`signal_with_start`](Self::signal_with_start), with names and encoded values.
     pub fn signal_with_start_untyped(
         workflow: impl Into<String>,
         id: impl Into<String>,
@@ -218,9 +217,9 @@ impl Reaction {
         })
     }
 
-    /// As [`publish`](Self::publish), to a topic that the hook's [`Console`](crate::Console) exposes, with the value as
-    /// encoded. Any other topic is a problem. To a durable topic it is published under the webhook's id, so that one that is
-    /// sent again is published once, and is answered when it is durable.
+    /// As [`publish`](Self::publish), to a topic that the hook's [`Console`](crate::Console) exposes, with an encoded value.
+    /// Any other topic is a problem. In a durable topic the webhook's id is the record's id, so that a webhook that is sent
+    /// again is published once; it is answered when the record is durable.
     pub fn publish_untyped(topic: impl Into<String>, value: Payload) -> Self {
         let topic = topic.into();
         Self(Box::new(move |reach, webhook| {

@@ -14,14 +14,14 @@ use sha2::Sha256;
 
 use crate::problem::Problem;
 
-/// How far a webhook's time may be from the host's.
+/// How far a webhook's time may differ from the host's.
 const TOLERANCE: Duration = Duration::from_secs(300);
-/// How many bytes an id may have: as many as that of an instance.
+/// The largest id in bytes: the same as for an instance.
 const ID_BYTES_MAX: usize = 255;
 
-/// How webhooks are signed, and where their id is from. Several secrets may be given, so that one can be replaced
-/// without a gap: a webhook has to fit one of them. Signatures are compared in the same time wherever they differ. A
-/// scheme with a time takes what is at most five minutes from the host's.
+/// How webhooks are signed, and where their id comes from. Several secrets may be given, so that one can be replaced without
+/// a gap: a webhook has to match one of them. Signatures are compared in constant time. In a scheme with a time, a webhook's
+/// time may differ from the host's by at most five minutes.
 #[derive(Clone)]
 pub struct Scheme {
     kind: Kind,
@@ -35,17 +35,17 @@ enum Kind {
     Stripe,
 }
 
-/// Why something is no secret of a scheme.
+/// Why a secret is not valid for a scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// There is none.
+    /// No secret is given.
     #[error("a scheme needs a secret")]
     None,
-    /// One is empty: everybody knows it.
+    /// A secret is empty: everybody knows it.
     #[error("a secret is empty")]
     Empty,
-    /// One is not written as base64, as [`Scheme::standard`] has it.
+    /// A secret is not base64, which [`Scheme::standard`] requires.
     #[error("a secret is no base64 behind whsec_")]
     Base64,
 }
@@ -60,10 +60,10 @@ impl fmt::Debug for Scheme {
 }
 
 impl Scheme {
-    /// As [Standard Webhooks](https://www.standardwebhooks.com) has it, with secrets like `whsec_MfKQ9r8GKYqrTwjU`. A
+    /// The scheme of [Standard Webhooks](https://www.standardwebhooks.com), with secrets like `whsec_MfKQ9r8GKYqrTwjU`. A
     /// webhook's id is the header `webhook-id`, which is signed, as is its time. An id with a dot is refused, as the
-    /// specification asks for: dots stand between id, time and body in what is signed, so that the same signature would
-    /// fit another id with another body.
+    /// specification requires: dots separate id, time and body in the signed text, so that the same signature would match
+    /// another id with another body.
     ///
     /// # Errors
     /// See [`SecretError`].
@@ -74,8 +74,8 @@ impl Scheme {
         })
     }
 
-    /// As GitHub has it, in the header `x-hub-signature-256`. It signs the body alone, neither a time nor the id of a
-    /// delivery; so that nobody who has seen a webhook can send it again as another, its id is `github-` and the
+    /// The scheme of GitHub, in the header `x-hub-signature-256`. It signs only the body, neither a time nor the id of a
+    /// delivery. So that nobody who has seen a webhook can send it again as another one, its id is `github-` and the
     /// beginning of its signature: the same for the same body.
     ///
     /// # Errors
@@ -84,8 +84,8 @@ impl Scheme {
         Self::new(Kind::GitHub, secrets, |secret| Ok(secret.into()))
     }
 
-    /// As Stripe has it, in the header `stripe-signature`. A webhook's id is the field `id` of its body, which is
-    /// signed, as is its time.
+    /// The scheme of Stripe, in the header `stripe-signature`. A webhook's id is the field `id` of its body, which is signed,
+    /// as is its time.
     ///
     /// # Errors
     /// See [`SecretError`].
@@ -109,7 +109,7 @@ impl Scheme {
         Ok(Self { kind, secrets })
     }
 
-    /// The id of a webhook, if it is signed by this scheme and its time is about now.
+    /// The id of a webhook, if it is signed by this scheme and its time is close to the present.
     pub(super) fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<String, Problem> {
         match self.kind {
             Kind::Standard => {
@@ -130,7 +130,7 @@ impl Scheme {
                 let text = one(headers, "x-hub-signature-256")?;
                 let signature = text.strip_prefix("sha256=").and_then(from_hex);
                 self.check(signature, &[body])?;
-                // As text it has one form only, whichever case its letters came in.
+                // In lower case, so that the same signature always gives the same id.
                 as_id(&format!("github-{}", text[7..39].to_ascii_lowercase()))
             }
             Kind::Stripe => {
@@ -152,7 +152,7 @@ impl Scheme {
     }
 
     /// Whether one of the signatures is that of these bytes with one of the secrets. The bytes are hashed once for each
-    /// secret and not for each signature: a header has room for thousands of signatures, and a stranger may send them.
+    /// secret, not for each signature: a header has room for thousands of signatures, and a stranger may send them.
     fn check(&self, signatures: impl IntoIterator<Item = Vec<u8>>, signed: &[&[u8]]) -> Result<(), Problem> {
         let macs = self.secrets.iter().map(|secret| {
             let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key may have any length");
@@ -179,8 +179,8 @@ struct Identified {
     id: String,
 }
 
-/// The id of an unsigned webhook: the one that its sender gives it, or else a new one. A sender that gives one which is no
-/// id is told so: with a new id each time, what it sends again would be done again.
+/// The id of an unsigned webhook: the one that its sender sets, or else a new one. An invalid id is refused: with a new id
+/// each time, a repetition would be performed again.
 pub(super) fn unsigned_id(headers: &HeaderMap, host: &dyn Host) -> Result<String, Problem> {
     let names = ["idempotency-key", "webhook-id"];
     let Some(name) = names.into_iter().find(|name| headers.contains_key(*name)) else {
@@ -190,7 +190,7 @@ pub(super) fn unsigned_id(headers: &HeaderMap, host: &dyn Host) -> Result<String
     as_id(one(headers, name).map_err(wrong)?)
 }
 
-/// The value of a header that is there once.
+/// The value of a header that must occur once.
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, Problem> {
     let mut all = headers.get_all(name).iter();
     let value = all.next().and_then(|value| value.to_str().ok());
@@ -210,7 +210,7 @@ fn unsigned(what: &str) -> Problem {
     Problem::new("signature", what)
 }
 
-/// Whether this many seconds since 1970 are now, or about now.
+/// Whether this many seconds since 1970 are close to the present.
 fn is_fresh(seconds: &str, now: Timestamp) -> Result<(), Problem> {
     let digits = seconds.bytes().all(|byte| byte.is_ascii_digit());
     let micros = seconds.parse::<u64>().ok().filter(|_| digits);
@@ -275,8 +275,8 @@ mod tests {
         assert_eq!(other.unwrap_err().code(), "signature", "each byte counts");
     }
 
-    /// Of what was signed as the webhook `a`, whose body begins with a number and a dot, one could make the webhook `a.7`
-    /// with the rest as its body, and have it done again under that id.
+    /// Without this check, the signed webhook `a`, whose body begins with a number and a dot, could be turned into the
+    /// webhook `a.7` with the rest as its body, and be performed again under that id.
     #[test]
     fn a_signature_fits_one_way_of_reading_what_was_signed() {
         let scheme = Scheme::standard(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap();
@@ -356,8 +356,8 @@ mod tests {
         assert_eq!(verified(&signed, b"{}").unwrap_err().code(), "signature");
     }
 
-    /// A stranger filled the header with as many signatures as fit, and the body was hashed again for each of them: one
-    /// request of 2 MiB took a minute of a core. With that, this test would hash 20 GB.
+    /// Regression: a stranger filled the header with as many signatures as fit, and the body was hashed again for each of
+    /// them: one request of 2 MiB took a minute of a core. With that, this test would hash 20 GB.
     #[test]
     fn a_header_full_of_signatures_costs_one_hash_of_the_body() {
         let scheme = Scheme::stripe(["whsec_old", "whsec_test"]).unwrap();

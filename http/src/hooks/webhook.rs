@@ -1,11 +1,11 @@
-//! A webhook as it came, its signature checked.
+//! A received webhook whose signature has been checked.
 
 use axum::http::HeaderMap;
 use serde::de::DeserializeOwned;
 
 use super::RefusedWebhook;
 
-/// What another service has sent.
+/// A request of another service.
 #[derive(Clone, Copy, Debug)]
 pub struct Webhook<'a> {
     id: &'a str,
@@ -18,13 +18,14 @@ impl<'a> Webhook<'a> {
         Self { id, headers, body }
     }
 
-    /// Its id: the same when it is sent again. See [`Scheme`](super::Scheme) for where it is from.
+    /// Its id: the same when it is sent again. See [`Scheme`](super::Scheme) for its origin.
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id
     }
 
-    /// A header, if it is there once and is text: `x-github-event`, say. No scheme signs headers but its own.
+    /// The value of a header that occurs once and is text: `x-github-event`, say. Schemes sign no headers other than their
+    /// own.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let mut all = self.headers.get_all(name).iter();
@@ -41,7 +42,7 @@ impl<'a> Webhook<'a> {
     /// The body as JSON of this type.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it does not parse as this type.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, RefusedWebhook> {
         Ok(serde_json::from_slice(self.body)?)
     }

@@ -1,13 +1,13 @@
-//! What a runtime counts, as text for Prometheus.
+//! The metrics of a runtime, as text for Prometheus.
 //!
 //! ```text
 //!   GET metrics ──► Seen: stats, parts, topology, read once ──► METRICS, row by row ──► OpenMetrics text
 //! ```
 //!
-//! Nothing is registered anywhere: all is read when it is asked for. For the sake of this a runtime records
-//! [durations](Runtime::durations) from the first scrape on, and counts nothing else. A label
-//! has at most [`SERIES_LEN_MAX`] values in a metric, the first by name; what the others have is added up under one
-//! more, so that a program with a topic for each of its users does not give its Prometheus a series for each.
+//! There is no registry: all values are read when they are requested. From the first scrape on, the runtime records
+//! [durations](Runtime::durations) for this, and nothing else. A label has at most [`SERIES_LEN_MAX`] values in a metric, the
+//! first ones by name; the rest is summed up under one more value, so that a program with a topic for each user does not give
+//! its Prometheus a series for each.
 
 mod samples;
 mod table;
@@ -33,7 +33,7 @@ pub use table::{METRICS, Metric, MetricKind};
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the metrics are read from: a runtime at one moment.
+/// The sources of the metrics: a runtime at one moment.
 #[derive(Debug)]
 pub(crate) struct Seen {
     stats: RuntimeStats,
@@ -45,7 +45,7 @@ pub(crate) struct Seen {
     subscriptions: Vec<DurableSubscriptionSummary>,
 }
 
-/// All metrics of a runtime as they are now, in the text form of OpenMetrics 1.0.
+/// All metrics of a runtime at this moment, in the text form of OpenMetrics 1.0.
 pub(crate) fn metrics(runtime: &Runtime) -> String {
     let seen = Seen {
         stats: runtime.stats(),
@@ -67,7 +67,7 @@ fn labels_of<'a>(metric: &Metric, label: Option<&'a str>) -> Vec<(&'static str, 
     metric.label.into_iter().zip(label).collect()
 }
 
-/// The upper bound of each bucket in seconds, and how many have taken no longer than it and longer than the one before.
+/// For each bucket its upper bound in seconds, and how many durations fall between that and the bound before.
 fn buckets_of(histogram: &Histogram) -> Vec<(f64, u64)> {
     let bounds = Histogram::BOUNDS.iter().map(Duration::as_secs_f64);
     bounds.chain([f64::INFINITY]).zip(histogram.counts).collect()

@@ -1,11 +1,11 @@
-//! The values of one metric at one moment, of which there are not more than a bound.
+//! The values of one metric at one moment, up to a bound.
 
 use millrun::operating::{Histogram, NamedHistogram};
 
-/// The most values of a label that a metric shows, beside one for all others.
+/// The largest number of values of a label that a metric shows, beside one for the rest.
 pub const SERIES_LEN_MAX: usize = 256;
 
-/// The value of the label under which the others are added up, with those of anything that is named so.
+/// The value of the label under which the rest is summed up, together with anything of that name.
 const OTHERS: &str = "all others";
 
 /// One value, with that of its label if the metric has one.
@@ -25,18 +25,18 @@ impl Samples {
         self.float(as_float(value));
     }
 
-    /// As [`one`](Self::one), of a time in seconds, say.
+    /// As [`one`](Self::one), for a fraction: a time in seconds, say.
     pub(super) fn float(&mut self, value: f64) {
         self.0.push(Sample { label: None, value });
     }
 
-    /// The value for one of a label's.
+    /// The value for one value of the label.
     pub(super) fn of(&mut self, label: impl Into<String>, value: u64) {
         let (label, value) = (Some(label.into()), as_float(value));
         self.0.push(Sample { label, value });
     }
 
-    /// By label, those with the same label added up, and all beyond the bound as one.
+    /// The samples by label: equal labels are summed up, and so is the rest beyond the bound.
     pub(super) fn bounded(mut self) -> Vec<Sample> {
         self.0.sort_by(|one, other| one.label.cmp(&other.label));
         self.0.dedup_by(|next, kept| {
@@ -74,17 +74,17 @@ impl Histograms {
         self.0.push((None, histogram.clone()));
     }
 
-    /// Those of a metric by name.
+    /// The histograms of a metric, by name.
     pub(super) fn of(&mut self, rows: &[NamedHistogram]) {
         let rows = rows.iter().map(|row| {
-            // The runtime has those together that are beyond its own bound, without a name.
+            // The runtime sums up names beyond its own bound, in a row without a name.
             let label = if row.name.is_empty() { OTHERS } else { &row.name };
             (Some(label.to_owned()), row.histogram.clone())
         });
         self.0.extend(rows);
     }
 
-    /// By label, and all beyond the bound as one.
+    /// The histograms by label; the rest beyond the bound is summed up.
     pub(super) fn bounded(mut self) -> Vec<(Option<String>, Histogram)> {
         self.0
             .sort_by(|(one, _), (other, _)| is_others(one).cmp(&is_others(other)).then(one.cmp(other)));
@@ -103,7 +103,7 @@ fn is_others(label: &Option<String>) -> bool {
     label.as_deref() == Some(OTHERS)
 }
 
-/// The nearest number that Prometheus has: all of its are floats.
+/// Prometheus only has floats, so this is the nearest one.
 #[expect(
     clippy::cast_precision_loss,
     reason = "exact up to 2^53; above that a count is off by less than its last 12 bits"

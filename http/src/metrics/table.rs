@@ -1,4 +1,4 @@
-//! The table of metrics, which the README shows and by which a scrape is read.
+//! The table of metrics, which the README shows and a scrape reads.
 
 use millrun::broker::{SubscriptionInfo, TopicInfo};
 use millrun::operating::{PartStatus, QueueStats};
@@ -8,15 +8,15 @@ use prometheus_client::metrics::MetricType;
 use super::Seen;
 use super::samples::{Histograms, Samples};
 
-/// One thing that is measured.
+/// One metric.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name, unique in the table. In the text the unit stands behind it, and `_total` behind that of a counter.
+    /// Its name, unique in the table. In the text the unit follows it, and then `_total` for a counter.
     pub name: &'static str,
     /// Whether it only grows.
     pub kind: MetricKind,
-    /// The unit, if it is not a number of things.
+    /// The unit; `None` for a number of things.
     pub unit: Option<&'static str>,
     /// The name of its label, if it has one.
     pub label: Option<&'static str>,
@@ -25,7 +25,7 @@ pub struct Metric {
     pub(super) read: MetricSource,
 }
 
-/// How it is read.
+/// How its values are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MetricSource {
     /// As numbers.
@@ -34,7 +34,7 @@ pub(super) enum MetricSource {
     Histograms(fn(&Seen, &mut Histograms)),
 }
 
-/// How a metric moves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
@@ -42,12 +42,12 @@ pub enum MetricKind {
     Counter,
     /// It goes up and down.
     Gauge,
-    /// How many there have been, by how long they took, since durations are recorded.
+    /// Durations, counted by length, since they are recorded.
     Histogram,
 }
 
 impl MetricKind {
-    /// Its name, as the documents have it.
+    /// Its name, as in the documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Metric {
     }
 }
 
-/// A metric that only grows, without unit and label.
+/// A counter without unit and label.
 const fn counter(name: &'static str, about: &'static str, read: fn(&Seen, &mut Samples)) -> Metric {
     Metric {
         name,
@@ -90,7 +90,7 @@ const fn counter(name: &'static str, about: &'static str, read: fn(&Seen, &mut S
     }
 }
 
-/// A metric that goes up and down, without unit and label.
+/// A gauge without unit and label.
 const fn gauge(name: &'static str, about: &'static str, read: fn(&Seen, &mut Samples)) -> Metric {
     Metric {
         kind: MetricKind::Gauge,
@@ -98,7 +98,7 @@ const fn gauge(name: &'static str, about: &'static str, read: fn(&Seen, &mut Sam
     }
 }
 
-/// How long something takes, in seconds, without a label.
+/// A histogram of durations in seconds, without a label.
 const fn durations(name: &'static str, about: &'static str, read: fn(&Seen, &mut Histograms)) -> Metric {
     Metric {
         name,
@@ -501,7 +501,7 @@ fn for_durable(seen: &Seen, samples: &mut Samples, value: fn(&DurableTopicSummar
     }
 }
 
-/// Of the durable subscriptions that are open, by the names of their topics and their own: `orders.placed/billing`.
+/// Values for the open durable subscriptions, each labelled with its topic's and its own name: `orders.placed/billing`.
 fn for_open(seen: &Seen, samples: &mut Samples, value: fn(&SubscriptionStatus) -> u64) {
     for subscription in &seen.subscriptions {
         if let Ok(status) = &subscription.status {

@@ -1,4 +1,4 @@
-//! Answers of operations, when nothing is wrong.
+//! Descriptions of the answers of operations, without errors.
 
 use millrun::operating::RunStatus;
 use utoipa::openapi::{Content, Response, ResponseBuilder};
@@ -11,7 +11,7 @@ use crate::exporting::JSON_LINES;
 use crate::metrics::MEDIA_TYPE;
 use crate::operations::Action;
 
-/// What an operation may answer, by status.
+/// The answers of an operation, by status.
 pub(super) fn of(action: Action) -> Vec<(&'static str, Response)> {
     match action {
         Action::Events | Action::Output => vec![
@@ -39,7 +39,7 @@ fn empty(about: &str) -> Response {
     ResponseBuilder::new().description(about).build()
 }
 
-/// The shape of an answer of JSON.
+/// The schema of a JSON answer.
 fn shape(action: Action) -> Shape {
     match action {
         Action::Live => object([("live", flag())]),

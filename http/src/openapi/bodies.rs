@@ -1,4 +1,4 @@
-//! Bodies of requests, as `body.rs` reads them.
+//! Descriptions of the bodies of requests, which `body.rs` reads.
 
 use millrun::operating::RunStatus;
 use millrun::schedules::OverlapPolicy;
@@ -9,7 +9,7 @@ use super::schema::{
 };
 use crate::operations::Action;
 
-/// The body of an operation; of one with lines, a line.
+/// The schema of an operation's body; for a body of lines, of one line.
 pub(super) fn of(action: Action) -> Shape {
     match action {
         Action::Session => sent([], [("end", flag())]),

@@ -1,4 +1,4 @@
-//! Schemas that have a name, as `view/` makes the values.
+//! Named schemas, of the values that `view/` makes.
 
 use super::parameters::{record_token, run};
 use super::schema::{

@@ -1,12 +1,12 @@
-//! The OpenAPI document, made of the table of operations.
+//! The OpenAPI document, made from the table of operations.
 //!
 //! ```text
 //!   OPERATIONS ──► a path each: its parameters, its body, its answer ──► document ──► v1/openapi.json
 //!   PROBLEMS ────► the schema of a problem ────────────────────────────────┘
 //! ```
 //!
-//! Bodies and answers are described beside the code that reads and makes them, and a test compares what routes answer
-//! with what is described here.
+//! Bodies and answers are described here, beside the code that reads and makes them, and a test compares the answers of
+//! routes with the descriptions.
 
 mod answers;
 mod bodies;
@@ -68,7 +68,7 @@ fn document() -> OpenApi {
         .build()
 }
 
-/// What there is to say about an operation.
+/// The description of an operation.
 fn path(operation: &Operation) -> OperationBuilder {
     let least = operation.role.name();
     let description = format!("{}. Least role: {least}.", operation.about);

@@ -1,4 +1,4 @@
-//! Parameters of operations: in the path, behind it, and in headers.
+//! Parameters of operations: in the path, in the query, and in headers.
 
 use utoipa::openapi::Required;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
@@ -175,7 +175,7 @@ fn cursor() -> Parameter {
     behind("after", form, "the cursor of the page")
 }
 
-/// Which page of a trace.
+/// The parameters for pages of a trace.
 fn traced() -> [Parameter; 3] {
     let form = pattern("^(e[0-9]+[.][0-9]+|k[0-9]+|r((l|f)(0[0-3][0-9a-f]{30})?)?)$");
     let directions = word(["causes", "effects"]);

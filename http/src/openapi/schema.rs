@@ -1,11 +1,11 @@
-//! Schemas in a few words.
+//! Short functions for schemas.
 
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Object, ObjectBuilder, Schema, SchemaType, Type,
 };
 use utoipa::openapi::{Ref, RefOr};
 
-/// A schema, or where one stands.
+/// A schema, or a reference to one.
 pub(super) type Shape = RefOr<Schema>;
 
 fn of(kind: Type) -> ObjectBuilder {
@@ -87,14 +87,14 @@ pub(super) fn object<const N: usize>(fields: [(&str, Shape); N]) -> Shape {
     record(fields).into()
 }
 
-/// As [`object`], of which further fields depend on its kind.
+/// As [`object`]; further fields depend on its kind.
 pub(super) fn open_object<const N: usize>(fields: [(&str, Shape); N]) -> Shape {
     let mut record = record(fields);
     record.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(true)));
     record.into()
 }
 
-/// What is sent: the first fields are needed, the others may be left out, and there are no more.
+/// A request body: the first fields are required, the others optional, and further ones are refused.
 pub(super) fn sent<const N: usize, const M: usize>(
     needed: [(&str, Shape); N],
     optional: [(&str, Shape); M],

@@ -1,4 +1,4 @@
-//! The accept loop: connections up to a bound, and their end.
+//! The accept loop: connections up to a bound, until the server stops.
 
 use std::io;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::routes::Routes;
 use super::serving::{Drained, Ending};
 use super::silent::Silent;
 
-/// How long no further connection is taken when the system has no room for one.
+/// How long no connection is accepted after the system had no room for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where connections come from.
+/// A source of connections.
 pub(super) trait Listener: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -35,13 +35,13 @@ impl Listener for TcpListener {
 
     async fn accept(&mut self) -> io::Result<Self::Io> {
         let (stream, _) = Self::accept(self).await?;
-        // An answer is written at once, and waits for nothing that could join it.
+        // Answers are written in one piece, so waiting for more to send (Nagle) would only delay them.
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 }
 
-/// Takes connections until the stage says that the server stops, and returns when they have ended.
+/// Accepts connections until the server stops, and returns when they have ended.
 ///
 /// # Cancel safety
 /// Dropping it closes all connections at once.
@@ -55,7 +55,7 @@ pub(super) async fn accept<L: Listener>(
     let silent = Silent::default();
     let mut connections = JoinSet::new();
     let mut stopping = ending.stopping();
-    // The one connection beyond the bound, until another has ended.
+    // One connection beyond the bound, which waits until another has ended.
     let mut beyond = None;
     loop {
         let is_full = connections.len() >= config.connections_max.max(1);
@@ -88,7 +88,7 @@ pub(super) async fn accept<L: Listener>(
     Drained { cut }
 }
 
-/// Waits for connections to end; gives how many have not.
+/// Waits for connections to end. Returns how many have not.
 async fn drain(connections: &mut JoinSet<()>, within: Duration) -> usize {
     let is_late = TokioTimer::new().sleep(within);
     let all_ended = async { while connections.join_next().await.is_some() {} };
@@ -100,8 +100,8 @@ async fn drain(connections: &mut JoinSet<()>, within: Duration) -> usize {
     connections.len()
 }
 
-/// A connection that was gone before it was taken is nothing; anything else is for want of something, which goes
-/// when connections go.
+/// An error for a connection that ended before it was accepted is ignored. Any other error means that a resource is
+/// exhausted, which passes when connections end.
 async fn on_error(error: &io::Error, silent: &Silent) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
 

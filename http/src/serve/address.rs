@@ -15,11 +15,11 @@ use crate::Console;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Others than this machine reach the address, and the access gives everybody a role. Listen on a loopback
-    /// address, or ask for a token with [`Access::token`](crate::Access::token).
+    /// Other machines can reach the address, and the access gives everybody a role. Listen on a loopback address, or require
+    /// a token with [`Access::token`](crate::Access::token).
     #[error("{0} is no loopback address, and everybody who reaches it would have a role: ask for a token")]
     NeedsToken(SocketAddr),
-    /// The system does not let us listen there. Choose another address, or end the program that has it.
+    /// The system refuses to listen there. Choose another address, or end the program that uses it.
     #[error("{at} cannot be listened on")]
     Listen {
         /// Where.
@@ -28,14 +28,13 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
-    /// It was asked for outside of a tokio runtime with IO. Ask within one.
+    /// The call was made outside of a tokio runtime with IO. Make it within one.
     #[error("a server needs a tokio runtime")]
     NoTokio,
-    /// The runtime has no store of its own, beside which a socket could be. Listen on an address.
+    /// The runtime has no store of its own beside which a socket could be made. Listen on an address.
     #[error("a runtime without a store file has no socket")]
     NoStore,
-    /// The path of the socket is longer than the system takes. Open the store by a shorter path, or listen on an
-    /// address.
+    /// The path of the socket is longer than the system allows. Open the store by a shorter path, or listen on an address.
     #[error("the socket's path {} has more than {len_max} bytes", path.display())]
     PathTooLong {
         /// The path.
@@ -43,7 +42,7 @@ pub enum ServeError {
         /// How many bytes the system takes.
         len_max: usize,
     },
-    /// What is at the socket's path is none, and is left alone. Move it away.
+    /// The file at the socket's path is not a socket, and is left alone. Move it away.
     #[error("{} is there, and is no socket", .0.display())]
     NotASocket(PathBuf),
     /// This program listens on the socket already.
@@ -51,18 +50,18 @@ pub enum ServeError {
     AlreadyServed(PathBuf),
 }
 
-/// The socket beside a store, or the file in its place.
+/// The path of the socket beside a store, or of the file in its place.
 pub(super) fn beside(store: &Path) -> PathBuf {
     let mut path = store.as_os_str().to_owned();
     path.push(".sock");
     path.into()
 }
 
-/// Listens on an address. What the system has of an answer and cannot send yet is bounded as what is unsent in this
-/// process: else it takes megabytes for a client that reads nothing, and this process makes them.
+/// Listens on an address. The system's send buffer is bounded like the unsent bytes in this process: otherwise it would grow
+/// to megabytes for a client that reads nothing, and this process would produce them.
 pub(super) async fn listen(address: SocketAddr, config: &ServeConfig) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address).await?;
-    // Connections have it from here.
+    // Connections inherit it from the listener.
     #[cfg(any(target_os = "android", target_os = "linux"))]
     {
         let unsent_max = u32::try_from(config.unsent_bytes_max).unwrap_or(u32::MAX);
@@ -74,15 +73,15 @@ pub(super) async fn listen(address: SocketAddr, config: &ServeConfig) -> io::Res
 }
 
 impl Console {
-    /// Serves the routes at an address, within bounds. Port 0 is one that the system chooses. An address that others
-    /// reach is for an access with tokens, or by a function that looks at the request. Addresses are among the
-    /// [sites](Console::sites) there; names have to be added.
+    /// Serves the routes at an address, within bounds. With port 0 the system chooses one. An address that other machines
+    /// reach needs an access with tokens, or one by a function that looks at the request. Addresses are then among the
+    /// [sites](Console::sites); names have to be added.
     ///
     /// # Errors
-    /// When the address needs a token, or cannot be listened on.
+    /// When the address needs a token, or the system refuses to listen on it.
     ///
     /// # Cancel safety
-    /// A server that is not returned is not there.
+    /// If the future is dropped, no server is left.
     pub async fn at_address(&self, address: SocketAddr, config: ServeConfig) -> Result<Serving, ServeError> {
         let is_loopback = address.ip().to_canonical().is_loopback();
         if !is_loopback && self.access().is_for_everybody() {

@@ -1,4 +1,4 @@
-//! One connection: its requests, one after the other, until either side has enough.
+//! One connection: its requests, one after the other, until either side closes it.
 
 use std::io;
 use std::pin::pin;
@@ -21,10 +21,10 @@ use super::silent::SilentPlace;
 use super::timer::ConnectionTimer;
 use super::unstalled::Unstalled;
 
-/// The least size of a buffer that hyper takes.
+/// The smallest buffer that hyper accepts.
 const BUFFER_BYTES_MIN: usize = 8_192;
 
-/// Serves a connection to its end. Whatever is wrong with it is of no interest to anybody else.
+/// Serves a connection to its end. Errors of the connection concern nobody else.
 pub(super) async fn serve<Io: AsyncRead + AsyncWrite + Unpin>(
     io: Io,
     routes: Routes,
@@ -73,7 +73,7 @@ pub(super) async fn serve<Io: AsyncRead + AsyncWrite + Unpin>(
                 Err(_has_asked) => is_silent = false,
             },
             () = &mut stopping, if !is_stopping => {
-                // The request that is under way is answered, and no other is read.
+                // The request under way is answered, and no further one is read.
                 connection.as_mut().graceful_shutdown();
                 is_stopping = true;
             }

@@ -1,4 +1,4 @@
-//! A server of our own for the routes, with bounds that a nested router leaves to its app's server.
+//! This crate's own server for the routes, with bounds that a nested router leaves to its app's server.
 //!
 //! ```text
 //!   at_address, at_socket ──► accept ──► connection (a task each) ──► request ──► routes
@@ -9,12 +9,12 @@
 //!
 //! Invariants:
 //!
-//! - Each connection is a task in the set of the accept loop, which is a task of the runtime's host: none outlives
-//!   the [`Serving`], and none the host.
-//! - Whatever a client does or leaves undone, it holds no more than one connection's memory, and that for a bounded
-//!   time; but a stream that it reads lasts as long as the server.
+//! - Each connection is a task in the set of the accept loop, which is a task of the runtime's host: none outlives the
+//!   [`Serving`], and none the host.
+//! - Whatever a client does or fails to do, it holds at most one connection's memory, for a bounded time; only a stream that
+//!   it reads lasts as long as the server.
 //!
-//! Left out on purpose: TLS and HTTP/2, which a proxy in front has.
+//! Left out on purpose: TLS and HTTP/2, which a proxy in front can do.
 
 mod accept;
 mod address;

@@ -1,4 +1,4 @@
-//! One request: the time that it may take, and what becomes of it when the server stops.
+//! One request: its time limit, and its end when the server stops.
 //!
 //! ```text
 //!   request ──► request_within, and wait_ms ──┬─► timeout
@@ -21,10 +21,10 @@ use crate::query::wait;
 use crate::router::finished;
 use crate::upkeep_time::UpkeepMark;
 
-/// Answers a request within the time that it may take.
+/// Answers a request within its time limit.
 ///
 /// # Cancel safety
-/// As that of [`Console::router`](crate::Console::router): a request that is cut off may be recorded or not.
+/// As [`Console::router`](crate::Console::router): the change that a cancelled request asked for may be recorded or not.
 pub(super) async fn answer(
     routes: &Routes,
     mut request: Request<Incoming>,
@@ -32,10 +32,10 @@ pub(super) async fn answer(
     timer: &ConnectionTimer,
     ending: &Ending,
 ) -> Response {
-    // A query that cannot be read is for the route to refuse.
+    // The route refuses a query that cannot be read.
     let waits = wait(request.uri().query().unwrap_or_default()).unwrap_or_default();
     let has_effect = request.method() != Method::GET && request.method() != Method::HEAD;
-    // Other requests carry nothing for it.
+    // Only these requests carry a mark.
     let may_be_upkeep = has_effect && request.uri().path().contains("/store/");
     let mark = may_be_upkeep.then(UpkeepMark::default);
     if let Some(mark) = &mark {
@@ -50,13 +50,13 @@ pub(super) async fn answer(
             let detail = format!("it has taken {} s", taken.as_secs());
             finished(Problem::new("timeout", detail).into_response())
         }
-        // What only waits is asked again elsewhere; anything else is finished.
+        // When the server stops, a request that only waits is ended, to be repeated elsewhere; any other is finished.
         () = ending.stopping(), if !waits.is_zero() && !has_effect => stopping(),
     }
 }
 
-/// Waits until a request has taken as long as it may, and gives that time. Whether it is at upkeep is known when the
-/// time of other requests is over.
+/// Completes when a request has used up its time, and returns that time. Whether it is upkeep is checked when the time of
+/// other requests is over.
 async fn late(
     timer: &ConnectionTimer,
     within: Duration,
@@ -73,7 +73,7 @@ async fn late(
     longer
 }
 
-/// The server stops.
+/// The answer when the server stops.
 fn stopping() -> Response {
     finished(Problem::stopping().into_response())
 }
@@ -111,7 +111,7 @@ mod tests {
         runtime.shutdown().await.unwrap();
     }
 
-    /// Verifying and copying a large store ended in `timeout` after thirty seconds, as any request did.
+    /// Regression: verifying and copying a large store ended in `timeout` after thirty seconds, like any request.
     #[tokio::test(start_paused = true)]
     async fn upkeep_has_a_bound_of_its_own() {
         let seconds = Duration::from_secs;

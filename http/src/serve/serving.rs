@@ -1,4 +1,4 @@
-//! A server that runs, and how it is stopped.
+//! A running server, and how it is stopped.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use super::ServeConfig;
 use super::accept::{Listener, accept};
 use crate::Console;
 
-/// Where a server is asked.
+/// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServedAt {
-    /// An address: the one that was asked for, with the port that the system has given.
+    /// The address that was asked for, with the port that the system has given.
     Address(SocketAddr),
     /// A Unix socket.
     Socket(PathBuf),
@@ -36,8 +36,8 @@ impl fmt::Display for ServedAt {
     }
 }
 
-/// A server that runs. Dropping it ends it and all its connections at once; [`stop`](Self::stop) lets requests that
-/// are under way be answered.
+/// A running server. Dropping it ends it and all its connections at once; [`stop`](Self::stop) lets requests under way be
+/// answered.
 #[must_use = "dropping it ends the server"]
 pub struct Serving {
     at: ServedAt,
@@ -46,15 +46,15 @@ pub struct Serving {
     stop: watch::Sender<bool>,
     ended: oneshot::Receiver<Drained>,
     task: TaskHandle,
-    /// What is removed with the server.
+    /// Removed together with the server.
     _socket: Option<Box<dyn Send + Sync>>,
 }
 
-/// How a server has stopped.
+/// How a server stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Connections that had not ended within [`drain_within`](ServeConfig::drain_within), and were closed.
+    /// The number of connections that had not ended within [`drain_within`](ServeConfig::drain_within) and were closed.
     pub cut: usize,
 }
 
@@ -76,7 +76,7 @@ impl Serving {
             "http",
             Box::pin(async move {
                 let drained = accept(listener, routes, config, ending).await;
-                // The one who asked for it may have given up.
+                // The caller may have given up.
                 end.send(drained).ok();
             }),
         );
@@ -91,16 +91,16 @@ impl Serving {
         }
     }
 
-    /// Where it is asked.
+    /// Where it listens.
     #[must_use]
     pub fn at(&self) -> &ServedAt {
         &self.at
     }
 
-    /// Stops the server, in this order: `ready` answers 503 ([`Console::not_ready`]), and the server goes on for
-    /// [`unready_for`](ServeConfig::unready_for); no further connection or request is taken, streams of events and
-    /// waits for results are told, and what is under way is answered; what is left after
-    /// [`drain_within`](ServeConfig::drain_within) is closed. The runtime goes on: shut it down afterwards.
+    /// Stops the server, in this order: `ready` answers 503 ([`Console::not_ready`]), and the server works on for
+    /// [`unready_for`](ServeConfig::unready_for); then no further connection or request is accepted, streams of events and
+    /// waits for results are ended, and requests under way are answered; what is left after
+    /// [`drain_within`](ServeConfig::drain_within) is closed. The runtime is not stopped: shut it down afterwards.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server at once.
@@ -110,7 +110,7 @@ impl Serving {
             TokioTimer::new().sleep(self.unready_for).await;
         }
         self.stop.send_replace(true);
-        // With the host all connections have ended.
+        // If the host has ended, so have all connections.
         (&mut self.ended).await.unwrap_or_default()
     }
 }
@@ -129,11 +129,11 @@ impl fmt::Debug for Serving {
     }
 }
 
-/// Says when the server stops. A cheap clone.
+/// Tells when the server stops. A cheap clone.
 #[derive(Clone)]
 pub(super) struct Ending(watch::Receiver<bool>);
 
-/// How a server is told to stop, and how its parts learn of it.
+/// The switch that tells a server to stop, and its receiver.
 pub(super) fn ending() -> (watch::Sender<bool>, Ending) {
     let (stop, ending) = watch::channel(false);
     (stop, Ending(ending))
@@ -146,7 +146,7 @@ impl Ending {
         Stopping {
             ending: self.0.clone(),
             told: Box::pin(async move {
-                // An error says that nobody is left to tell it.
+                // An error means that the sender is gone.
                 ending.wait_for(|is_stopping| *is_stopping).await.ok();
             }),
             waker: None,
@@ -156,12 +156,12 @@ impl Ending {
 
 /// Waits for the server to stop.
 ///
-/// A connection's task is polled for every request, and asking whether the channel has something new takes a lock that
-/// all connections share. So it is asked once for each waker, and then when the server stops.
+/// A connection's task is polled for every request, and checking the channel takes a lock that all connections share. So it
+/// is checked once for each waker, and then when the server stops.
 pub(super) struct Stopping {
     ending: watch::Receiver<bool>,
     told: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What the channel wakes.
+    /// The waker that the channel wakes.
     waker: Option<Waker>,
 }
 

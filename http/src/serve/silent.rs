@@ -1,30 +1,30 @@
-//! Connections that have sent no request yet: at the bound, the oldest of them makes room.
+//! Connections that have not sent a request yet: at the bound, the oldest of them is closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The connections that have sent no request yet. A cheap clone. There are as many as there are connections at most.
+/// The connections that have not sent a request yet. A cheap clone. The bound of connections bounds it.
 #[derive(Clone, Default)]
 pub(super) struct Silent(Arc<Mutex<List>>);
 
 #[derive(Default)]
 struct List {
     last_number: u64,
-    /// By age. What closes each of them.
+    /// By age: the channels that close them.
     places: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// The place of one connection among them; dropped with it.
+/// The place of one connection in the list; dropped with it.
 pub(super) struct SilentPlace {
     number: u64,
     silent: Silent,
 }
 
 impl Silent {
-    /// A place for a new connection, and what completes with `Ok` when the connection is to make room. It completes
-    /// with an error once the connection has sent a request.
+    /// Adds a new connection. The receiver completes with `Ok` when the connection has to be closed, and with an error once
+    /// the connection has sent a request.
     pub(super) fn enter(&self) -> (SilentPlace, oneshot::Receiver<()>) {
         let (close, is_closed) = oneshot::channel();
         let mut list = self.list();
@@ -35,7 +35,7 @@ impl Silent {
         (SilentPlace { number, silent }, is_closed)
     }
 
-    /// Has the oldest make room; false if there is none.
+    /// Closes the oldest one; false if there is none.
     pub(super) fn close_oldest(&self) -> bool {
         // A connection that ends at this moment makes room as well.
         let oldest = self.list().places.pop_first();
@@ -48,8 +48,8 @@ impl Silent {
 }
 
 impl SilentPlace {
-    /// The connection has sent a request. False if it is to make room: its request is not to be performed, since the
-    /// connection may be gone before the answer.
+    /// Notes that the connection has sent a request. Returns false if the connection has to be closed: its request must not
+    /// be performed then, since the connection may be closed before the answer.
     pub(super) fn leave(&self) -> bool {
         self.silent.list().places.remove(&self.number).is_some()
     }

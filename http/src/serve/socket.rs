@@ -17,7 +17,7 @@ use super::serving::{ServedAt, Serving};
 use super::{ServeConfig, ServeError};
 use crate::Console;
 
-/// How many bytes the path of a socket may have: the size of `sun_path` without the zero at its end.
+/// The longest path of a socket: the size of `sun_path` without the final zero.
 const PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 impl Listener for UnixListener {
@@ -29,20 +29,19 @@ impl Listener for UnixListener {
 }
 
 impl Console {
-    /// Serves the routes at the socket beside the store: that of `app.redb` is `app.redb.sock`. No port is taken, and
-    /// only the user of this process can ask: the socket has the mode 0600 from its beginning on, for which the
-    /// process's umask is set for a moment (a file that another thread creates in it has no more rights than 0600
-    /// either).
+    /// Serves the routes at the socket beside the store: for `app.redb` it is `app.redb.sock`. No port is used, and only the
+    /// user of this process can connect: the socket has the mode 0600 from its creation on. For that the process's umask is
+    /// set for a moment, so a file that another thread creates in that moment has at most the mode 0600 too.
     ///
-    /// The runtime has the store, and with it the only right to listen there; a socket that a killed process has left
-    /// is replaced. It is removed when the server ends.
+    /// The runtime has the store open, and with it the only right to listen there; a socket that a killed process has left is
+    /// replaced. The socket is removed when the server ends.
     ///
     /// # Errors
-    /// When the runtime has no store of its own, the path is longer than a socket's may be or has something that is
-    /// no socket, this process serves it already, or the system refuses.
+    /// When the runtime has no store of its own, the path is longer than a socket's may be or is another kind of file, this
+    /// process serves it already, or the system refuses.
     ///
     /// # Cancel safety
-    /// A server that is not returned is not there.
+    /// If the future is dropped, no server is left.
     pub async fn at_socket(&self, config: ServeConfig) -> Result<Serving, ServeError> {
         let store = self.runtime().store().ok_or(ServeError::NoStore)?;
         Handle::try_current().map_err(|_| ServeError::NoTokio)?;
@@ -53,7 +52,7 @@ impl Console {
     }
 }
 
-/// Listens on a socket that nobody else may listen on.
+/// Listens on a socket of which no other process may be in charge.
 fn listen(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
     if path.as_os_str().len() > PATH_LEN_MAX {
         let path = path.to_owned();
@@ -67,7 +66,7 @@ fn listen(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(ServeError::NotASocket(path.to_owned())),
         Ok(_) if StdStream::connect(path).is_ok() => return Err(ServeError::AlreadyServed(path.to_owned())),
-        // Nobody listens on it.
+        // It is a stale socket.
         Ok(_) => fs::remove_file(path).map_err(failed)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
@@ -81,7 +80,7 @@ fn listen(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
     Ok((listener, Socket { path, inode }))
 }
 
-/// While it lasts, files of this process are created for its user alone.
+/// While this exists, files that this process creates are only accessible for its user.
 struct NarrowUmask(Mode);
 
 impl NarrowUmask {
@@ -104,7 +103,7 @@ struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Another may have been put there.
+        // Another file may have been put there.
         let found = fs::symlink_metadata(&self.path);
         if found.is_ok_and(|found| found.ino() == self.inode) {
             fs::remove_file(&self.path).ok();

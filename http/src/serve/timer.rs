@@ -1,12 +1,11 @@
 //! The timer of one connection.
 //!
-//! A request has two deadlines, one for its headers and one for its answer, and mostly neither comes. Setting a
-//! deadline at tokio and taking it back asks for a lock of all connections each time. So a connection has one sleep
-//! at tokio: it is set when it is needed for the first time, is left where it is when a deadline is taken back, and is
-//! set to the deadline that is waited for when it comes too early.
+//! A request has two deadlines, one for its headers and one for its answer, and usually neither passes. Setting and
+//! cancelling a tokio timer each takes a lock that all connections share. So a connection has one tokio sleep: it is set when
+//! it is first needed, stays when a deadline is cancelled, and is set again if it fires before the present deadline.
 //!
-//! Invariant: all that waits belongs to the connection's task, and is polled whenever that is. The sleep wakes the
-//! task for the earliest of them.
+//! Invariant: all waits belong to the connection's task, and are polled whenever the task is. The sleep wakes the task for
+//! the earliest of them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +19,7 @@ use hyper_util::rt::TokioTimer;
 #[derive(Clone, Default)]
 pub(super) struct ConnectionTimer(Arc<Mutex<Option<Armed>>>);
 
-/// The sleep at tokio, and the time at which it wakes.
+/// The tokio sleep, and the time at which it fires.
 struct Armed {
     sleep: Pin<Box<dyn Sleep>>,
     at: Instant,

@@ -1,4 +1,4 @@
-//! Where there are no Unix sockets: a server at a loopback address, and a token for it in a file beside the store.
+//! For systems without Unix sockets: a server at a loopback address, with a token for it in a file beside the store.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,17 +13,17 @@ use crate::token::hexadecimal;
 use crate::{Access, Console, Token};
 
 impl Console {
-    /// Serves the routes at a loopback address that is asked with a token; both stand in the file beside the store,
-    /// that of `app.redb` in `app.redb.sock`, a line each. Who may read the file is an operator. It is removed when
-    /// the server ends, and one that a killed process has left is replaced.
+    /// Serves the routes at a loopback address that requires a token. Both are in the file beside the store, one per line;
+    /// for `app.redb` it is `app.redb.sock`. Whoever can read the file is an operator. The file is removed when the server
+    /// ends, and one that a killed process has left is replaced.
     ///
-    /// (Where there are Unix sockets, this is one.)
+    /// (On systems with Unix sockets, this is a socket.)
     ///
     /// # Errors
     /// When the runtime has no store of its own, or the system refuses.
     ///
     /// # Cancel safety
-    /// A server that is not returned is not there.
+    /// If the future is dropped, no server is left.
     #[cfg(not(unix))]
     pub async fn at_socket(&self, config: ServeConfig) -> Result<Serving, ServeError> {
         self.at_token_file(config).await

@@ -1,4 +1,4 @@
-//! Event streams that end with the server, and say so.
+//! Event streams that end with the server, and tell their clients.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use super::serving::{Ending, Stopping};
 use crate::problem::Problem;
 use crate::stream::Frames;
 
-/// An answer whose stream of server-sent events, if it is one, is told when the server stops.
+/// Wraps an answer: a stream of server-sent events tells its client when the server stops.
 pub(super) fn told(answer: Response, ending: &Ending) -> Response {
     let form = answer
         .headers()
@@ -27,10 +27,10 @@ pub(super) fn told(answer: Response, ending: &Ending) -> Response {
     })
 }
 
-/// A stream of events. Each of its pieces is one event or several, whole.
+/// A stream of events. Each piece has one or more whole events.
 struct Told {
     events: Body,
-    /// Until it has completed.
+    /// `None` once it has completed.
     stopping: Option<Stopping>,
 }
 

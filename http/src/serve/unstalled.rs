@@ -1,4 +1,4 @@
-//! A connection whose client must take what is written to it.
+//! A connection that fails if its client does not take what is written.
 
 use std::io;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::timer::{ConnectionSleep, ConnectionTimer};
 
-/// A connection that is an error when bytes have waited for its client for too long, none of them taken.
+/// A connection that fails when bytes have waited too long for its client without any being taken.
 pub(super) struct Unstalled<Io> {
     io: Io,
     within: Duration,
     timer: ConnectionTimer,
-    /// Since bytes wait.
+    /// Set while bytes wait.
     deadline: Option<ConnectionSleep>,
 }
 

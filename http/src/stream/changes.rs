@@ -1,4 +1,4 @@
-//! What becomes of runs and parts, as it becomes durable.
+//! The stream of changes of runs and parts, as they become durable.
 
 use axum::response::Response;
 use millrun::operating::{ChangeFeed, ChangePosition, Lost};
@@ -10,10 +10,10 @@ use crate::problem::Problem;
 use crate::query::{StreamQuery, wrong};
 use crate::view::{Json, change};
 
-/// How many changes are handed over at once.
+/// How many changes are passed on at once.
 const CHANGES_AT_ONCE: usize = 128;
 
-/// The stream of changes: those from now on, or behind the position that the client has seen last.
+/// The stream of changes: from now on, or behind the last position that the client has seen.
 pub(crate) fn changes(runtime: &Runtime, place: Place, query: &StreamQuery) -> Result<Response, Problem> {
     if let Some(cause) = runtime.stop_cause() {
         return Err(RunError::Stopped(cause).into());
@@ -31,7 +31,7 @@ pub(crate) fn changes(runtime: &Runtime, place: Place, query: &StreamQuery) -> R
 
 struct RunChanges {
     feed: ChangeFeed,
-    /// How many more the client wants.
+    /// The number of events that the client still wants.
     left: u64,
 }
 
@@ -47,7 +47,7 @@ impl Source for RunChanges {
                     _ => frames.gap(Json::Null),
                 }
                 for one in &news.changes {
-                    // It has no payload.
+                    // It contains no payload.
                     frames.message(&one.position, &change(one).to_text(&Redaction::everything()));
                     self.left -= 1;
                 }

@@ -1,4 +1,4 @@
-//! The text of server-sent events, as the HTML standard has it (section 9.2.6).
+//! The text of server-sent events, as in the HTML standard (section 9.2.6).
 
 use std::fmt::{Display, Write as _};
 
@@ -11,41 +11,41 @@ use crate::view::{Json, object};
 pub(crate) struct Frames(String);
 
 impl Frames {
-    /// A comment, which clients pass over.
+    /// A comment, which clients ignore.
     pub(crate) fn heartbeat() -> Self {
         Self(":\n\n".to_owned())
     }
 
-    /// Adds a message: JSON, behind which a client resumes that names its id.
+    /// Adds a message in JSON. A client that resumes with its id continues behind it.
     pub(crate) fn message(&mut self, id: &dyn Display, json: &str) {
         self.id(id);
         self.data(json);
     }
 
-    /// Behind what comes next, a client resumes that names this id.
+    /// Adds an id: a client that resumes with it continues behind what follows.
     pub(crate) fn id(&mut self, id: &dyn Display) {
         self.field("id", id);
     }
 
-    /// Adds an event that is no message, and has no payload.
+    /// Adds an event that is not a message, and has no payload.
     pub(crate) fn event(&mut self, kind: &str, data: &Json) {
         self.field("event", &kind);
         self.data(&data.to_text(&Redaction::everything()));
     }
 
-    /// Adds the event that tells how many messages are missing here.
+    /// Adds the event that tells how many messages are missing.
     pub(crate) fn gap(&mut self, lost: Json) {
         self.event("gap", &object([("lost", lost)]));
     }
 
-    /// Adds the event that ends a stream early, and says why.
+    /// Adds the event that ends a stream early, with the reason.
     pub(crate) fn problem(&mut self, problem: Problem) {
         self.event("problem", &problem.into_json());
     }
 
     fn data(&mut self, json: &str) {
-        // JSON may have line breaks between its parts, which are the same as spaces there. To a client of a stream a
-        // carriage return alone is a line break, too.
+        // JSON may have line breaks between its parts, which mean the same as spaces. For the client of a stream, a carriage
+        // return alone is a line break too.
         for line in json.split(['\n', '\r']).filter(|line| !line.is_empty()) {
             self.field("data", &line);
         }
@@ -69,7 +69,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// What stood behind a carriage return was a line without a field to the client, which then had half of the JSON.
+    /// Regression: what followed a carriage return was a line without a field for the client, which so had half of the JSON.
     #[test]
     fn json_is_whole_however_its_lines_end() {
         let mut frames = Frames::default();

@@ -1,13 +1,13 @@
-//! Answers that go on: server-sent events.
+//! Answers without an end: server-sent events.
 //!
 //! ```text
 //!   source ── next ──► frames ──► body ──► client, which takes what it has room for
 //!     └── waits for the runtime to tell it; in between a comment every 15 s, by the host's clock
 //! ```
 //!
-//! Nothing runs for a stream while its client takes nothing: the body is asked for the next frames when the server
-//! has sent the last ones, and only then is the source asked. So a stream holds at most what one call of its source
-//! gives. Without a runtime that tells it something, a stream does nothing but its comments.
+//! No task runs for a stream while its client reads nothing: the server asks the body for the next frames when it has sent
+//! the last ones, and only then is the source asked. So a stream holds at most the result of one call to its source. Without
+//! news from the runtime, a stream only sends comments.
 
 mod changes;
 mod frames;
@@ -36,15 +36,15 @@ pub(crate) use run_output::run_output;
 
 pub use places::STREAMS_LEN_MAX;
 
-/// After how long without an event a stream sends a comment: proxies and clients give up on silent connections.
+/// How long a stream is silent until it sends a comment: proxies and clients drop silent connections.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// About how many bytes a source gives at once: as much as a server has unsent of a stream.
+/// About how many bytes a source returns at once: as much as a server may have unsent for a stream.
 pub(crate) const FRAMES_BYTES: usize = 64 * 1024;
 
-/// What is asked for frames.
+/// A source of frames.
 pub(crate) trait Source: Sized + Send + 'static {
-    /// Waits for the next frames, and gives itself back unless these are the last.
+    /// Waits for the next frames. Returns the source too, unless these are the last frames.
     fn next(self) -> impl Future<Output = (Frames, Option<Self>)> + Send;
 }
 
@@ -55,10 +55,10 @@ enum State<S> {
     Over,
 }
 
-/// The answer that sends what a source gives, for as long as it has a place among the streams.
+/// The answer that sends the frames of a source. It keeps a place among the streams as long.
 pub(crate) fn respond<S: Source>(host: Arc<dyn Host>, place: Place, source: S) -> Response {
     let body = unfold(State::Waits(Box::pin(source.next())), move |mut state| {
-        // Captured, it leaves with the stream.
+        // Captured, so that it is freed when the stream ends.
         let _place = &place;
         let host = Arc::clone(&host);
         async move {
@@ -81,7 +81,7 @@ pub(crate) fn respond<S: Source>(host: Arc<dyn Host>, place: Place, source: S) -
             header::CONTENT_TYPE,
             HeaderValue::from_static("text/event-stream"),
         ),
-        // nginx would gather the events of several seconds otherwise.
+        // Otherwise nginx would buffer several seconds of events.
         (
             HeaderName::from_static("x-accel-buffering"),
             HeaderValue::from_static("no"),

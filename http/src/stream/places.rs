@@ -1,4 +1,4 @@
-//! How many streams there may be at once.
+//! The bound for the number of streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct Places {
     len_max: usize,
 }
 
-/// The place of one stream, until it is dropped.
+/// The place of one stream, freed when it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Place(Arc<AtomicUsize>);
@@ -27,7 +27,7 @@ impl Default for Places {
 }
 
 impl Places {
-    /// A router's places, at most `len_max` of which are taken at a time.
+    /// Places for at most `len_max` streams at a time.
     pub(crate) fn of(len_max: usize) -> Self {
         Self {
             taken: Arc::default(),
@@ -35,7 +35,7 @@ impl Places {
         }
     }
 
-    /// A place for one more stream.
+    /// Takes a place for one more stream.
     pub(crate) fn take(&self) -> Result<Place, Problem> {
         let more = |taken: usize| (taken < self.len_max).then_some(taken + 1);
         match self

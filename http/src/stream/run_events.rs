@@ -1,7 +1,7 @@
 //! The events of a run, as they become durable.
 //!
-//! An event's number is its id, so that a client resumes behind the last one that it has seen, also with another
-//! router over the same store.
+//! An event's number is its id, so that a client resumes behind the last event that it has seen, also at another router over
+//! the same store.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -15,18 +15,18 @@ use crate::query::StreamQuery;
 use crate::router::Served;
 use crate::view::{object, recorded};
 
-/// How many events are read at once. What does not fit into the frames is dropped and read again, so that a client
-/// that takes nothing holds no more than these.
+/// How many events are read at once. Those that do not fit the frames are dropped and read again, so that a client that reads
+/// nothing holds no more than these.
 const PAGE: usize = 256;
 
-/// The stream of a run: its events, and the event `end` when there will be no more.
+/// The stream of a run: its events, and the event `end` when no more can follow.
 pub(crate) async fn run_events(served: &Served, run: RunId, query: StreamQuery) -> Result<Response, Problem> {
     let (runtime, place) = (&served.runtime, served.streams.take()?);
     let after = Sequence::new(query.after_number()?);
-    // What is wrong is told as for any request, before the answer begins.
+    // An error is reported as for any request, before the answer begins.
     let page = runtime.history(run, after, 1).await?;
     if query.is_resumed && page.events.is_empty() && has_ended_at(runtime, run, after).await? {
-        // By this a browser knows that it need not come again.
+        // This status tells a browser not to reconnect.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let source = RunEvents {
@@ -40,7 +40,7 @@ pub(crate) async fn run_events(served: &Served, run: RunId, query: StreamQuery) 
     Ok(respond(runtime.host().clone(), place, source))
 }
 
-/// Whether this is the number of the last event that the run ever has.
+/// Whether this is the number of the run's last event.
 async fn has_ended_at(runtime: &Runtime, run: RunId, at: Sequence) -> Result<bool, Problem> {
     let before = Sequence::new(at.get().saturating_sub(1));
     let page = runtime.history(run, before, 1).await?;
@@ -50,15 +50,15 @@ async fn has_ended_at(runtime: &Runtime, run: RunId, at: Sequence) -> Result<boo
         .is_some_and(|last| last.sequence == at && last.event.is_last()))
 }
 
-/// Where a stream of a run is.
+/// The state of a run's stream.
 struct RunEvents {
     runtime: Runtime,
     run: RunId,
     /// The last event that was sent.
     after: Sequence,
-    /// How many more the client wants.
+    /// The number of events that the client still wants.
     left: u64,
-    /// There are perhaps events behind the last: they are looked for before they are waited for.
+    /// Whether there may be further events: these are read before new ones are waited for.
     has_more: bool,
     redaction: Redaction,
 }
@@ -77,7 +77,7 @@ impl Source for RunEvents {
             let lost = first.get().saturating_sub(self.after.get() + 1);
             frames.gap(lost.into());
         }
-        // None are there if the run has ended.
+        // An empty page means that the run has ended.
         let mut has_ended = page.events.is_empty();
         self.has_more = page.next().is_some();
         for event in &page.events {
@@ -101,7 +101,7 @@ impl Source for RunEvents {
 }
 
 impl RunEvents {
-    /// The events behind the last, which are waited for if there are none yet.
+    /// The events behind the last one; waits if there are none yet.
     async fn page(&self) -> Result<HistoryPage, RunError> {
         if self.has_more {
             let page = self.runtime.history(self.run, self.after, PAGE).await?;

@@ -1,6 +1,6 @@
-//! What activities of a run send while they work.
+//! The output streams of a run, which its activities send.
 //!
-//! A message's id is its position in the output stream, so that a client resumes as long as the program keeps it.
+//! A message's id is its position in the output stream, so that a client can resume while the program keeps that position.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -17,7 +17,7 @@ use crate::query::{StreamQuery, wrong};
 use crate::router::Served;
 use crate::view::{Json, object};
 
-/// The stream of this name of a run, and the event `end` when the run has ended.
+/// The output stream of a run with this name, and the event `end` when the run has ended.
 pub(crate) async fn run_output(
     served: &Served,
     run: RunId,
@@ -32,12 +32,12 @@ pub(crate) async fn run_output(
     let described = runtime.describe_run(run).await?;
     let handle = runtime.attach_described(&described);
     let mut reader = handle.stream(name, behind).await.map_err(not_opened)?;
-    // Asked before the look, so that nothing is sent behind it.
+    // Checked before the look, so that nothing is sent after it.
     let is_sent_to = reader.is_sent_to();
     let first = reader.next_encoded_now().await.transpose();
     let has_ended = described.status == InstanceStatus::Finished && !is_sent_to;
     if query.is_resumed && first.is_none() && has_ended {
-        // By this a browser knows that it need not come again.
+        // This status tells a browser not to reconnect.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let source = RunOutput {
@@ -59,9 +59,9 @@ fn not_opened(error: StreamOpenError) -> Problem {
 
 struct RunOutput {
     reader: StreamReader<Payload>,
-    /// An item that was there when the client came.
+    /// An item that existed when the client came.
     first: Option<Result<StreamItem<Payload>, StreamReadError>>,
-    /// How many more chunks the client wants.
+    /// The number of chunks that the client still wants.
     left: u64,
     redaction: Redaction,
 }
@@ -88,7 +88,7 @@ impl Source for RunOutput {
                     frames.problem(RunError::Stopped(cause).into());
                     return (frames, None);
                 }
-                // The next call goes on behind it.
+                // The next call continues behind it.
                 Err(StreamReadError::Damaged { count, .. }) => {
                     frames.id(&self.reader.position());
                     frames.gap(count.into());

@@ -1,4 +1,4 @@
-//! Why a topic is not exposed.
+//! Why a topic cannot be exposed.
 
 use millrun::broker::TopicError;
 
@@ -6,11 +6,11 @@ use millrun::broker::TopicError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExposeError {
-    /// The broker does not have it.
+    /// The broker refuses the topic.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// The runtime's builder was told of a durable topic of this name. What is published to one in memory would never become a
-    /// record: [`Console::expose_durable`](crate::Console::expose_durable) exposes the durable one.
+    /// A durable topic of this name is registered with the runtime's builder. A value published to a topic in memory would
+    /// never become a record: use [`Console::expose_durable`](crate::Console::expose_durable) for the durable one.
     #[error("the topic {name:?} is durable in this runtime: expose it with expose_durable")]
     Durable {
         /// The name.

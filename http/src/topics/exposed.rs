@@ -1,4 +1,4 @@
-//! A topic as it is reached by names and JSON, whatever type it carries.
+//! A topic of any type, used by name and with JSON.
 
 use std::any::type_name;
 use std::pin::Pin;
@@ -20,13 +20,13 @@ use crate::view::{Json, object};
 /// A publish that waits for room.
 pub(crate) type Publishing = Pin<Box<dyn Future<Output = Result<Published, Problem>> + Send>>;
 
-/// A topic that carries values which can be written as JSON and read from it.
+/// A topic whose values can be written as JSON and read from it.
 pub(crate) trait Carries: Send + Sync {
     /// The type of its values, as Rust names it.
     fn type_name(&self) -> &'static str;
     /// How many envelopes were published to it.
     fn published(&self) -> u64;
-    /// Publishes a value, which may mean waiting for room.
+    /// Publishes a value, which may have to wait for room.
     fn publish(&self, headers: Headers, value: &Payload) -> Result<Publishing, PayloadError>;
     /// Listens to it.
     fn listen(&self) -> Result<Box<dyn Listens>, SubscribeError>;
@@ -34,7 +34,7 @@ pub(crate) trait Carries: Send + Sync {
 
 /// An inbox at a topic.
 pub(crate) trait Listens: Send {
-    /// The next envelope as JSON; `None` when there will be none.
+    /// The next envelope as JSON; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<String>>;
     /// How many envelopes were dropped since it listens.
     fn dropped(&self) -> u64;
@@ -93,7 +93,7 @@ impl<T: Serialize + Send + Sync + 'static> Listens for Receiver<Envelope<T>> {
     }
 }
 
-/// An envelope as JSON. What is hidden of it is for each tail to hide.
+/// An envelope as JSON. Each tail hides fields by itself.
 fn message<T: Serialize>(envelope: &Envelope<T>) -> String {
     let told = |value: Json| {
         object([

@@ -1,15 +1,15 @@
-//! Topics that a program exposes: published to, and tailed.
+//! Topics that a program exposes for publishing and tailing.
 //!
 //! ```text
 //!   publisher ──► topic ──► inbox, which drops its oldest ──► pump ──► ring ──┬─► tail of a client
 //!                             one per tailed topic, while it is listened to   └─► tail of a client
 //! ```
 //!
-//! Nobody who listens holds up a publisher: what the pump does not get to in time is dropped and counted, and so is
-//! what a client does not get to before it leaves the ring. Both are told as a gap. A topic that nobody listens to
-//! has no inbox here, and so costs its publishers nothing.
+//! A listener never delays a publisher: messages that the pump does not take in time are dropped and counted, and so are
+//! messages that have left the ring before a client has read them. Both are reported as a gap. A topic without listeners has
+//! no inbox here, and so costs its publishers nothing.
 //!
-//! Topics whose records the journal keeps have none of that: see `durable/`.
+//! None of that is needed for topics whose records the journal keeps: see `durable/`.
 
 mod durable;
 mod error;
@@ -44,11 +44,11 @@ use durable::TypedRecords;
 use exposed::Typed;
 pub(crate) use pump::Tail;
 
-/// The topics that are exposed. A cheap clone, whose tails are shared.
+/// The exposed topics. A cheap clone, whose tails are shared.
 #[derive(Clone, Default)]
 pub(crate) struct Topics(BTreeMap<&'static str, ExposedTopic>);
 
-/// A topic that is exposed.
+/// An exposed topic.
 #[derive(Clone)]
 pub(crate) enum ExposedTopic {
     /// In memory.
@@ -112,7 +112,7 @@ impl Topics {
         }
     }
 
-    /// Refuses the name of a topic in memory.
+    /// Refuses a topic in memory.
     pub(crate) fn refuse_volatile(&self, name: &str) -> Result<(), Problem> {
         match self.0.get(name) {
             Some(ExposedTopic::Volatile(_)) => Err(not_durable(name)),
@@ -120,7 +120,7 @@ impl Topics {
         }
     }
 
-    /// The topics in memory that are exposed, and what is kept of each durable one. To a caller that may not read a topic it is as
+    /// The exposed topics in memory, and the state of each durable one. A topic that the caller may not read is treated as
     /// one that is not exposed.
     pub(crate) async fn told(
         &self,

@@ -1,5 +1,5 @@
-//! What all tails of one topic share: a ring, and the task that fills it while a tail listens, and for a minute
-//! longer, so that a client that comes again finds what it has missed.
+//! What all tails of one topic share: a ring, and the task that fills the ring while a tail listens, and for a minute longer,
+//! so that a client that returns finds what it has missed.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,22 +16,22 @@ use tokio::sync::watch;
 use super::exposed::{Carries, Listens};
 use super::ring::Ring;
 
-/// How long a topic is listened to when nobody does any more.
+/// How long the task listens to a topic after the last tail has gone.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// The tail of one topic.
 pub(crate) struct Tail {
     carried: Box<dyn Carries>,
-    /// Tells the numbers of this process from those of others.
+    /// Distinguishes the numbers of this process from those of others.
     life: u64,
     state: Mutex<State>,
 }
 
 struct State {
     ring: Ring,
-    /// Of the task that fills the ring, while there is one.
+    /// The notification of the task that fills the ring, while there is one.
     told: Weak<watch::Sender<()>>,
-    /// How many envelopes had been published when the ring was filled last.
+    /// How many envelopes had been published when the ring was last filled.
     heard: Option<u64>,
 }
 
@@ -68,13 +68,13 @@ impl Tail {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is done with the ring.
+    /// Gives access to the ring.
     pub(super) fn with_ring<R>(&self, look: impl FnOnce(&Ring) -> R) -> R {
         look(&self.lock().ring)
     }
 
-    /// Listens to the topic, the first time by a task that fills the ring. What comes from here on is in the ring
-    /// behind the number that is given; the receiver is told of it, and of the end of the task by an error.
+    /// Listens to the topic; the first listener starts the task that fills the ring. Messages from here on are in the ring
+    /// behind the returned number. The receiver is notified of them, and of the end of the task by an error.
     pub(super) fn join(
         self: &Arc<Self>,
         runtime: &Runtime,
@@ -82,7 +82,8 @@ impl Tail {
         if let Some(joined) = joined(&self.lock()) {
             return Ok(joined);
         }
-        // The broker has locks of its own. Another caller may be quicker meanwhile; then this inbox goes again.
+        // Not under the lock, since the broker has locks of its own. If another caller is quicker, this inbox is dropped
+        // again.
         let published = self.carried.published();
         let inbox = self.carried.listen()?;
         let (told, changed) = watch::channel(());
@@ -103,7 +104,7 @@ impl Tail {
         Ok((changed, last))
     }
 
-    /// Fills the ring for as long as a tail listens.
+    /// Fills the ring while a tail listens.
     async fn fill(
         self: Arc<Self>,
         mut inbox: Box<dyn Listens>,
@@ -142,7 +143,7 @@ impl Tail {
         }
     }
 
-    /// Ends listening, unless a tail has come.
+    /// Stops listening, unless a tail has come.
     fn end(&self, told: &watch::Sender<()>, published: u64) -> bool {
         let mut state = self.lock();
         if told.receiver_count() > 0 {
@@ -155,7 +156,7 @@ impl Tail {
     }
 }
 
-/// Joins the tails, if there is a task.
+/// Joins the running task, if there is one.
 fn joined(state: &State) -> Option<(watch::Receiver<()>, u64)> {
     let told = state.told.upgrade()?;
     Some((told.subscribe(), state.ring.last()))

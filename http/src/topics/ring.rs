@@ -1,30 +1,30 @@
 //! The latest messages of a topic, numbered.
 //!
-//! Invariant: numbers only grow; one that is missing is of a message that was dropped.
+//! Invariant: numbers only grow; a missing number is that of a dropped message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many messages of a tailed topic are kept for clients that come again.
+/// How many messages of a tailed topic are kept for clients that return.
 pub const RING_LEN_MAX: usize = 1_024;
-/// How many bytes they may have together, as JSON: 4 MiB.
+/// The size of all messages in bytes, as JSON: 4 MiB.
 pub const RING_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How many bytes one of them may have.
+/// The size of one message in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = RING_BYTES_MAX / 4;
 
-/// A message of a topic: its number, and what it says.
+/// A message of a topic: its number and its text.
 pub(super) type Message = (u64, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     messages: VecDeque<Message>,
     bytes: usize,
-    /// The number of the last message, whether it is here or was dropped.
+    /// The number of the last message, whether it is in the ring or was dropped.
     last: u64,
 }
 
 impl Ring {
-    /// Adds a message behind this number of dropped ones.
+    /// Adds a message, after this number of dropped ones.
     pub(super) fn push(&mut self, dropped: u64, text: String) {
         self.last += dropped + 1;
         self.bytes += text.len();
@@ -50,12 +50,12 @@ impl Ring {
         self.last
     }
 
-    /// The number behind which all messages are that are here.
+    /// The number behind which all messages of the ring are.
     pub(super) fn begins_behind(&self) -> u64 {
         self.messages.front().map_or(self.last, |(first, _)| first - 1)
     }
 
-    /// The messages behind this one, at most as many, and no more bytes but for the first.
+    /// The messages behind this number, up to a number and a size; the first may exceed the size.
     pub(super) fn after(&self, number: u64, len_max: usize, bytes_max: usize) -> Vec<Message> {
         let begin = self.messages.partition_point(|(at, _)| *at <= number);
         let mut bytes = 0;

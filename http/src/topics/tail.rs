@@ -1,6 +1,6 @@
 //! A client that listens to a topic.
 //!
-//! A message's id names the life of the tail, which is the process's, and its number in it.
+//! A message's id consists of the life of the tail, which is the process's, and its number in that life.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::router::Served;
 use crate::stream::{FRAMES_BYTES, Frames, Source, respond};
 use crate::view::Json;
 
-/// The stream of a topic: what is published from now on, or behind the message that the client has seen last.
+/// The stream of a topic: what is published from now on, or behind the last message that the client has seen.
 pub(crate) fn tail(served: &Served, tail: &Arc<Tail>, query: StreamQuery) -> Result<Response, Problem> {
     let (runtime, place) = (&served.runtime, served.streams.take()?);
     if let Some(cause) = runtime.stop_cause() {
@@ -34,7 +34,7 @@ pub(crate) fn tail(served: &Served, tail: &Arc<Tail>, query: StreamQuery) -> Res
         last: match &seen {
             None => last,
             Some(seen) if seen.life == tail.life() => seen.number.min(last),
-            // All that is here came behind what another process had.
+            // Everything in the ring is later than the other process's messages.
             Some(_) => tail.with_ring(Ring::begins_behind),
         },
         is_of_other_life: seen.is_some_and(|seen| seen.life != tail.life()),
@@ -44,7 +44,7 @@ pub(crate) fn tail(served: &Served, tail: &Arc<Tail>, query: StreamQuery) -> Res
     Ok(respond(runtime.host().clone(), place, source))
 }
 
-/// Names a message of a tail.
+/// The id of a message of a tail.
 #[derive(Debug, PartialEq, Eq)]
 struct MessageId {
     life: u64,
@@ -75,9 +75,9 @@ struct TopicTail {
     changed: watch::Receiver<()>,
     /// The number of the last message that was sent, or counted as lost.
     last: u64,
-    /// The client has been told messages of another process: nobody knows how many there were since.
+    /// The client has seen messages of another process: how many it missed is unknown.
     is_of_other_life: bool,
-    /// How many more the client wants.
+    /// The number of messages that the client still wants.
     left: u64,
     redaction: Redaction,
 }
@@ -89,7 +89,7 @@ impl Source for TopicTail {
             frames.gap(Json::Null);
         }
         loop {
-            // What comes behind this look is told.
+            // Later changes are notified.
             self.changed.mark_unchanged();
             let len_max = usize::try_from(self.left).unwrap_or(usize::MAX);
             let messages = self
@@ -101,7 +101,7 @@ impl Source for TopicTail {
                     frames.gap(lost.into());
                 }
                 let life = self.tail.life();
-                // The ring is of all consoles that listen, and each has a redaction of its own.
+                // All consoles share the ring, and each has its own redaction.
                 let shown = self.redaction.applied_at(&["payload", "value"], &text);
                 frames.message(&MessageId { life, number }, &shown);
                 self.last = number;

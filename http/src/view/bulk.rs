@@ -1,4 +1,4 @@
-//! Bulks, what they would reach, and how far they have come.
+//! Bulks, the runs that they would reach, and their progress.
 
 use millrun::Timestamp;
 use millrun::operating::{BulkCount, BulkDescription, BulkProgress, BulkSummary, BulksPage, RunSearch};
@@ -6,7 +6,7 @@ use millrun::operating::{BulkCount, BulkDescription, BulkProgress, BulkSummary, 
 use super::json::{Json, list, object};
 use crate::query::encoded;
 
-/// A page of bulks; `next` is the link to the page behind it, made of its cursor.
+/// A page of bulks; `next` makes the link to the next page from a cursor.
 pub(crate) fn bulks(page: &BulksPage, next: impl FnOnce(&str) -> String) -> Json {
     let next = page.next.map(|cursor| next(&cursor.to_string()));
     object([
@@ -51,7 +51,7 @@ pub(crate) fn bulk(bulk: &BulkSummary, described: &BulkDescription, progress: &B
     Json::Object(fields)
 }
 
-/// A filter as it was sent.
+/// A filter, in the form in which it was sent.
 fn filter(filter: &RunSearch) -> Json {
     let from = |time: Timestamp| (time != Timestamp::EPOCH).then_some(time);
     let until = |time: Timestamp| (time != Timestamp::MAX).then_some(time);
@@ -66,7 +66,7 @@ fn filter(filter: &RunSearch) -> Json {
     ])
 }
 
-/// What a bulk would reach if it were started.
+/// What a bulk would reach.
 pub(crate) fn bulk_would_reach(count: &BulkCount) -> Json {
     object([
         ("name", Json::Null),

@@ -8,7 +8,7 @@ use millrun::workflow::{Awaited, OperationId};
 
 use super::json::{Json, list, object};
 
-/// What a run does and waits for.
+/// The description of a run.
 pub(crate) fn description(run: &InstanceDescription) -> Json {
     object([
         ("id", (&run.id).into()),
@@ -33,12 +33,12 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("pending", list(&run.pending, pending)),
         ("awaited", list(&run.awaited, awaited)),
         ("lines", list(&run.lines, line)),
-        // Resolves to the same from `v1/instances/..` and `v1/runs/..`.
+        // This link resolves to the same URL from `v1/instances/..` and `v1/runs/..`.
         ("history", format!("../runs/{}/history", run.run).into()),
     ])
 }
 
-/// What a run does, in a word.
+/// The status of a run in a word.
 pub(super) fn status(status: &InstanceStatus) -> &'static str {
     match status {
         InstanceStatus::Running => "running",
@@ -176,7 +176,7 @@ fn pending(pending: &PendingDescription) -> Json {
     }
 }
 
-/// What a record has that a run waits for.
+/// The filter of a wait for a record.
 pub(super) fn record_filter(filter: &RecordFilter) -> Json {
     let key = match &filter.key {
         None => [("key", Json::Null), ("key_prefix", Json::Null)],
@@ -207,7 +207,7 @@ fn awaited(awaited: &Awaited) -> Json {
     ])
 }
 
-/// Which try a run is of those that it has.
+/// The number and policy of a run's try.
 pub(super) fn run_try(tried: &RunTry) -> Json {
     object([
         ("number", tried.number.into()),

@@ -1,7 +1,6 @@
 //! Pages of histories and their events.
 //!
-//! Left out on purpose: what only the engine needs of an event (epochs, retry policies, how much a checkpoint
-//! counts).
+//! Left out on purpose: what only the engine needs of an event (epochs, retry policies, the counts of a checkpoint).
 
 use millrun::history::{
     ActivityFailure, ChildFailure, Event, HistoryPage, PublishScheduled, RecordTexts, RecordedEvent,
@@ -13,7 +12,7 @@ use millrun::{Payload, RunFailure};
 use super::described::{park_reason, record_filter, run_try};
 use super::json::{Json, list, object};
 
-/// A page, and where the next one is, of at most `limit` events again.
+/// A page, with the link to the next one, also of at most `limit` events.
 pub(crate) fn history(page: &HistoryPage, limit: usize) -> Json {
     let next = page.next().map(|after| format!("?after={after}&limit={limit}"));
     object([
@@ -39,7 +38,7 @@ pub(crate) fn recorded(recorded: &RecordedEvent) -> Json {
     Json::Object(all)
 }
 
-/// A text that is said of a value that was published.
+/// A text of a published record.
 fn said_of(publish: &PublishScheduled, text: impl FnOnce(&RecordTexts) -> Option<&str>) -> Json {
     publish.texts.as_deref().and_then(text).into()
 }
@@ -230,7 +229,7 @@ fn fields(event: &Event) -> Fields {
         Event::Parked { reason } => vec![("reason", park_reason(reason))],
         Event::Resumed => Vec::new(),
         Event::VersionChanged { version } => vec![("version", (*version).into())],
-        // A kind that a later version of millrun adds has its label at least.
+        // A kind that a later version of millrun adds is shown with its label at least.
         _ => Vec::new(),
     }
 }
@@ -271,7 +270,7 @@ fn signals<N: AsRef<str>>(signals: &[(N, Payload)]) -> Json {
     })
 }
 
-/// Adds a payload under its name, or the text of what went wrong.
+/// Adds a payload under its name, or the text of an error.
 fn outcome(mut fields: Fields, name: &'static str, outcome: &Result<Payload, String>) -> Fields {
     fields.push((name, outcome.as_ref().ok().into()));
     fields.push(("error", outcome.as_ref().err().map(String::as_str).into()));

@@ -1,4 +1,4 @@
-//! Runs that were found, counts of them, and what becomes of them.
+//! Found runs, counts, and changes.
 
 use millrun::operating::{
     ChangeKind, ChangedRun, FeedChange, RunCounts, RunSummary, RunsPage, WorkflowCounts,
@@ -6,7 +6,7 @@ use millrun::operating::{
 
 use super::json::{Json, list, object};
 
-/// A page of runs; `next` is the link to the page behind it, made of its cursor.
+/// A page of runs; `next` makes the link to the next page from a cursor.
 pub(crate) fn found(page: &RunsPage, next: impl FnOnce(&str) -> String) -> Json {
     let next = page.next.map(|cursor| next(&cursor.to_string()));
     object([
@@ -55,7 +55,7 @@ fn workflow(counts: &WorkflowCounts) -> Json {
     ])
 }
 
-/// Something that has become of a run or a part.
+/// A change of a run or a part.
 pub(crate) fn change(change: &FeedChange) -> Json {
     let (kind, run, rest): (_, _, Vec<(&'static str, Json)>) = match &change.kind {
         ChangeKind::Started(run) => ("started", Some(run), Vec::new()),

@@ -17,16 +17,16 @@ pub(crate) enum Json {
     Bool(bool),
     Number(u64),
     Text(String),
-    /// A text that is JSON already.
+    /// A text that is already JSON.
     Raw(Box<RawValue>),
-    /// What a payload gives: integers of 64 bits and the order of fields are as they were.
+    /// A payload: integers of 64 bits and the order of fields stay exact.
     Payload(Payload),
     List(Vec<Json>),
     Object(Vec<(&'static str, Json)>),
 }
 
 impl Json {
-    /// A text that is JSON already.
+    /// A text that is already JSON.
     pub(crate) fn raw(json: String) -> Self {
         RawValue::from_string(json).map_or(Self::Null, Self::Raw)
     }
@@ -37,7 +37,7 @@ impl Json {
         serde_json::to_string(&Shown { json, redaction }).expect("keys are text, and nothing in it refuses")
     }
 
-    /// The answer of this text.
+    /// An answer with this text.
     pub(crate) fn respond(&self, redaction: &Redaction) -> Response {
         let mut response = Response::new(Body::from(self.to_text(redaction)));
         let media_type = HeaderValue::from_static("application/json");
@@ -51,12 +51,12 @@ pub(crate) fn object<const N: usize>(fields: [(&'static str, Json); N]) -> Json 
     Json::Object(fields.into())
 }
 
-/// A list of what is made of each item.
+/// A list with the result for each item.
 pub(crate) fn list<T>(items: impl IntoIterator<Item = T>, make: impl FnMut(T) -> Json) -> Json {
     Json::List(items.into_iter().map(make).collect())
 }
 
-/// A value on its way out.
+/// A value that is being written.
 struct Shown<'a> {
     json: &'a Json,
     redaction: &'a Redaction,
@@ -85,7 +85,7 @@ impl Serialize for Shown<'_> {
     }
 }
 
-/// A payload as an object with its value, or with the reason why it has no form in JSON.
+/// A payload as an object with its value, or with the reason why JSON cannot express it.
 fn readable(payload: &Payload, redaction: &Redaction) -> Json {
     let json = payload.to_json().map_err(|error| error.to_string());
     let raw = json.and_then(|json| {

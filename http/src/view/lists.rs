@@ -9,7 +9,7 @@ use super::described::status;
 use super::json::{Json, list, object};
 use crate::query::{encoded, next_page};
 
-/// A page of live instances; `all` may have one more than the page, which tells that there is another page.
+/// A page of live instances; `all` may have one more than the page, which shows that there is another page.
 pub(crate) fn instances(mut all: Vec<InstanceSummary>, limit: usize) -> Json {
     let has_more = all.len() > limit;
     all.truncate(limit);

@@ -1,5 +1,4 @@
-//! What the runtime says, as JSON. The shapes are those of this crate: a field that is added to a description here
-//! stays there.
+//! The runtime's data as JSON. The shapes belong to this crate: they do not change when a description of the runtime changes.
 
 mod bulk;
 mod described;

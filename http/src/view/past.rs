@@ -7,7 +7,7 @@ use millrun::Timestamp;
 use super::{Json, list, object};
 use crate::past::{Latency, PAST_EVERY, PastSample};
 
-/// The samples that a console has kept, and what time it is; none if it keeps none.
+/// The samples that a console has kept, and the present time; empty if it keeps none.
 pub(crate) fn past(now: Timestamp, samples: &[PastSample]) -> Json {
     object([
         ("now_us", now.into()),

@@ -1,4 +1,4 @@
-//! Records of durable topics, and what is kept of each topic.
+//! Records of durable topics, and the state of each topic.
 
 use millrun::Payload;
 use millrun::topics::{DurableRecord, DurableTopicSummary, DurableTopicTimes, RecordToken};
@@ -20,7 +20,7 @@ pub(crate) fn record(record: &DurableRecord<Payload>) -> Json {
     ])
 }
 
-/// A record of which nothing can be read but its place.
+/// A record of which only the place is known.
 pub(crate) fn unreadable_record(token: RecordToken, problem: &str) -> Json {
     object([
         ("token", token.to_string().into()),
@@ -35,7 +35,7 @@ pub(crate) fn unreadable_record(token: RecordToken, problem: &str) -> Json {
     ])
 }
 
-/// What is kept of a durable topic; `payload` is the type of its values, if it is exposed.
+/// The state of a durable topic; `payload` is the type of its values, if it is exposed.
 pub(crate) fn durable_topic(
     summary: &DurableTopicSummary,
     times: DurableTopicTimes,

@@ -1,4 +1,4 @@
-//! Schedules, when they are due, and what they have done.
+//! Schedules, their due times, and what they have done.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use millrun::schedules::{
 
 use super::json::{Json, list, object};
 
-/// A page of schedules; `next` is the link to the page behind it, made of its cursor.
+/// A page of schedules; `next` makes the link to the next page from a cursor.
 pub(crate) fn schedules(page: &SchedulesPage, next: impl FnOnce(&str) -> String) -> Json {
     let next = page.next.map(|cursor| next(&cursor.to_string()));
     let told = |schedule: &ScheduleSummary| Json::Object(summary(schedule));

@@ -1,4 +1,4 @@
-//! A store and what was done to it, as JSON.
+//! A store, and the results of operations on it, as JSON.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use millrun::store::{Exported, StoreHandle, Verified};
 
 use super::{Json, list, object};
 
-/// What a store is and holds.
+/// The description and the content of a store.
 pub(crate) fn store_told(store: &StoreHandle, stats: &RuntimeStats, found: &StartupReport) -> Json {
     let journal = &stats.journal;
     object([
@@ -30,7 +30,7 @@ pub(crate) fn store_told(store: &StoreHandle, stats: &RuntimeStats, found: &Star
     ])
 }
 
-/// What was found when every record was read.
+/// The result of reading every record.
 pub(crate) fn verified(verified: &Verified) -> Json {
     object([
         ("records", verified.records.into()),
@@ -44,7 +44,7 @@ pub(crate) fn verified(verified: &Verified) -> Json {
     ])
 }
 
-/// Where a copy was written.
+/// The place of a copy.
 pub(crate) fn copied(at: &Path, exported: Option<&Exported>) -> Json {
     let mut fields = vec![("path", path(at))];
     if let Some(exported) = exported {
@@ -54,7 +54,7 @@ pub(crate) fn copied(at: &Path, exported: Option<&Exported>) -> Json {
     Json::Object(fields)
 }
 
-/// As it is on the machine of the program, wherever that was started.
+/// A path on the machine of the program, made absolute.
 fn path(path: &Path) -> Json {
     let whole = std::path::absolute(path);
     whole.as_deref().unwrap_or(path).display().to_string().into()

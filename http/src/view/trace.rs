@@ -1,4 +1,4 @@
-//! What led to what.
+//! Traces as JSON.
 
 use millrun::operating::{
     TraceDirection, TraceLink, TraceNode, TraceOf, TraceOutcome, TracePage, TraceRelation,
@@ -7,12 +7,12 @@ use millrun::operating::{
 use super::json::{Json, list, object};
 use crate::query::encoded;
 
-/// What is told of a page.
+/// What is shown of a page.
 #[derive(Clone, Copy)]
 pub(crate) struct TraceShown {
-    /// The links of one direction alone, if the request says so.
+    /// Only the links of this direction, if the request says so.
     pub(crate) direction: Option<TraceDirection>,
-    /// Whether the caller may see what the record that is traced says of itself.
+    /// Whether the caller may see the content of the record that is traced.
     pub(crate) is_exposed: bool,
 }
 
@@ -78,7 +78,7 @@ fn about(node: &TraceNode, is_exposed: bool) -> Json {
 
 fn link(link: &TraceLink, is_exposed: bool) -> Json {
     let (outcome, detail) = link.outcome.named();
-    // What a consumer says of a record may be made of its payload.
+    // A consumer's words about a record may contain parts of its payload.
     let is_of_consumer =
         link.relation == TraceRelation::Subscription && matches!(link.outcome, TraceOutcome::Returned(_));
     object([
@@ -94,7 +94,7 @@ fn link(link: &TraceLink, is_exposed: bool) -> Json {
     ])
 }
 
-/// What can be traced, with the address where that is done.
+/// An end of a link, with the address of its trace.
 fn end(of: &TraceOf) -> Json {
     let run = |run| format!("runs/{run}/trace");
     match of {

@@ -1,11 +1,11 @@
-//! Why a run does not go on.
+//! Why a run makes no progress.
 
 use millrun::operating::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
 
 use super::described::{park_reason, record_filter, run_try, status};
 use super::json::{Json, list, object};
 
-/// Why a run does not go on, and its children; `text` is what a person reads.
+/// Why a run and its children make no progress; `text` is for people.
 pub(crate) fn why(why: &Why) -> Json {
     let mut told = run(why);
     if let Json::Object(fields) = &mut told {

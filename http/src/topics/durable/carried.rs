@@ -1,4 +1,4 @@
-//! A durable topic as it is reached by names and JSON, whatever type it carries.
+//! A durable topic of any type, used by name and with JSON.
 
 use std::any::type_name;
 use std::pin::Pin;
@@ -14,16 +14,16 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
 
-/// What is under way.
+/// A running operation.
 pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A publish that waits until it is durable.
+/// A publish that completes when the record is durable.
 pub(crate) type RecordBeingPublished = Doing<'static, Result<PublishedRecord, DurablePublishError>>;
 
-/// A record, or why there is none at its place.
+/// A record, or the reason why there is none at its place.
 pub(super) type EncodedRead = Result<DurableRecord<Payload>, TopicReadError>;
 
-/// What is said of a record beside its value.
+/// The texts of a record beside its value.
 #[derive(Debug, Default)]
 pub(crate) struct RecordSaid {
     pub(crate) key: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct RecordSaid {
     pub(crate) trace: Option<TraceContext>,
 }
 
-/// A durable topic that carries values which can be written as JSON and read from it.
+/// A durable topic whose values can be written as JSON and read from it.
 pub(crate) trait CarriesRecords: Send + Sync {
     /// The type of its values, as Rust names it.
     fn type_name(&self) -> &'static str;
@@ -43,14 +43,14 @@ pub(crate) trait CarriesRecords: Send + Sync {
     fn read(&self, from: ReadFrom) -> Doing<'_, Result<Box<dyn ReadsRecords>, ReadFromError>>;
 }
 
-/// A reader of a durable topic. What it gives is as the journal has it, so that fields are shown that the type does not
-/// know.
+/// A reader of a durable topic. It returns records as they are in the journal, so that fields which the type does not know
+/// are shown.
 pub(crate) trait ReadsRecords: Send {
     /// Waits for the next record.
     fn next(&mut self) -> Doing<'_, EncodedRead>;
-    /// The next record that is there already.
+    /// The next record, if it exists already.
     fn next_now(&mut self) -> Doing<'_, Option<EncodedRead>>;
-    /// Behind which record the next one is read.
+    /// The record behind which the next read continues.
     fn position(&self) -> Option<RecordToken>;
 }
 

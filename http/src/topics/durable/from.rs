@@ -7,10 +7,10 @@ use millrun::topics::{ReadFrom, RecordToken, RecordTokenError};
 use crate::problem::Problem;
 use crate::query::{last_event_id, page_limit, parameters, stream_limit, wrong};
 
-/// Which records are asked for: those from a place on, up to a number of them.
+/// Which records are asked for: from a place on, up to a number of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RecordsQuery<L> {
-    /// Where they begin, if the request says so.
+    /// The place from which they begin, if the request names one.
     pub(super) from: Option<ReadFrom>,
     pub(super) limit: L,
 }
@@ -25,7 +25,7 @@ impl RecordsQuery<usize> {
 }
 
 impl RecordsQuery<u64> {
-    /// Reads the query of a tail, and the header by which a client resumes, which counts more.
+    /// Reads the query of a tail, and the header by which a client resumes, which takes precedence.
     pub(super) fn of_tail(query: &str, headers: &HeaderMap) -> Result<Self, Problem> {
         let [after, from, limit] = parameters(query, ["after", "from", "limit"])?;
         let (from, limit) = (place(after, from)?, stream_limit(limit)?);
@@ -46,9 +46,9 @@ fn place(after: Option<String>, from: Option<String>) -> Result<Option<ReadFrom>
     }
 }
 
-/// Behind the record of a token.
+/// Behind the record with this token.
 fn behind(token: &str) -> Result<ReadFrom, Problem> {
-    // Forms and scripts write a space as a plus, which a token may have, and a client may have left as it is.
+    // Forms and scripts write a space for a plus; a token may contain a plus that a client has not encoded.
     let token: Result<RecordToken, _> = token.replace(' ', "+").parse();
     let token = token.map_err(|error: RecordTokenError| Problem::new("record-token", error.to_string()))?;
     Ok(ReadFrom::After(token))
@@ -70,7 +70,7 @@ fn begins(from: &str) -> Result<ReadFrom, Problem> {
     }
 }
 
-/// How many of the last records are meant, if they are.
+/// The number in `last:N`, for the last records of a topic.
 fn last_of(from: &str) -> Option<u64> {
     let len = from.strip_prefix("last:")?;
     let is_number = len.bytes().all(|byte| byte.is_ascii_digit());

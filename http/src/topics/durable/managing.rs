@@ -1,4 +1,4 @@
-//! What an operator does to durable topics.
+//! An operator's operations on durable topics.
 
 use millrun::topics::{
     DurableTopicError, PurgeBefore, RecordToken, RecordTokenError, SendBackError, TopicManageError,
@@ -28,10 +28,10 @@ pub(crate) async fn purge_topic(runtime: &Runtime, topic: &str, body: PurgeBody)
     ]))
 }
 
-/// How many undelivered records one request sends back, unless it says so, and at most.
+/// How many undelivered records one request sends back: by default, and at most.
 const SENT_BACK: (usize, usize) = (100, 1_000);
 
-/// Sends undelivered records back: one, or some of the topic.
+/// Sends undelivered records back: one, or several of the topic.
 pub(crate) async fn send_back(runtime: &Runtime, topic: &str, body: SendBackBody) -> Result<Json, Problem> {
     let not_declared = |error: DurableTopicError| Problem::new("no-topic", error.to_string());
     let undelivered = runtime.undelivered_topic(topic).map_err(not_declared)?;

@@ -1,13 +1,13 @@
-//! Durable topics that a program exposes: published to, read by pages, and tailed from any place.
+//! Durable topics that a program exposes: for publishing, reading by pages, and tailing from any place.
 //!
 //! ```text
 //!   publish ─► the topic's handle ─► journal ──► reader of its own ─┬─► page: what is there
 //!                                                                   └─► tail: that, and what comes
 //! ```
 //!
-//! A tail has a reader of its own in place of a ring: a client that comes again names the last record that it has seen by
-//! its token, and the log has what follows. A reader holds one page at most and waits for nobody, so that a tail holds up
-//! no publisher, and costs none while nobody tails.
+//! A tail has a reader of its own instead of a ring: a client that returns names the last record that it has seen by its
+//! token, and the log has what follows. A reader holds at most one page and delays no publisher; without tails it costs
+//! nothing.
 
 mod carried;
 mod from;

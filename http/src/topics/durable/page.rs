@@ -1,4 +1,4 @@
-//! A page of what there is of a durable topic.
+//! A page of a durable topic's existing records.
 
 use millrun::topics::ReadFrom;
 use millrun::{RunError, Runtime};
@@ -10,11 +10,11 @@ use crate::problem::Problem;
 use crate::query::next_page;
 use crate::view::{Json, object};
 
-/// How many bytes the payloads on a page of records have, as they are encoded, before it ends: 1 MiB. The record that
-/// reaches it is on the page.
+/// The size at which a page of records ends, counted over the encoded payloads: 1 MiB. The record that reaches it is on the
+/// page.
 pub const RECORDS_BYTES_MAX: usize = 1024 * 1024;
 
-/// The records that are there, from the place of the query on, or else from the first. Nothing is waited for.
+/// The existing records from the query's place on, or else from the first. Does not wait.
 pub(crate) async fn records_page(
     runtime: &Runtime,
     topic: &dyn CarriesRecords,

@@ -1,4 +1,4 @@
-//! What a reader of a durable topic gives, as it is told.
+//! What a reader of a durable topic returned, in the form for clients.
 
 use millrun::RunError;
 use millrun::topics::{RecordToken, TopicReadError};
@@ -7,24 +7,24 @@ use super::carried::EncodedRead;
 use crate::problem::Problem;
 use crate::view::{Json, object, record, unreadable_record};
 
-/// What there is at the next place of a topic.
+/// What is at the next place of a topic.
 pub(super) enum ToldRead {
     Record {
-        /// As text.
+        /// The record's token as text.
         token: String,
         json: Json,
-        /// Of its payload, as it is encoded.
+        /// The size of its encoded payload.
         bytes: usize,
     },
-    /// Records that nobody reads any more.
+    /// Records that cannot be read any more.
     Gap(RecordGap),
-    /// There is nothing to go on with.
+    /// The read cannot continue.
     Over(Problem),
 }
 
-/// Records that are missing.
+/// Missing records.
 pub(super) struct RecordGap {
-    /// The number of the last record before them.
+    /// The number of the last record before the gap.
     after: u64,
     lost: u64,
     /// `dropped` by retention, or `damaged`.
@@ -43,7 +43,7 @@ impl RecordGap {
     }
 }
 
-/// What is told of a read behind this record.
+/// Converts the result of a read behind this record.
 pub(super) fn told(behind: Option<RecordToken>, read: EncodedRead) -> ToldRead {
     let error = match read {
         Ok(read) => {

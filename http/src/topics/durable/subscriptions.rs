@@ -1,4 +1,4 @@
-//! How the durable subscriptions of a topic stand.
+//! The state of a topic's durable subscriptions.
 
 use millrun::topics::{DurableSubscriptionSummary, SubscriptionStatus, TopicLookError};
 use millrun::{RunError, Runtime};
@@ -7,8 +7,8 @@ use crate::problem::Problem;
 use crate::query::{PageQuery, next_page};
 use crate::view::{Json, list, object};
 
-/// A page of the subscriptions of a durable topic, in the order of their names. They are told of any durable topic of the
-/// runtime, as the list of topics is: nothing of what its records carry stands there.
+/// A page of the subscriptions of a durable topic, in the order of their names. They are shown for any durable topic of the
+/// runtime, like the list of topics: no content of records is shown.
 pub(crate) async fn subscriptions_page(runtime: &Runtime, topic: &str, query: &str) -> Result<Json, Problem> {
     let PageQuery { after, limit } = PageQuery::parse(query)?;
     let told = runtime.durable_subscriptions(topic, after.as_deref(), limit + 1);

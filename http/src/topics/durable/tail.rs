@@ -1,7 +1,7 @@
-//! A client that listens to a durable topic: first to what is there, from the place that it names, then to what comes.
+//! A client that tails a durable topic: first the existing records from the place that it names, then new ones.
 //!
-//! A message's id is the record's token, so that a client resumes at any time, also behind a restart of the program. A gap
-//! has the token of the last record that is missing, so that it is told once.
+//! A message's id is the record's token, so that a client can resume at any time, also after a restart of the program. A gap
+//! has the token of the last missing record, so that it is reported once.
 
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::router::Served;
 use crate::stream::{FRAMES_BYTES, Frames, Source, respond};
 
-/// The stream of a durable topic: from the place of the query on, or else from now on.
+/// The stream of a durable topic: from the query's place on, or else from now on.
 pub(crate) async fn record_tail(
     served: &Served,
     topic: &dyn CarriesRecords,
@@ -38,7 +38,7 @@ pub(crate) async fn record_tail(
 
 struct RecordTail {
     reader: Box<dyn ReadsRecords>,
-    /// How many more the client wants.
+    /// The number of messages that the client still wants.
     left: u64,
     redaction: Redaction,
 }
