@@ -1,13 +1,13 @@
-//! What a shard has handed to topics and its journal does not know yet. It outlives the shard, so
-//! that a successor neither loses nor repeats what its predecessor published.
+//! The publishes that a shard has handed to topics and whose outcome is not in the journal yet. The list outlives the shard,
+//! so that a successor neither loses nor repeats its predecessor's publishes.
 //!
 //! ```text
 //!   handed to the topic ──► Waiting ── room ──► Ended ── the run's event is durable ──► forgotten
 //!                              └── cancelled, durably ──────────────────────────────────►┘
 //! ```
 //!
-//! A publish that is decided and not listed here was never handed over. It ends with the process, as
-//! topics do: what was listed when the process crashed is not known after it.
+//! A publish that is decided and not listed here was never handed over. The list is lost with the process, as topics are:
+//! after a crash it is unknown which publishes were listed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,20 +20,20 @@ use crate::ownership::partition_set::PartitionSet;
 /// Names a publish.
 pub(crate) type Key = (RunId, OperationId);
 
-/// How a publish stands that was handed to its topic.
+/// The state of a publish that was handed to its topic.
 #[derive(Debug)]
 enum Standing {
     /// A task waits for room.
     Waiting {
         topic: Name,
-        /// What stops it; not there yet while it begins.
+        /// The handle to stop it; `None` while it begins.
         task: Option<TaskHandle>,
     },
-    /// It was published, or refused, or nobody knows: a process that crashed may have handed it over.
+    /// It was published or refused, or the outcome is unknown: a process that crashed may have handed it over.
     Ended(Result<PublishOutcome, String>),
 }
 
-/// The publishes of one shard that were handed over. One entry for each whose outcome is not durable.
+/// The publishes of one shard that were handed over: one entry for each whose outcome is not durable.
 #[derive(Debug, Default)]
 pub(crate) struct HandedOver(Mutex<FxHashMap<Key, Standing>>);
 
@@ -42,37 +42,36 @@ impl HandedOver {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A task is about to wait for room.
+    /// Notes that a task is about to wait for room.
     pub(crate) fn wait(&self, key: Key, topic: Name) {
         self.lock().insert(key, Standing::Waiting { topic, task: None });
     }
 
-    /// The task runs; or has ended by now.
+    /// Keeps the handle of the task, unless it has ended by now.
     pub(crate) fn keep_task(&self, key: Key, handle: TaskHandle) {
         if let Some(Standing::Waiting { task, .. }) = self.lock().get_mut(&key) {
             *task = Some(handle);
         }
     }
 
-    /// The topic took it, or refused it.
+    /// Notes that the topic took the value, or refused it.
     pub(crate) fn end(&self, key: Key, outcome: Result<PublishOutcome, String>) {
         self.lock().insert(key, Standing::Ended(outcome));
     }
 
-    /// The task that waited has ended. If nobody waits for it any more, neither does this list.
+    /// Notes the end of a task that waited. The outcome is not kept if the publish was cancelled.
     pub(crate) fn end_wait(&self, key: Key, outcome: Result<PublishOutcome, String>) {
         if let Some(standing) = self.lock().get_mut(&key) {
             *standing = Standing::Ended(outcome);
         }
     }
 
-    /// The run's history knows the outcome.
+    /// Removes a publish whose outcome is in its run's history.
     pub(crate) fn forget(&self, key: Key) {
         self.lock().remove(&key);
     }
 
-    /// Nobody waits for it any more: a task that waits for room is stopped. Its topic, if there was
-    /// one.
+    /// Cancels a publish, and stops a task that waits for room. Returns the topic of such a task.
     pub(crate) fn cancel(&self, key: Key) -> Option<Name> {
         let standing = self.lock().remove(&key)?;
         match standing {
@@ -86,7 +85,7 @@ impl HandedOver {
         }
     }
 
-    /// Nobody here waits for those of runs in these partitions any more: tasks that wait for room are stopped.
+    /// Removes the publishes of runs in these partitions, and stops tasks that wait for room.
     pub(crate) fn lose(&self, lost: &PartitionSet) {
         let is_lost = |key: &&Key| lost.contains(key.0.partition());
         let keys: Vec<Key> = self.lock().keys().filter(is_lost).copied().collect();
@@ -95,7 +94,7 @@ impl HandedOver {
         }
     }
 
-    /// The outcome of a publish, if it was handed over; `None` inside if a task waits for room.
+    /// The outcome of a publish that was handed over; the inner `None` means that a task waits for room.
     pub(crate) fn outcome(&self, key: Key) -> Option<Option<Result<PublishOutcome, String>>> {
         self.lock().get(&key).map(|standing| match standing {
             Standing::Waiting { .. } => None,
@@ -103,7 +102,7 @@ impl HandedOver {
         })
     }
 
-    /// Keeps only what is still pending, and gives those that wait for room, each with its topic.
+    /// Keeps only publishes that are still pending. Returns those that wait for room, each with its topic.
     pub(crate) fn take_over(&self, pending: &FxHashSet<Key>) -> Vec<(Key, Name)> {
         let gone: Vec<Key> = {
             let listed = self.lock();

@@ -1,7 +1,7 @@
-//! Durable topics: what publishes to them from outside, and what reads them.
+//! Durable topics: publishing to them from outside of runs, and reading them.
 //!
-//! Within the crate, also what joins runs and the topics of the broker: publishes of runs on their way out, and triggers on
-//! their way in.
+//! For the crate itself, also the connection between runs and the broker's topics: publishes of runs on their way out, and
+//! triggers on their way in.
 
 pub(crate) mod durable;
 pub(crate) mod publisher;

@@ -1,4 +1,4 @@
-//! The topics that workflows of a runtime publish to: how a value gets from a history to its topic.
+//! The topics that workflows of a runtime publish to: the way of a value from a history to its topic.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ type Begin =
 
 type Connect = dyn Fn(&Broker) -> Result<Arc<Begin>, TopicError> + Send + Sync;
 
-/// How values get from a history to a topic of the broker. A cheap clone.
+/// Publishes values of histories to a topic of the broker. A cheap clone.
 #[derive(Clone)]
 pub(crate) struct Publisher {
     pub(crate) name: &'static str,
@@ -61,7 +61,7 @@ fn connect<T: DeserializeOwned + Send + Sync + 'static>(
         Ok(Box::pin(async move {
             let published = topic.publish_with(headers, value).await;
             if let Err(PublishError::Closed(_)) = published {
-                // The runtime stops. Nobody has the value, and the next process decides about it.
+                // The runtime stops. No subscription has the value, and the next process decides about it.
                 return std::future::pending().await;
             }
             published
@@ -72,8 +72,8 @@ fn connect<T: DeserializeOwned + Send + Sync + 'static>(
     Ok(Arc::new(begin))
 }
 
-/// The key that a run gives an envelope. Envelopes have no correlation of the publisher's choice and no content type: a run that
-/// says them expects a durable topic, and is told.
+/// The key of an envelope that a run publishes. Envelopes have no correlation and no content type: a run that sets these
+/// expects a durable topic, so its publish is refused.
 fn key_of(texts: Option<&RecordTexts>) -> Result<Option<&str>, String> {
     let Some(texts) = texts else {
         return Ok(None);
@@ -93,8 +93,7 @@ fn key_of(texts: Option<&RecordTexts>) -> Result<Option<&str>, String> {
 
 type ConnectNamed = dyn Fn(&Broker, &str) -> Result<Arc<Begin>, TopicError> + Send + Sync;
 
-/// How values get to the topics that a filter selects, whose names are known when they are published to. A
-/// cheap clone.
+/// Publishes values to the topics that a filter selects, whose names are only known at the publish. A cheap clone.
 #[derive(Clone)]
 pub(crate) struct NamedPublisher {
     filter: &'static str,
@@ -119,12 +118,12 @@ impl NamedPublisher {
 /// The topics that workflows of a runtime publish to.
 pub(crate) struct Topics {
     by_name: BTreeMap<&'static str, Arc<Begin>>,
-    /// Those that are named at run time. The first that fits counts.
+    /// Filters for topics that are named at run time. The first that matches counts.
     by_filter: Vec<(Filter, Arc<ConnectNamed>)>,
     broker: Broker,
 }
 
-/// A topic that is published to: its name, and how it is. An error says why it cannot be.
+/// The name of a topic, and how to publish to it; or an error.
 type Found<'a> = (Name, Result<Cow<'a, Arc<Begin>>, String>);
 
 impl fmt::Debug for Topics {
@@ -168,7 +167,7 @@ impl Topics {
         (names, filters)
     }
 
-    /// The topic of this name, if the runtime has it or was told of which type it is.
+    /// The topic of this name, if the runtime has it or knows its type by a filter.
     pub(crate) fn get(&self, name: &str) -> Option<Found<'_>> {
         if let Some((name, begin)) = self.by_name.get_key_value(name) {
             return Some((Cow::Borrowed(name), Ok(Cow::Borrowed(begin))));
@@ -183,13 +182,13 @@ impl Topics {
                 let begin = connect(&self.broker, name).map(Cow::Owned);
                 begin.map_err(|error| error.to_string())
             }
-            // No runtime will ever have it.
+            // No runtime will ever have such a topic.
             Err(error) => Err(error.to_string()),
         };
         Some((Cow::Owned(name.to_owned()), found))
     }
 
-    /// Whether a publish to this topic ends here, and does not wait for another runtime.
+    /// Whether a publish to this topic is decided here, and does not wait for another runtime.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
             || !self.by_filter.is_empty()

@@ -1,16 +1,15 @@
-//! Subscriptions that start or signal workflows.
+//! Triggers: subscriptions that start or signal workflows.
 //!
 //! ```text
 //!   topic ──► inbox, bounded ──► task ──► start or signal, as many as have arrived at once
 //! ```
 //!
-//! A shard that fails in the middle is asked again: a start is then made once all the same, a signal
-//! may arrive twice. What waits in the inbox is in memory, as its topic is. A publisher that must wait for
-//! room is held up by the runtime's own doors in the end: a start that is not durable yet keeps its place.
+//! If a shard fails during a request, the request is repeated: a start is still made once, but a signal may arrive twice.
+//! Envelopes in the inbox are in memory, as their topic is. If a publisher must wait for room, the backpressure comes from
+//! the runtime's own mailboxes: a start that is not durable yet keeps its place.
 //!
-//! Where an instance takes no more signals for now, or there are as many instances as there may be, the
-//! trigger asks again after a pause that grows: nobody tells it of room. Nothing else in the runtime waits
-//! for room like this.
+//! If an instance accepts no more signals for now, or there are as many instances as may be, the trigger tries again after a
+//! growing pause: there is no notification of room. Nothing else in the runtime waits for room in this way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +37,8 @@ const BATCH_MAX: usize = 256;
 /// Retry backoff for an envelope that is refused for now: the first pause and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// A subscription that starts or signals workflows; made by an [`On`]. It ends when this is dropped: envelopes that wait are discarded.
+/// A subscription that starts or signals workflows; made by an [`On`]. It ends when this is dropped: waiting envelopes are
+/// discarded.
 #[must_use = "dropping it ends the subscription"]
 pub struct Trigger {
     task: TaskHandle,
@@ -68,8 +68,8 @@ impl Trigger {
         self.counts.handled.load(Ordering::Relaxed)
     }
 
-    /// How many envelopes could not: their instance does not exist or has ended, say, or the code
-    /// that was given for them panicked. Each is reported as a warning too.
+    /// How many envelopes could not be handled: their instance does not exist or has ended, say, or the code for them
+    /// panicked. Each is reported as a warning too.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.counts.refused.load(Ordering::Relaxed)
@@ -83,7 +83,7 @@ impl Counts {
     }
 }
 
-/// Closes the subscription when its task ends, however it ends, so that no publisher waits there.
+/// Closes the subscription when its task ends, for any reason, so that no publisher waits there.
 struct Ending<T: Send + Sync + 'static>(Inbox<Envelope<T>>);
 
 impl<T: Send + Sync + 'static> Drop for Ending<T> {
@@ -99,8 +99,8 @@ impl Drop for Trigger {
     }
 }
 
-/// A value of a user's type, whose own code may panic as it is dropped: that ends here, so that
-/// of several none is dropped while another's panic unwinds.
+/// A value of a user's type whose destructor may panic. The panic is caught, so that no second value is dropped while a panic
+/// unwinds.
 struct Given<V>(Option<V>);
 
 impl<V> Drop for Given<V> {
@@ -113,22 +113,22 @@ impl<V> Drop for Given<V> {
     }
 }
 
-/// What is asked for because of one envelope.
+/// The effect of one envelope.
 struct Asked<V> {
     value: Given<V>,
-    /// The run that published the envelope, if one did, and the place in a distributed trace that it names.
+    /// The run that published the envelope, if one did, and the envelope's place in a distributed trace.
     stems: Provenance,
 }
 
-/// What a record or an envelope stems from, as far as it is known: the operation that published it, and a place in a distributed
-/// trace.
+/// The origin of a record or an envelope, as far as it is known: the operation that published it, and a place in a
+/// distributed trace.
 #[derive(Clone, Debug)]
 pub(super) struct Provenance {
     pub(super) cause: Option<Cause>,
     pub(super) trace: Option<TraceContext>,
 }
 
-/// The start as a trigger asks for it: with what it stems from, as far as that is known, and without an end that it is told.
+/// The start for a trigger: with its origin, and without a receiver for the run's end.
 pub(super) fn asked_by_trigger<H>(start: Start<'_, H>, stems: Provenance) -> Start<'_, H> {
     let mut start = start.let_go();
     if let Some(cause) = stems.cause {
@@ -140,17 +140,17 @@ pub(super) fn asked_by_trigger<H>(start: Start<'_, H>, stems: Provenance) -> Sta
     }
 }
 
-/// What became of one envelope.
+/// The outcome for one envelope.
 enum Handling {
     Done,
-    /// Not now; later perhaps.
+    /// Not now; perhaps later.
     Later,
     Refused(String),
     Stopped,
 }
 
 impl Handling {
-    /// Nobody answered: the runtime has stopped, or only one of its shards has, and is restarted.
+    /// No answer came: the runtime has stopped, or one of its shards restarts.
     fn stopped(runtime: &Runtime, cause: &StopCause) -> Self {
         match cause {
             StopCause::Part { .. } if runtime.stop_cause().is_none() => Self::Later,
@@ -163,8 +163,7 @@ impl Handling {
     }
 }
 
-/// A subscription that is described; made by [`Runtime::on`] and [`Runtime::on_topic`]. Its last method says
-/// what becomes of each envelope.
+/// A prepared trigger; made by [`Runtime::on`] and [`Runtime::on_topic`]. Its last method sets the effect of each envelope.
 #[must_use = "nothing is subscribed until it is said what becomes of an envelope"]
 #[derive(Clone)]
 pub struct On<'a, T> {
@@ -215,8 +214,8 @@ impl Runtime {
         self.on_topic(topic.name())
     }
 
-    /// As [`on`](Self::on), of a topic or a filter whose name is known at run time only. The broker bounds
-    /// how many topics there may be.
+    /// As [`on`](Self::on), for a topic or filter whose name is only known at run time. The broker bounds the number of
+    /// topics.
     pub fn on_topic<T>(&self, topic: impl Into<String>) -> On<'_, T> {
         On {
             runtime: self,
@@ -229,27 +228,27 @@ impl Runtime {
 }
 
 impl<T: Send + Sync + 'static> On<'_, T> {
-    /// Sets how many envelopes wait and what happens when there are more: by default their publishers wait.
+    /// Sets how many envelopes wait, and what happens beyond that: by default publishers wait.
     pub fn subscription(mut self, config: SubscriptionConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Says what to do when the id of a start is taken; [`OnConflict::Attach`] if this is not called.
+    /// Sets what happens when the id of a start is taken; [`OnConflict::Attach`] by default.
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
         self
     }
 
-    /// Starts an instance for each envelope, under the id and with the input that `make` gives. An id that
-    /// is taken is left alone, so that the same event twice starts one instance, unless
-    /// [`on_conflict`](Self::on_conflict) says otherwise; if the second comes when the finished run of the
-    /// first is retained no longer, it starts another, as [`Runtime::start`] does.
+    /// Starts an instance for each envelope, with the id and the input that `make` returns. An id that is taken is left
+    /// alone, so that the same event twice starts one instance, unless [`on_conflict`](Self::on_conflict) says otherwise; if
+    /// the second event comes when the first run has finished and is not retained any more, it starts another one, as
+    /// [`Runtime::start`] does.
     ///
     /// # Errors
-    /// When the broker refuses the subscription: the topic is known with another type, say, or is durable in this runtime
-    /// ([`TopicError::Durable`](crate::broker::TopicError::Durable)): [`trigger`](crate::topics::DurableTopicHandle::trigger)
-    /// is for those.
+    /// When the broker refuses the subscription: the topic has another type, say, or is durable in this runtime
+    /// ([`TopicError::Durable`](crate::broker::TopicError::Durable)); for those use
+    /// [`trigger`](crate::topics::DurableTopicHandle::trigger).
     pub fn start<I, O, E, F>(self, workflow: Workflow<I, O, E>, make: F) -> Result<Trigger, SubscribeError>
     where
         I: Serialize + Clone + Send + Sync + 'static,
@@ -271,12 +270,11 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         })
     }
 
-    /// Signals an instance for each envelope: the latest run of the id that `make` gives.
-    /// Signals to one instance keep the order of their envelopes.
+    /// Signals an instance for each envelope: the latest run of the id that `make` returns. Signals to one instance keep the
+    /// order of their envelopes.
     ///
-    /// An instance that has as many signals unread as it may have is waited for, and the envelopes behind
-    /// wait with it, whatever instance they are for: in the end their publishers do, as the
-    /// [subscription](Self::subscription) says.
+    /// If an instance has as many unread signals as it may, the trigger waits, and so do all envelopes behind, for any
+    /// instance: in the end their publishers wait, as the [subscription](Self::subscription) says.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -313,10 +311,9 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         })
     }
 
-    /// Signals an instance for each envelope, and starts it with that signal if there is
-    /// none: `make` gives the id, the input of a run that begins, and what the signal carries.
-    /// [`on_conflict`](Self::on_conflict) is as in [`with_signal`](crate::builders::Start::with_signal). Signals to one
-    /// instance keep the order of their envelopes.
+    /// Signals an instance for each envelope, and starts it with that signal if it does not live: `make` returns the id, the
+    /// input of a new run, and the signal's value. [`on_conflict`](Self::on_conflict) is as in
+    /// [`with_signal`](crate::builders::Start::with_signal). Signals to one instance keep the order of their envelopes.
     ///
     /// ```
     /// use millrun::{OnConflict, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError};
@@ -423,8 +420,8 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         let work = async move {
             let _ending = ending;
             work.await;
-            // A shard that still runs would take a closed inbox for a topic that nobody listens to, and
-            // record what waits for room there as published.
+            // A shard that still runs would take a closed inbox for a topic without listeners, and record values that wait
+            // for room there as published.
             abandoned.await;
         };
         let task = inner.shared.host.spawn("trigger", Box::pin(work));
@@ -445,7 +442,7 @@ async fn work<T, V, F, D>(
     F: Fn(&Envelope<T>) -> (String, V),
     D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
 {
-    // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
+    // An envelope that is taken after a shutdown has begun would be lost, and would let another one into the inbox.
     while !stop.is_closing()
         && let Some(first) = envelopes.recv().await
     {
@@ -456,7 +453,7 @@ async fn work<T, V, F, D>(
         let mut by_id: BTreeMap<String, Vec<Asked<V>>> = BTreeMap::new();
         let more = std::iter::from_fn(|| envelopes.try_recv()).take(BATCH_MAX - 1);
         for envelope in std::iter::once(first).chain(more) {
-            // The trigger's code and the payload's may panic.
+            // The trigger's code and the payload's own code may panic.
             let envelope = Given(Some(envelope));
             let Some(lent) = &envelope.0 else { continue };
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {
@@ -488,7 +485,7 @@ async fn work<T, V, F, D>(
     }
 }
 
-/// Delivers one value, again and again if it is refused for now. Whether the runtime still runs.
+/// Delivers one value, again and again if it is refused for now. Returns whether the runtime still runs.
 async fn deliver_one<V, D>(
     runtime: &Runtime,
     host: &dyn Host,

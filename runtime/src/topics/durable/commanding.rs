@@ -13,10 +13,10 @@ use crate::RunError;
 use crate::mail::{CommandRefused, EntityRequest};
 
 impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
-    /// Has an entity perform a command for each record: `make` gives its key and the input. The entity begins with it if
-    /// there is none. The request of the command is made of the trigger's name and the record, so that a record that is
-    /// given again is performed once; an entity remembers the last 1,000 requests that it performed. A command that is
-    /// rejected is not tried again: the record is undelivered.
+    /// Sends a command to an entity for each record: `make` returns the entity's key and the input. If the entity does not
+    /// live, it begins with the command. The request of the command is made of the trigger's name and the record's token, so
+    /// that a record that is delivered again is performed once; an entity remembers the last 1,000 requests that it
+    /// performed. A command that is rejected is not tried again: the record is undelivered.
     ///
     /// # Errors
     /// See [`SubscriptionOpenError`].

@@ -1,4 +1,4 @@
-//! The durable topics that a runtime was told of, as its journal knows them.
+//! The durable topics that are registered with a runtime, as its journal knows them.
 
 use std::any::{TypeId, type_name};
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use super::terms::{TermsByFilter, retention_by};
 use crate::OpenError;
 use crate::code::workflows::is_reserved;
 
-/// What a builder is told of a durable topic.
+/// What a builder was told of a durable topic.
 #[derive(Clone, Debug)]
 pub(crate) struct DeclaredTopic {
     pub(crate) name: &'static str,
-    /// What it says of how long its records and subscriptions stay.
+    /// The topic's own terms: how long its records and subscriptions stay.
     said: TopicTerms,
-    /// With what filters say of it.
+    /// The terms together with those set by filters.
     terms: TopicTerms,
     payload: TypeId,
     payload_name: &'static str,
@@ -45,7 +45,7 @@ impl DeclaredTopic {
         }
     }
 
-    /// How another declaration of the name contradicts this one, if it does.
+    /// How another declaration of the same name contradicts this one, if it does.
     fn contradiction(&self, other: &Self) -> Option<String> {
         if self.payload != other.payload {
             let (one, two) = (self.payload_name, other.payload_name);
@@ -56,23 +56,23 @@ impl DeclaredTopic {
     }
 }
 
-/// A handle to a durable topic was not made.
+/// Why there is no handle to a durable topic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurableTopicError {
-    /// The runtime's builder was not told of it: see
+    /// The topic is not registered with the runtime's builder: see
     /// [`RuntimeBuilder::durable_topic`](crate::RuntimeBuilder::durable_topic).
     #[error("the builder of this runtime was told of no durable topic {name:?}")]
     NotDeclared {
         /// The name.
         name: String,
     },
-    /// The builder was told something else of the topic: another type of its records, or another retention.
+    /// The topic was registered in another way: with another type of records, or another retention.
     #[error("the durable topic {name:?} is declared in two ways: {problem}")]
     Contradiction {
         /// The name.
         name: String,
-        /// What is said twice.
+        /// The difference.
         problem: String,
     },
 }
@@ -88,21 +88,21 @@ pub(crate) struct KnownTopic {
 #[derive(Debug, Default)]
 pub(crate) struct DurableTopics {
     by_name: BTreeMap<&'static str, (KnownTopic, DeclaredTopic)>,
-    /// What histories may call them.
+    /// Former names that histories may use.
     former: FormerNames,
-    /// Empty if there are none, until something is asked of topics that were not declared here.
+    /// Empty if no topic is declared, until another topic of the store is used.
     news: OnceLock<Arc<TopicNews>>,
-    /// Those that were deleted here; the flag says that there are any.
+    /// The topics that were deleted here; the flag says whether there are any.
     has_deleted: AtomicBool,
     deleted: Mutex<Vec<TopicNumber>>,
     pub(crate) subscriptions: OpenSubscriptions,
-    /// What runs wait for.
+    /// The waits of runs for records.
     pub(crate) waits: RecordWaits,
 }
 
 impl DurableTopics {
-    /// Renames and declares them in the journal, and leaves their names to it at the broker. `volatile` are the names that the
-    /// broker's topics were registered under; `default` says what counts where neither a topic nor a filter says anything.
+    /// Renames and declares them in the journal, and reserves their names at the broker. `volatile` are the names of the
+    /// topics registered with the broker; `default` applies where neither a topic nor a filter sets a bound.
     pub(crate) fn declare(
         (declared, renamed): (Vec<DeclaredTopic>, &[(&'static str, &'static str)]),
         by_filter: &TermsByFilter,
@@ -187,25 +187,25 @@ impl DurableTopics {
         self.named(name).map(|known| known.number)
     }
 
-    /// What is known of the durable topic that has this name, or had it before it was renamed.
+    /// The durable topic with this present or former name.
     pub(crate) fn named(&self, name: &str) -> Option<KnownTopic> {
         let found = self.by_name.get(name);
         let found = found.or_else(|| self.by_name.get(self.former.present(name)?));
         found.map(|(known, _)| *known)
     }
 
-    /// The name that the durable topic has now which had this one: the same, unless it was renamed.
+    /// The present name of the durable topic with this name: the same, unless it was renamed.
     pub(crate) fn present_name<'a>(&self, name: &'a str) -> &'a str {
         self.former.present(name).unwrap_or(name)
     }
 
-    /// After which time an unused subscription of the topic of this name expires, if ever.
+    /// After what time an unused subscription of the topic expires, if it does.
     pub(super) fn subscription_idle_max(&self, name: &str) -> Option<Duration> {
         let (_, declared) = self.by_name.get(name)?;
         declared.terms.subscription_idle_max
     }
 
-    /// The topics of which unused subscriptions expire, each with the time for that.
+    /// The topics whose unused subscriptions expire, each with the time.
     pub(crate) fn with_idle_max(&self) -> impl Iterator<Item = (&'static str, KnownTopic, Duration)> + '_ {
         self.by_name.iter().filter_map(|(name, (known, declared))| {
             let idle_max = declared.terms.subscription_idle_max?;
@@ -213,7 +213,7 @@ impl DurableTopics {
         })
     }
 
-    /// All topics, in the order of their names, each with the name of the type that it carries where that is another one.
+    /// All topics in the order of their names, each with the name of its record type, if that is not `T`.
     pub(super) fn carrying<T: 'static>(
         &self,
     ) -> impl Iterator<Item = (&'static str, KnownTopic, Option<&'static str>)> + '_ {
@@ -223,7 +223,7 @@ impl DurableTopics {
         })
     }
 
-    /// What is known of a topic that was declared like this.
+    /// The topic with exactly this declaration.
     pub(crate) fn known<T: 'static>(&self, topic: DurableTopic<T>) -> Result<KnownTopic, DurableTopicError> {
         let topic = DeclaredTopic::new(topic);
         let name = || topic.name.to_owned();
@@ -239,17 +239,17 @@ impl DurableTopics {
         }
     }
 
-    /// Where readers wait; there is none where no topic is durable.
+    /// Where readers wait for news; `None` if no topic is durable.
     pub(crate) fn news(&self) -> Option<&Arc<TopicNews>> {
         self.news.get()
     }
 
-    /// Where callers wait for what is made durable of topics, also where none is declared.
+    /// Where callers wait for news, also if no topic is declared.
     pub(crate) fn news_of(&self, journal: &Arc<dyn Journal>) -> &Arc<TopicNews> {
         self.news.get_or_init(|| TopicNews::of(journal))
     }
 
-    /// This topic was deleted.
+    /// Notes that this topic was deleted.
     pub(super) fn delete(&self, number: TopicNumber) {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         if self.by_name.values().any(|(known, _)| known.number == number) && !deleted.contains(&number) {

@@ -15,7 +15,7 @@ use super::reader::{ReadFrom, ReadFromError, TopicReader};
 use crate::Runtime;
 use crate::inner::Inner;
 
-/// A durable topic of a runtime: publishes to it and reads it. A cheap clone, which keeps the runtime alive.
+/// A durable topic of a runtime, to publish to and to read. A cheap clone, which keeps the runtime alive.
 pub struct DurableTopicHandle<T> {
     pub(super) inner: Arc<Inner>,
     pub(super) known: KnownTopic,
@@ -40,7 +40,7 @@ impl<T> fmt::Debug for DurableTopicHandle<T> {
     }
 }
 
-/// What there is of a durable topic, at some moment.
+/// The state of a durable topic at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DurableTopicSummary {
@@ -48,16 +48,16 @@ pub struct DurableTopicSummary {
     pub name: String,
     /// How long its records stay.
     pub retention: TopicRetention,
-    /// The number of the first record that is there, or will be.
+    /// The number of the first record that is left, or will be the next.
     pub first: u64,
-    /// The number of the last record; the one before `first` if there is none.
+    /// The number of the last record; `first` minus one if there is none.
     pub last: u64,
     /// Bytes of the records from `first` to `last`.
     pub bytes: u64,
 }
 
 impl Runtime {
-    /// The handle to a durable topic that the builder [was told of](crate::RuntimeBuilder::durable_topic).
+    /// The handle to a durable topic that is [registered](crate::RuntimeBuilder::durable_topic) with the builder.
     ///
     /// ```
     /// use millrun::topics::ReadFrom;
@@ -81,7 +81,7 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// If the builder was not told of it, or told something else of it.
+    /// If the topic is not registered with the builder, or was registered in another way.
     pub fn durable_topic<T: 'static>(
         &self,
         topic: DurableTopic<T>,
@@ -90,7 +90,7 @@ impl Runtime {
         Ok(DurableTopicHandle::of(self.inner(), known, topic.topic().name()))
     }
 
-    /// The durable topics of this runtime, in the order of their names: what is kept of each.
+    /// The state of this runtime's durable topics, in the order of their names.
     #[must_use]
     pub fn durable_topics(&self) -> Vec<DurableTopicSummary> {
         let shared = &self.inner().shared;
@@ -124,7 +124,7 @@ impl<T> DurableTopicHandle<T> {
         }
     }
 
-    /// Describes a publish, which is made when it is awaited: it ends when the record is durable.
+    /// Prepares a publish, which is made when it is awaited, and completes when the record is durable.
     pub fn publish(&self, value: &T) -> PublishRecord<'_>
     where
         T: Serialize,
@@ -132,7 +132,7 @@ impl<T> DurableTopicHandle<T> {
         PublishRecord::new(&self.inner, self.known, value)
     }
 
-    /// Opens a reader, which begins there.
+    /// Opens a reader that begins at this place.
     ///
     /// # Errors
     /// See [`ReadFromError`].

@@ -1,5 +1,5 @@
-//! What an operator is shown of durable topics beyond what is in memory: when their records were appended, and how their
-//! subscriptions stand, those that no consumer has open too. Looking changes nothing, and goes through the viewer's lane.
+//! What operators see of durable topics beyond what is in memory: when their records were appended, and the state of their
+//! subscriptions, also of those that no consumer has open. Looking changes nothing, and uses the viewer's lane.
 
 use millrun_core::{Sequence, Timestamp};
 use millrun_persistence::{LatestRecords, ReadError, TopicNumber, TopicRecord};
@@ -8,11 +8,11 @@ use super::subscription::{DurableSubscriptionSummary, SubscriptionStatus};
 use crate::inner::Inner;
 use crate::{Runtime, StopCause};
 
-/// Why an operator is not shown something of a durable topic.
+/// Why a durable topic cannot be shown.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicLookError {
-    /// The runtime's builder was not told of it.
+    /// The topic is not registered with the runtime's builder.
     #[error("the builder of this runtime was told of no durable topic {name:?}")]
     NotDeclared {
         /// The name.
@@ -26,11 +26,11 @@ pub enum TopicLookError {
     Stopped(#[from] StopCause),
 }
 
-/// When the records of a durable topic were appended that are there; `None` where there are none.
+/// When the records of a durable topic were appended; `None` if there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DurableTopicTimes {
-    /// The time of the first.
+    /// The time of the first record that is left.
     pub first: Option<Timestamp>,
     /// The time of the last.
     pub last: Option<Timestamp>,
@@ -43,7 +43,7 @@ impl Inner {
         topic: TopicNumber,
         after: Sequence,
     ) -> Result<Result<Option<TopicRecord>, ReadError>, StopCause> {
-        // A page has one record at least, however few bytes it may have.
+        // A page has at least one record, however small this is.
         const FEW: usize = 1;
         let page = match self.streams().latest(topic, after, FEW) {
             Ok(LatestRecords::Page(page)) => Ok(page),
@@ -58,7 +58,7 @@ impl Inner {
 }
 
 impl Runtime {
-    /// When the first and the last record of a durable topic were appended. The store may be read for it.
+    /// When the first and the last record of a durable topic were appended. This may read the store.
     ///
     /// # Errors
     /// See [`TopicLookError`].
@@ -85,9 +85,8 @@ impl Runtime {
         })
     }
 
-    /// How the durable subscriptions of a topic stand, in the order of their names: those behind this name, as many as
-    /// `len_max` at most. Subscriptions that are open in this runtime tell what they have in hand; of others the store is read
-    /// for what they have kept.
+    /// The state of a topic's durable subscriptions behind this name, in the order of their names, at most `len_max`. Those
+    /// that are open in this runtime show what they have in hand; for others the store is read for what they have kept.
     ///
     /// ```
     /// use millrun::{DurableTopic, Runtime, Topic};
@@ -109,7 +108,7 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// See [`TopicLookError`]. A subscription of which nothing can be read is no error: its status says so.
+    /// See [`TopicLookError`]. A subscription that cannot be read is no error: its status says so.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -128,8 +127,8 @@ impl Runtime {
         Ok(told)
     }
 
-    /// How the durable subscriptions stand that are open in this runtime, in the order of their topics and names. Nothing is read
-    /// from the store, so that `oldest` of the status is the first record in hand.
+    /// The state of the durable subscriptions that are open in this runtime, in the order of their topics and names. Nothing
+    /// is read from the store, so `oldest` in the status is the first record in hand.
     #[must_use]
     pub fn open_subscriptions(&self) -> Vec<DurableSubscriptionSummary> {
         let mut told: Vec<_> = (self.inner().shared.durable.subscriptions.all().iter())

@@ -1,11 +1,13 @@
-//! What an operator does to durable topics: drops their records, deletes them, removes subscriptions and releases their keys.
+//! An operator's operations on durable topics: purging records, deleting topics, removing subscriptions and releasing their
+//! keys.
 //!
 //! ```text
 //!   name ─► number in the journal ─► purge, delete ─► watermark ─► answer
 //!                                          └─► open subscriptions are told
 //! ```
 //!
-//! Invariants: what is answered is durable. A deletion takes the topic and what its subscriptions have kept in one commit.
+//! Invariants: an answered operation is durable. A deletion removes the topic and what its subscriptions have kept in one
+//! commit.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -19,7 +21,7 @@ use super::token::RecordToken;
 use crate::inner::Inner;
 use crate::{Runtime, StopCause};
 
-/// How the names of topics begin that are the runtime's own.
+/// The prefix of the names of the runtime's own topics.
 const OWN: &str = "millrun.";
 
 /// Which records of a durable topic are purged.
@@ -33,27 +35,27 @@ pub enum PurgeBefore {
     Record(RecordToken),
 }
 
-/// What a purge has done.
+/// The result of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopicPurged {
     /// How many records it has dropped.
     pub count: u64,
-    /// The number of the first record that is there now, or will be.
+    /// The number of the first record that is left, or will be the next.
     pub first: u64,
 }
 
-/// What a deletion has done.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopicDeleted {
     /// How many records the topic had.
     pub count: u64,
-    /// How many durable subscriptions went with it.
+    /// How many durable subscriptions were deleted with it.
     pub subscriptions: u64,
 }
 
-/// Why a durable topic was not purged or deleted, or a subscription not removed or changed.
+/// Why an operation on a durable topic or a subscription was not performed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicManageError {
@@ -77,16 +79,16 @@ pub enum TopicManageError {
         /// What is wrong.
         problem: String,
     },
-    /// The subscription does not go on here.
+    /// The subscription has ended here.
     #[error(transparent)]
     Lost(SubscriptionLost),
-    /// The token is of a record in another store.
+    /// The token belongs to a record in another store.
     #[error("the token is of a record in another store")]
     OtherStore,
-    /// The token is of a record of another topic, or of a deleted one that had this name.
+    /// The token belongs to a record of another topic, or of a deleted topic that had this name.
     #[error("the token is of a record of another topic, or of a deleted one of this name")]
     OtherTopic,
-    /// The journal neither purges nor deletes topics.
+    /// The journal supports neither purges nor deletions of topics.
     #[error("the journal of this runtime neither purges nor deletes topics")]
     Unsupported,
     /// The journal has failed. Whether anything was done is not known.
@@ -107,14 +109,13 @@ impl From<SubscriptionLost> for TopicManageError {
 }
 
 impl Runtime {
-    /// Drops records of a durable topic, whatever its retention keeps; durable when this answers. It may be any topic of the
-    /// store, also one that the builder was not told of.
+    /// Drops records of a durable topic, even if its retention would keep them; durable when this returns. It may be any
+    /// topic of the store, also one that is not registered with the builder.
     ///
-    /// Readers, subscriptions and runs that wait come to no record that is purged: readers and subscriptions are told how many
-    /// they have missed, as of what [retention](crate::topics::TopicRetention) drops. What a reader or a subscription has in
-    /// hand already is given all the same. Numbers of records go on, and ids of purged records are remembered as before.
-    /// Their space is given back as the store writes, and by [`StoreHandle::upkeep`](crate::store::StoreHandle::upkeep) at
-    /// once.
+    /// Readers, subscriptions and waiting runs never get a purged record: readers and subscriptions are told how many they
+    /// have missed, as after a drop by [retention](crate::topics::TopicRetention). Records that a reader or a subscription
+    /// has in hand are still delivered. Record numbers continue, and ids of purged records are remembered as before. Space is
+    /// freed as the store writes, and at once by [`StoreHandle::upkeep`](crate::store::StoreHandle::upkeep).
     ///
     /// ```
     /// use millrun::topics::PurgeBefore;
@@ -136,10 +137,10 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that this is unknown.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the purge may or may not be durable. It can be made again.
+    /// If it is dropped while it waits, the purge may or may not be durable. It can be repeated.
     pub async fn purge_durable_topic(
         &self,
         name: &str,
@@ -168,27 +169,28 @@ impl Runtime {
     }
 
     /// Deletes a durable topic: its records, what its subscriptions have kept, and its name, in one commit; durable when this
-    /// answers. It counts no more against [`topics_len_max`](crate::store::JournalConfig::topics_len_max). It may be any topic
-    /// of the store, also one that the builder was not told of: that is how a topic goes that no program declares any more.
+    /// returns. It no longer counts for [`topics_len_max`](crate::store::JournalConfig::topics_len_max). It may be any topic
+    /// of the store, also one that is not registered with the builder: that is how to delete a topic that no program declares
+    /// any more.
     ///
-    /// Of a topic that is in use here, publishers get [`UnknownTopic`](crate::topics::DurablePublishError::UnknownTopic), a run
-    /// that publishes is told that it is refused, readers get [`Deleted`](crate::topics::TopicReadError::Deleted) behind what they have in hand, and subscriptions and
-    /// triggers are lost as [`Deleted`](crate::topics::SubscriptionLost::Deleted). A run that waits for a record waits on, until it gives up or
-    /// a later opening declares the topic anew.
+    /// If the topic is in use here, publishers get [`UnknownTopic`](crate::topics::DurablePublishError::UnknownTopic), a run
+    /// that publishes is told that it is refused, readers get [`Deleted`](crate::topics::TopicReadError::Deleted) after what
+    /// they have in hand, and subscriptions and triggers are lost as [`Deleted`](crate::topics::SubscriptionLost::Deleted). A
+    /// run that waits for a record keeps waiting, until it gives up or a later opening declares the topic anew.
     ///
-    /// The name is declared anew by the next runtime that is opened with it. Tokens of the deleted topic are refused there as
-    /// those of another topic, and records are numbered on behind it, so that no number names two records.
+    /// The next runtime with this topic declares it anew. Tokens of the deleted topic are refused there as those of another
+    /// topic, and record numbers continue, so that no number names two records.
     ///
     /// # Errors
-    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that this is unknown.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the topic is deleted as a whole or not at all.
+    /// If it is dropped while it waits, the topic is deleted completely or not at all.
     pub async fn delete_durable_topic(&self, name: &str) -> Result<TopicDeleted, TopicManageError> {
         let inner = self.inner();
         let (streams, topic) = inner.topic_to_manage(name)?;
         let subscriptions = &inner.shared.durable.subscriptions;
-        // None is opened meanwhile, which would be left behind.
+        // No subscription is opened meanwhile, which would be left behind.
         let opening = subscriptions.opening.lock().await;
         let before = kept_before(name);
         let all = streams.list();
@@ -207,15 +209,16 @@ impl Runtime {
         })
     }
 
-    /// Removes a durable subscription: what it has kept, and its name; durable when this answers. It counts no more against
+    /// Removes a durable subscription: what it has kept, and its name; durable when this returns. It no longer counts for
     /// [`topics_len_max`](crate::store::JournalConfig::topics_len_max). If it is open here, its consumers and its trigger are
-    /// [lost](crate::topics::SubscriptionLost::Deleted). One of this name that is opened later is new, and begins where it says.
+    /// [lost](crate::topics::SubscriptionLost::Deleted). A subscription of this name that is opened later is new, and begins
+    /// where its opening says.
     ///
     /// # Errors
-    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that this is unknown.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the subscription may or may not be removed. It can be removed again.
+    /// If it is dropped while it waits, the subscription may or may not be removed. It can be repeated.
     pub async fn remove_durable_subscription(&self, topic: &str, name: &str) -> Result<(), TopicManageError> {
         let inner = self.inner();
         let (streams, _) = inner.topic_to_manage(topic)?;
@@ -235,16 +238,16 @@ impl Runtime {
         inner.until_durable(offset).await
     }
 
-    /// Lets a key go on that a durable subscription
-    /// [holds](crate::topics::SubscribeRecords::hold_key_when_undelivered) behind a record that has gone to the topic for
-    /// undelivered ones, as [sending it back](crate::topics::DurableTopicHandle::send_back) does; that record stays where it is.
-    /// Durable when this answers, whether a consumer has the subscription open or not. Gives whether the key was held.
+    /// Releases a key that a durable subscription [holds](crate::topics::SubscribeRecords::hold_key_when_undelivered) behind
+    /// an undelivered record, as [sending the record back](crate::topics::DurableTopicHandle::send_back) does; the
+    /// undelivered record stays where it is. Durable when this returns, whether a consumer has the subscription open or not.
+    /// Returns whether the key was held.
     ///
     /// # Errors
-    /// See [`TopicManageError`]. Nothing is changed, unless the error says that it is not known.
+    /// See [`TopicManageError`]. Nothing is changed, unless the error says that this is unknown.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the key may or may not be released. It can be released again.
+    /// If it is dropped while it waits, the key may or may not be released. It can be repeated.
     pub async fn release_held_key(
         &self,
         topic: &str,
@@ -262,7 +265,7 @@ fn has_record(topic: &TopicSummary) -> bool {
 }
 
 impl Inner {
-    /// A topic of the store that an operator may change.
+    /// A topic of the store, if an operator may change it.
     fn topic_to_manage(&self, name: &str) -> Result<(&dyn TopicStreams, TopicSummary), TopicManageError> {
         if let Some(cause) = self.settled_cause() {
             return Err(cause.into());
@@ -272,7 +275,7 @@ impl Inner {
         };
         let streams = self.shared.journal.topics().ok_or_else(unknown)?;
         let mut named = streams.list().into_iter().filter(|topic| topic.name == name);
-        // What is the runtime's own goes with what it is for.
+        // The runtime's own topics are removed together with what they belong to.
         let topic = named
             .next()
             .filter(|_| !name.is_empty() && !name.starts_with(OWN));
@@ -297,12 +300,12 @@ impl Inner {
         }
     }
 
-    /// Waits until what the journal has given this offset is durable.
+    /// Waits until the operation with this offset is durable.
     pub(super) async fn until_durable(&self, offset: Offset) -> Result<(), TopicManageError> {
         let journal = &self.shared.journal;
         let news = self.shared.durable.news_of(journal);
         loop {
-            // Listed before it is looked, so that nothing comes between.
+            // Listed before it looks, so that no change is missed.
             let mut waiting = news.wait();
             if journal.high_watermark() >= offset {
                 return Ok(());

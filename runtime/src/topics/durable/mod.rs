@@ -1,4 +1,4 @@
-//! Topics whose records the journal keeps: what a runtime knows of them, publishes to them from outside, and reads.
+//! Topics whose records the journal keeps: declarations, publishes from outside, and readers.
 //!
 //! ```text
 //!   caller ─► publish ─► mailbox of the shard that owns the key's partition ─┐ record
@@ -7,7 +7,7 @@
 //!   reader ◄── page ◄── what is in memory, or else the reader lanes ◄── news, one bell for all
 //! ```
 //!
-//! What becomes of a publish in a shard is in `shard/outward/appending.rs`.
+//! For publishes in a shard see `shard/outward/appending.rs`.
 
 mod commanding;
 pub(crate) mod declared;

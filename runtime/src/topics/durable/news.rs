@@ -1,7 +1,7 @@
-//! Tells the readers of durable topics that there are new records: one bell of the journal for all of them.
+//! Notifies the readers of durable topics of new records: one bell at the journal for all of them.
 //!
-//! Invariants: nothing is listed at the journal by a runtime without durable topics. A commit asks one counter as long as no
-//! reader waits. A reader is listed before it looks, so that no record comes in between unseen.
+//! Invariants: a runtime without durable topics registers nothing at the journal. While no reader waits, a commit only checks
+//! one counter. A reader is listed before it looks, so that it misses no record.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,14 +19,14 @@ pub(crate) struct TopicNews {
 }
 
 impl TopicNews {
-    /// News of this journal.
+    /// The news of this journal.
     pub(crate) fn of(journal: &Arc<dyn Journal>) -> Arc<Self> {
         let news = Arc::new(Self {
             waiting_len: AtomicUsize::new(0),
             news: Notify::new(),
         });
         let bell = Bell::new();
-        // The journal keeps the bell as long as itself.
+        // The journal keeps the bell as long as it exists itself.
         let (rung, told): (_, Weak<Self>) = (bell.clone(), Arc::downgrade(&news));
         bell.connect(move || {
             rung.answer();
@@ -44,7 +44,7 @@ impl TopicNews {
         }
     }
 
-    /// Lists a reader, which has to look at the journal before it waits.
+    /// Lists a reader, which then has to look at the journal before it waits.
     pub(crate) fn wait(&self) -> WaitingReader<'_> {
         self.waiting_len.fetch_add(1, Ordering::SeqCst);
         let mut told = Box::pin(self.news.notified());
@@ -53,7 +53,7 @@ impl TopicNews {
     }
 }
 
-/// A reader that waits. Dropped, it is not listed any more.
+/// A waiting reader. Dropping it removes it from the list.
 #[derive(Debug)]
 pub(crate) struct WaitingReader<'a> {
     news: &'a TopicNews,
@@ -61,7 +61,7 @@ pub(crate) struct WaitingReader<'a> {
 }
 
 impl WaitingReader<'_> {
-    /// Waits for the next news since it was listed.
+    /// Waits for the first news after it was listed.
     pub(crate) async fn told(&mut self) {
         self.told.as_mut().await;
     }

@@ -1,4 +1,4 @@
-//! A publish to a durable topic from outside.
+//! A publish to a durable topic by a caller outside of runs.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -21,12 +21,13 @@ use crate::ending::stop::UnlessOver;
 use crate::inner::{ForRoom, Inner};
 use crate::mail::{AppendRequest, Reply, Request};
 
-/// A publish to a durable topic that is described; made by
-/// [`DurableTopicHandle::publish`](super::handle::DurableTopicHandle::publish). Awaited, it is made, and ends when the record is
-/// durable.
+/// A prepared publish to a durable topic; made by
+/// [`DurableTopicHandle::publish`](super::handle::DurableTopicHandle::publish). It is made when it is awaited, and completes
+/// when the record is durable.
 ///
 /// # Cancel safety
-/// Dropped while it waits, the record may or may not be appended. With an [id](Self::id) it can be published again.
+/// If it is dropped while it waits, the record may or may not be appended. With an [id](Self::id) the publish can be
+/// repeated.
 #[must_use = "nothing is published until it is awaited"]
 pub struct PublishRecord<'a> {
     inner: &'a Arc<Inner>,
@@ -46,7 +47,7 @@ impl fmt::Debug for PublishRecord<'_> {
     }
 }
 
-/// A record is durable.
+/// A durable record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedRecord {
     token: RecordToken,
@@ -70,7 +71,7 @@ impl PublishedRecord {
         self.token.sequence()
     }
 
-    /// Whether a record with this id had been appended before: that one is meant, and nothing was added.
+    /// Whether a record with this id had been appended before: then the place is that record's, and nothing was added.
     #[must_use]
     pub fn is_repeat(&self) -> bool {
         self.is_repeat
@@ -84,7 +85,7 @@ pub enum DurablePublishError {
     /// The value could not be encoded.
     #[error("the value could not be encoded")]
     Payload(#[from] PayloadError),
-    /// The value is larger than a payload may be, or than a turn of the journal has room for.
+    /// The value is larger than a payload may be, or than fits a turn of the journal.
     #[error(
         "the value has {bytes} bytes, a record may have {bytes_max}, as `payload_bytes_max` and `turn_bytes_max` of the \
          configuration say: publish a reference instead"
@@ -95,7 +96,7 @@ pub enum DurablePublishError {
         /// The limit.
         bytes_max: usize,
     },
-    /// A text that is said of the record is longer than [`RECORD_TEXT_BYTES_MAX`].
+    /// A text of the record is longer than [`RECORD_TEXT_BYTES_MAX`].
     #[error("the {field} has {bytes} bytes, it may have {RECORD_TEXT_BYTES_MAX}")]
     TextTooLong {
         /// Which: `key`, `correlation`, `content type` or `id`.
@@ -103,8 +104,8 @@ pub enum DurablePublishError {
         /// Its size in bytes.
         bytes: usize,
     },
-    /// The partition of the key has another owner, or had one before the record was durable: ask that one, or here again later.
-    /// Whether the record was appended is not known.
+    /// The partition of the key has another owner, or had one before the record was durable: ask that owner, or repeat later
+    /// here. It is unknown whether the record was appended.
     #[error("partition {} has another owner", partition.index())]
     Moved {
         /// The partition.
@@ -113,12 +114,12 @@ pub enum DurablePublishError {
     /// The journal does not know the topic any more: it was [deleted](crate::Runtime::delete_durable_topic).
     #[error("the topic was deleted: the journal does not know it")]
     UnknownTopic,
-    /// The runtime has stopped. Whether the record was appended is not known.
+    /// The runtime has stopped. It is unknown whether the record was appended.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
-/// What a shard says of a record: its number, and whether it was there before.
+/// A shard's answer about a record: its number, and whether it existed before.
 pub(crate) type Appended = (Sequence, bool);
 
 impl<'a> PublishRecord<'a> {
@@ -139,27 +140,27 @@ impl<'a> PublishRecord<'a> {
         }
     }
 
-    /// Records of one key have one order for all readers: that in which they were published.
+    /// Records with the same key have one order for all readers: the order of their publishes.
     pub fn key(mut self, key: &'a str) -> Self {
         self.header.key = Some(key);
         self
     }
 
-    /// An id of the caller's choice: a record of the topic that was published with it is not published again, as long as the
-    /// journal remembers it ([`topic_ids_len_max`](crate::store::JournalConfig::topic_ids_len_max)). Of ids 128 bits of a hash
-    /// are kept.
+    /// An id of the caller's choice: while the journal remembers it
+    /// ([`topic_ids_len_max`](crate::store::JournalConfig::topic_ids_len_max)), a second record with the same id is not added
+    /// to the topic. 128 bits of a hash of the id are kept.
     pub fn id(mut self, id: &'a str) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// What the caller calls the whole that the record belongs to.
+    /// The caller's name for the process or group that the record belongs to.
     pub fn correlation(mut self, correlation: &'a str) -> Self {
         self.header.correlation = Some(correlation);
         self
     }
 
-    /// The format of the payload, for readers of other kinds.
+    /// The format of the payload, for readers outside of millrun.
     pub fn content_type(mut self, content_type: &'a str) -> Self {
         self.header.content_type = Some(content_type);
         self
@@ -200,7 +201,7 @@ impl<'a> PublishRecord<'a> {
         Ok(())
     }
 
-    /// The partition that the record goes to: that of its key, or else of its id, or else any that this runtime owns.
+    /// The partition for the record: that of its key, or else of its id, or else any that this runtime owns.
     fn partition(&self) -> Partition {
         if let Some(named) = self.header.key.or(self.id) {
             return Partition::of(named.as_bytes());
@@ -220,7 +221,7 @@ impl<'a> PublishRecord<'a> {
             .unwrap_or_else(|| Partition::of(&random.to_le_bytes()))
     }
 
-    /// What is to be appended, if it is a record that a topic may take.
+    /// The record to append, if it is valid.
     fn record(self) -> Result<RecordToAppend, DurablePublishError> {
         let partition = self.partition();
         self.check(self.payload.as_ref().map_err(Clone::clone)?)?;
@@ -236,20 +237,20 @@ impl<'a> PublishRecord<'a> {
     }
 }
 
-/// A record that is to be appended by itself.
+/// A record to be appended on its own.
 pub(crate) struct RecordToAppend {
     pub(crate) topic: TopicNumber,
     pub(crate) partition: Partition,
     pub(crate) id: Option<u128>,
-    /// What stands before the payload, and the payload.
+    /// The header and the payload.
     pub(crate) body: Vec<u8>,
     pub(crate) payload_len: usize,
-    /// It is appended only if this is the last record of that topic; else, its partition is said to have
+    /// The record is appended only if this is the last record of this topic; otherwise its partition is reported as
     /// [moved](DurablePublishError::Moved).
     pub(crate) unless_changed: Option<(TopicNumber, Sequence)>,
 }
 
-/// Where a shard answers.
+/// The channel for a shard's answer.
 type AppendAnswer = oneshot::Receiver<Result<Appended, DurablePublishError>>;
 
 impl RecordToAppend {
@@ -283,7 +284,7 @@ impl RecordToAppend {
     }
 }
 
-/// Has the shard that owns its partition append a record; waits until it is durable.
+/// Has the shard that owns its partition append a record, and waits until it is durable.
 pub(super) async fn append_record(
     inner: &Inner,
     record: RecordToAppend,
@@ -295,8 +296,8 @@ pub(super) async fn append_record(
         .await
 }
 
-/// As [`append_record`], with the bodies of more records that follow it in one batch: all are appended or none. Gives the place of
-/// the last. It is asked for also while the runtime is shutting down, since activities go on then.
+/// As [`append_record`], with the bodies of further records in the same batch: all are appended or none. Returns the place of
+/// the last. It also works while the runtime is shutting down, since activities are still running then.
 pub(crate) async fn append_records(
     inner: &Inner,
     record: RecordToAppend,
@@ -308,7 +309,7 @@ pub(crate) async fn append_records(
     inner.ask_while_closing(door, request, answer).await
 }
 
-/// How many bytes the payload of a record may have where a turn has this many.
+/// The largest payload of a record, if a turn may have this many bytes.
 pub(crate) fn record_bytes_max(turn_bytes_max: usize) -> usize {
     /// More than a journal adds to a body.
     const FRAME_BYTES_MAX: usize = 64;
@@ -332,15 +333,15 @@ impl<'a> IntoFuture for PublishRecord<'a> {
     }
 }
 
-/// A [`PublishRecord`] that is awaited; it asks when it is polled first. Written out, so that it needs no memory of its own: a
-/// thousand publishers at a time are more than a cache holds.
+/// An awaited [`PublishRecord`]; it sends its request at the first poll. It is a hand-written future, so that it needs no
+/// allocation: a thousand simultaneous publishers would exceed a cache.
 #[must_use = "nothing is published until it is awaited"]
 pub struct PublishingRecord<'a> {
     inner: &'a Arc<Inner>,
     known: KnownTopic,
-    /// What is asked, until it has been.
+    /// The request, until it is sent.
     to_ask: Option<Result<Box<AppendRequest>, DurablePublishError>>,
-    /// The wait for room at the shard, if there was none.
+    /// The wait for room at the shard, if it had none.
     room: Option<ForRoom<'a>>,
     answer: UnlessOver<'a, AppendAnswer>,
 }

@@ -1,4 +1,4 @@
-//! Readers of durable topics: each at a place of its own, and at its own pace.
+//! Readers of durable topics, each with a place and a pace of its own.
 //!
 //! ```text
 //!   page in hand ──► next record
@@ -7,8 +7,8 @@
 //!        └──────── nothing: waits for news
 //! ```
 //!
-//! Invariants: a reader passes over no record without a word, and gives none twice. It holds one page at most, and one that
-//! a lane reads meanwhile, however far it lags, and holds up nobody.
+//! Invariants: a reader never skips a record silently, and returns none twice. It holds at most one page, and another that a
+//! lane is reading meanwhile, however far it lags, and delays no publisher.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ use super::token::RecordToken;
 use crate::StopCause;
 use crate::inner::Inner;
 
-/// What became of a read whose lane was restarted.
+/// The error of a read whose lane was restarted.
 const LANE_LOST: FailureKind = FailureKind::Io(ErrorKind::Interrupted);
 
 fn lane_lost() -> ReadError {
@@ -43,7 +43,7 @@ fn lane_lost() -> ReadError {
     JournalFailure::new(LANE_LOST, what).into()
 }
 
-/// Whether the part that reads was restarted meanwhile, and is to be asked again.
+/// Whether the part that reads was restarted meanwhile, so that the read has to be repeated.
 pub(super) fn is_lane_lost(error: &ReadError) -> bool {
     matches!(error, ReadError::Failed(failure) if failure.kind() == LANE_LOST)
 }
@@ -51,15 +51,15 @@ pub(super) fn is_lane_lost(error: &ReadError) -> bool {
 /// Where a reader of a durable topic begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// With the first record that is still there.
+    /// With the first record that is left.
     Beginning,
     /// With the first record that becomes durable from now on.
     Now,
-    /// With the first record that was appended at this time or later, as far as the clocks of its writers agree.
+    /// With the first record that was appended at this time or later, by the clocks of the writers.
     Time(Timestamp),
     /// With the record behind this one.
     After(RecordToken),
-    /// With the last records that are there, up to this many, and what follows.
+    /// With up to this many of the last records, and what follows.
     Last(u64),
 }
 
@@ -67,13 +67,13 @@ pub enum ReadFrom {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadFromError {
-    /// The token is of a record in another store.
+    /// The token belongs to a record in another store.
     #[error("the token is of a record in another store")]
     OtherStore,
-    /// The token is of a record of another topic.
+    /// The token belongs to a record of another topic.
     #[error("the token is of a record of another topic")]
     OtherTopic,
-    /// The token is of a record that this store has not had: it is older than the token, restored from a backup say.
+    /// The store has no such record yet: it is older than the token, restored from a backup say.
     #[error("the token is of record {sequence}, and the topic has {last} up to now")]
     NotYet {
         /// The record of the token.
@@ -84,7 +84,7 @@ pub enum ReadFromError {
     /// The topic was [deleted](crate::Runtime::delete_durable_topic).
     #[error("the topic was deleted")]
     Deleted,
-    /// What says where records stand cannot be read.
+    /// The index of the records' places cannot be read.
     #[error("it cannot be read where the reader begins")]
     Read(#[source] ReadError),
     /// The runtime has stopped.
@@ -92,18 +92,19 @@ pub enum ReadFromError {
     Stopped(#[from] StopCause),
 }
 
-/// Why a reader of a durable topic has no record to give at this place. Unless the runtime has [stopped](Self::Stopped) or the
-/// topic is [deleted](Self::Deleted), the next call goes on: at the same place if it is [unreadable](Self::Unreadable) now, and behind it otherwise.
+/// Why a reader of a durable topic has no record at this place. Unless the runtime has [stopped](Self::Stopped) or the topic
+/// is [deleted](Self::Deleted), the next call continues: at the same place if it is [unreadable](Self::Unreadable) now, and
+/// behind it otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicReadError {
-    /// Retention or a [purge](crate::Runtime::purge_durable_topic) has dropped records before this reader had come to them.
+    /// Retention or a [purge](crate::Runtime::purge_durable_topic) has dropped records before this reader reached them.
     #[error("retention or a purge has dropped {count} records before they were read")]
     Dropped {
         /// How many.
         count: u64,
     },
-    /// Records are damaged, or cannot be read with one that is.
+    /// Records are damaged, or cannot be read because they are stored together with a damaged one.
     #[error("{count} records cannot be read: {cause}")]
     Damaged {
         /// How many.
@@ -111,7 +112,7 @@ pub enum TopicReadError {
         /// What is wrong with them.
         cause: String,
     },
-    /// A record is not what the topic carries.
+    /// A record does not decode as the topic's type.
     #[error("the record {} cannot be decoded: {problem}", token.sequence())]
     Undecodable {
         /// The record.
@@ -122,7 +123,7 @@ pub enum TopicReadError {
     /// The topic was [deleted](crate::Runtime::delete_durable_topic): there is nothing further.
     #[error("the topic was deleted")]
     Deleted,
-    /// The topic cannot be read now. No record is passed over: the next call tries again.
+    /// The topic cannot be read now. No record is skipped: the next call tries again.
     #[error("the topic cannot be read now: {problem}")]
     Unreadable {
         /// What is wrong.
@@ -133,31 +134,30 @@ pub enum TopicReadError {
     Stopped(#[from] StopCause),
 }
 
-/// Reads a durable topic, record by record, and waits for new ones; made by
+/// Reads a durable topic record by record, and waits for new ones; made by
 /// [`DurableTopicHandle::read`](super::handle::DurableTopicHandle::read). It keeps the runtime alive, as a handle does.
 ///
-/// Each reader has a place of its own. One that lags holds two pages, of about
-/// [`topic_page_bytes_max`](crate::RuntimeConfig::topic_page_bytes_max) each, of which one is read from the disk while the
-/// other is at hand, and holds up nobody; what retention drops meanwhile
-/// it is [told of](TopicReadError::Dropped).
+/// Each reader has a place of its own. A reader that lags holds two pages, of about
+/// [`topic_page_bytes_max`](crate::RuntimeConfig::topic_page_bytes_max) each, one in use while the other is being read, and
+/// delays no publisher. If retention drops records that it has not reached, it is [told](TopicReadError::Dropped).
 pub struct TopicReader<T> {
     inner: Arc<Inner>,
     known: KnownTopic,
-    /// The last record that was given or told of.
+    /// The last record that was returned or reported.
     after: Sequence,
-    /// Of the page in hand: the records of the chunk that is being read, and the chunks behind it.
+    /// The page in use: the records of the present chunk, and the chunks behind it.
     records: Option<TopicRecords>,
     chunks: std::vec::IntoIter<TopicChunk>,
-    /// The page that a lane reads: a call that is dropped leaves it to the next one.
+    /// The page that a lane is reading. If a call is dropped, the next one uses it.
     asked: Option<AskedPage>,
-    /// What is to be told before them.
+    /// Dropped records that have to be reported first.
     dropped: u64,
-    /// Records that were appended before are passed over, up to the first that was not.
+    /// Earlier records are skipped, up to the first that was not appended before this time.
     not_before: Option<Timestamp>,
     payload: PhantomData<fn() -> T>,
 }
 
-/// What becomes of a reader that has come to the end of its topic.
+/// What a reader does at the end of its topic.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IfNone {
     Wait,
@@ -166,10 +166,10 @@ enum IfNone {
 
 /// A page that a lane reads.
 struct AskedPage {
-    /// Behind which record.
+    /// The record behind which the page begins.
     after: Sequence,
     answer: oneshot::Receiver<Result<TopicPage, ReadError>>,
-    /// It was asked for while there was another in hand.
+    /// Whether it was requested while another page was in use.
     is_ahead: bool,
 }
 
@@ -183,13 +183,13 @@ impl<T> fmt::Debug for TopicReader<T> {
 }
 
 impl Inner {
-    /// The topics of the journal. One that has declared a topic has them.
+    /// The topics of the journal, which supports them if one was declared.
     pub(crate) fn streams(&self) -> &dyn TopicStreams {
         let streams = self.shared.journal.topics();
         streams.expect("the journal has declared the topic")
     }
 
-    /// Why a read fails: because the runtime stops, or for a reason of its own.
+    /// Why a read failed: because the runtime stops, or for its own reason.
     pub(crate) fn unless_stopped(&self, error: ReadError) -> Result<ReadError, StopCause> {
         match self.settled_cause() {
             Some(cause) => Err(cause),
@@ -271,12 +271,12 @@ impl<T> TopicReader<T> {
         }
     }
 
-    /// The last record that was given or told of.
+    /// The last record that was returned or reported.
     pub(crate) fn read_through(&self) -> Sequence {
         self.after
     }
 
-    /// Waits for the next record, as it stands in the journal; see [`next`](Self::next).
+    /// Waits for the next record, as it is in the journal; see [`next`](Self::next).
     pub(super) async fn next_raw(&mut self) -> Result<TopicRecord, TopicReadError> {
         loop {
             if let Some(next) = self.raw_in_hand() {
@@ -286,11 +286,11 @@ impl<T> TopicReader<T> {
         }
     }
 
-    /// Waits for the next record as [`next`](Self::next) does, and gives what it carries as it is encoded: for what shows
+    /// Waits for the next record as [`next`](Self::next) does, and returns its payload encoded: for programs that show
     /// records without knowing their type.
     ///
     /// # Errors
-    /// As those of [`next`](Self::next). A record that is encoded as another type is no error.
+    /// As [`next`](Self::next). A record that is encoded as another type is no error.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -299,11 +299,11 @@ impl<T> TopicReader<T> {
         self.encoded(&record)
     }
 
-    /// The next record that is there already, as [`next_encoded`](Self::next_encoded) gives it; `None` where that would wait
-    /// for one. The store may be read for it.
+    /// The next record, if it exists already, as [`next_encoded`](Self::next_encoded) returns it; otherwise `None`. This may
+    /// read the store.
     ///
     /// # Errors
-    /// As those of [`next_encoded`](Self::next_encoded).
+    /// As [`next_encoded`](Self::next_encoded).
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -318,7 +318,7 @@ impl<T> TopicReader<T> {
         }
     }
 
-    /// The next record that is there already, as it stands in the journal; see [`next_encoded_now`](Self::next_encoded_now).
+    /// The next record, if it exists already, as it is in the journal; see [`next_encoded_now`](Self::next_encoded_now).
     pub(crate) async fn next_raw_now(&mut self) -> Result<Option<TopicRecord>, TopicReadError> {
         loop {
             if let Some(next) = self.raw_in_hand() {
@@ -330,7 +330,7 @@ impl<T> TopicReader<T> {
         }
     }
 
-    /// Waits until there is a page, and takes it in hand, where there is nothing in hand.
+    /// If no page is in use, waits for one.
     pub(crate) async fn until_page(&mut self) -> Result<(), TopicReadError> {
         self.turn_page(IfNone::Wait).await.map(|_| ())
     }
@@ -355,7 +355,7 @@ impl<T> TopicReader<T> {
         })
     }
 
-    /// Behind which record the next one is read: `None` before the first of a topic.
+    /// The record behind which the next one is read: `None` before the first of a topic.
     #[must_use]
     pub fn position(&self) -> Option<RecordToken> {
         (self.after > Sequence::ZERO).then(|| self.token(self.after))
@@ -365,7 +365,7 @@ impl<T> TopicReader<T> {
         RecordToken::new(self.known.store, self.known.number, sequence)
     }
 
-    /// What is next of the page in hand, if there is anything.
+    /// The next item of the page in use, if any.
     pub(crate) fn raw_in_hand(&mut self) -> Option<Result<TopicRecord, TopicReadError>> {
         if let Some(count) = self.take_dropped() {
             return Some(Err(TopicReadError::Dropped { count }));
@@ -397,7 +397,7 @@ impl<T> TopicReader<T> {
         (count > 0).then_some(count)
     }
 
-    /// Takes the next page in hand, and tells whether there is one: if not, a record may be waited for.
+    /// Takes the next page into use. Returns whether there is one; if not, the caller may wait for a record.
     async fn turn_page(&mut self, if_none: IfNone) -> Result<bool, TopicReadError> {
         let inner = Arc::clone(&self.inner);
         let bytes_max = inner.shared.config.topic_page_bytes_max;
@@ -409,9 +409,9 @@ impl<T> TopicReader<T> {
                 let answer = inner.lane_answer(async { answer.await.ok() }).await;
                 self.asked = None;
                 match answer {
-                    // Its lane has failed meanwhile: another one is asked.
+                    // The lane has failed meanwhile: another one is asked.
                     Ok(Err(ReadError::Failed(_))) if is_ahead => {}
-                    // There was nothing when it was read ahead; there may be by now.
+                    // The page was empty when it was read ahead; there may be records by now.
                     Ok(Ok(page)) if is_ahead && page.chunks.is_empty() && page.dropped == 0 => {}
                     answer => {
                         let page = answer?;
@@ -423,7 +423,7 @@ impl<T> TopicReader<T> {
             let Some(news) = inner.shared.durable.news() else {
                 return Err(inner.stop_cause().into());
             };
-            // Listed before it is looked, so that nothing comes between.
+            // Listed before it looks, so that no record is missed.
             let mut waiting = news.wait();
             let page = match inner.streams().latest(topic, after, bytes_max) {
                 Ok(LatestRecords::Page(page)) => Ok(page),
@@ -463,12 +463,12 @@ impl<T> TopicReader<T> {
         }
     }
 
-    /// Has a lane read what follows a page from the disk, if that is likely to be on the disk as well and the lane has room.
+    /// Has a lane read the page after this one, if that is probably on the disk as well and the lane has room.
     fn ask_ahead(&mut self, page: &Result<TopicPage, ReadError>) {
         let Ok(page) = page else { return };
         let bytes: usize = page.chunks.iter().map(TopicChunk::bytes).sum();
         let bytes_max = self.inner.shared.config.topic_page_bytes_max;
-        // A smaller one is the last.
+        // A smaller page was the last.
         if bytes >= bytes_max / 2 {
             let (topic, after) = (self.known.number, page.last());
             let reader = &self.inner.shared.reader;
@@ -506,7 +506,7 @@ impl<T: DeserializeOwned> TopicReader<T> {
     /// Waits for the next record.
     ///
     /// # Errors
-    /// What there is in place of a record, see [`TopicReadError`]: the next call goes on behind it.
+    /// The reason why there is no record, see [`TopicReadError`]: the next call continues behind it.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -529,8 +529,8 @@ impl<T: DeserializeOwned> TopicReader<T> {
         })
     }
 
-    /// The same as a stream, which ends when the runtime [has stopped](TopicReadError::Stopped) or the topic is
-    /// [deleted](TopicReadError::Deleted), behind that error.
+    /// The records as a stream. It ends after the error that the runtime [has stopped](TopicReadError::Stopped) or that the
+    /// topic is [deleted](TopicReadError::Deleted).
     pub fn into_stream(self) -> impl Stream<Item = Result<DurableRecord<T>, TopicReadError>> + Send
     where
         T: Send,

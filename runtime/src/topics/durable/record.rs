@@ -1,15 +1,15 @@
-//! A record of a durable topic, as it is read.
+//! A record of a durable topic, as readers get it.
 
 use millrun_core::{Cause, Timestamp, TraceContext};
 
 use super::stored::StoredHeader;
 use super::token::RecordToken;
 
-/// A record of a durable topic: its payload, and what its publisher said of it.
+/// A record of a durable topic: its payload, and its publisher's texts.
 ///
-/// Its identity is its [`token`](Self::token), which names the store, the topic and its place, and no other record ever has. The
-/// [id](super::publish::PublishRecord::id) that its publisher may have given is no part of it: the journal keeps a hash of that, to
-/// know the record when it comes again. What consumers must see of it belongs into the payload, or is the
+/// It is identified by its [`token`](Self::token), which names the store, the topic and its place, and belongs to no other
+/// record. The [id](super::publish::PublishRecord::id) that its publisher may have set is no part of it: the journal only
+/// keeps a hash of it, to recognise a repetition. What consumers need of it belongs into the payload or the
 /// [`correlation`](Self::correlation).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableRecord<T> {
@@ -20,37 +20,37 @@ pub struct DurableRecord<T> {
 }
 
 impl<T> DurableRecord<T> {
-    /// Its place: a reader that is opened [behind](super::reader::ReadFrom::After) it goes on with the next.
+    /// Its place: a reader that is opened [behind](super::reader::ReadFrom::After) it begins with the next record.
     #[must_use]
     pub fn token(&self) -> RecordToken {
         self.token
     }
 
-    /// When it was appended, by the clock of the process that did.
+    /// When it was appended, by the clock of the appending process.
     #[must_use]
     pub fn appended_at(&self) -> Timestamp {
         self.time
     }
 
-    /// Its key. That of a record that a run published is the id of its instance.
+    /// Its key. By default, a record that a run published has the id of the run's instance.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.header.key.as_deref()
     }
 
-    /// What its publisher calls the whole that it belongs to.
+    /// Its publisher's name for the process or group that it belongs to.
     #[must_use]
     pub fn correlation(&self) -> Option<&str> {
         self.header.correlation.as_deref()
     }
 
-    /// The format of its payload, where its publisher has said it.
+    /// The format of its payload, if its publisher has set it.
     #[must_use]
     pub fn content_type(&self) -> Option<&str> {
         self.header.content_type.as_deref()
     }
 
-    /// The run and the operation that published it, or that its publisher named.
+    /// The run and operation that published it, or that its publisher named.
     #[must_use]
     pub fn run_cause(&self) -> Option<Cause> {
         self.header.cause
@@ -62,8 +62,9 @@ impl<T> DurableRecord<T> {
         self.header.trace.as_ref()
     }
 
-    /// The record that it stems from: of one in a topic for [undelivered](super::subscription::UndeliveredRecord) records, the
-    /// one that is buried; of one that was sent back from there, the one that it repeats. Earlier releases did not say it.
+    /// The record that it was made from: for one in a topic of [undelivered](super::subscription::UndeliveredRecord) records,
+    /// the undelivered record; for one that was sent back from there, the undelivered one too. Not known for records of
+    /// earlier releases.
     #[must_use]
     pub fn stems_from(&self) -> Option<RecordToken> {
         self.header.record

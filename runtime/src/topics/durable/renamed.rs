@@ -1,13 +1,13 @@
-//! Durable topics that get another name: what the builder says of it, and what is done to the store for it.
+//! Renamed durable topics: the builder's renames, and their application to the store.
 //!
 //! ```text
 //!   former name ──► is it in the store? ──► one commit: the topic, and what its subscriptions have kept
 //!        └────────► stays known: histories, and records that were undelivered, say it
 //! ```
 //!
-//! Invariants: all topics are renamed in one commit, or none is. It comes before anything that is declared, so a topic that is to
-//! be renamed is not made anew under its present name. The number of a topic stays, and with it all that goes by it: records,
-//! ids, tokens, and where subscriptions and runs are.
+//! Invariants: all topics are renamed in one commit, or none is. This comes before any declaration, so that a topic that is
+//! to be renamed is not made anew under its present name. The number of a topic stays, and with it everything that refers to
+//! the number: records, ids, tokens, and the places of subscriptions and runs.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const NAME_BYTES_MAX: usize = 255;
 pub(crate) struct FormerNames(BTreeMap<&'static str, &'static str>);
 
 impl FormerNames {
-    /// Checks what the builder says, against the topics that it names otherwise: those of the broker, and durable ones.
+    /// Checks the builder's renames against its other topics: those of the broker, and durable ones.
     pub(super) fn checked(
         pairs: &[(&'static str, &'static str)],
         declared: &BTreeMap<&'static str, DeclaredTopic>,
@@ -77,13 +77,13 @@ impl FormerNames {
         }
     }
 
-    /// Gives the topics their present names that the store still has under former ones, with what is kept of their subscriptions.
+    /// Renames the topics that have a former name in the store, together with the topics of their subscriptions.
     pub(super) fn rename_in(&self, streams: &dyn TopicStreams) -> Result<(), OpenError> {
         let (mut renames, mut pairs) = (Vec::new(), Vec::new());
         let mut stored: Option<Vec<TopicSummary>> = None;
         for (former, name) in self.0.iter().map(|(former, name)| (*former, *name)) {
             let Some(topic) = streams.number(former) else {
-                // It has its present name since an earlier opening, or it never was.
+                // An earlier opening has renamed it, or it never existed.
                 continue;
             };
             let is_twice = pairs.iter().any(|(_, taken)| *taken == name);
@@ -130,7 +130,7 @@ fn rename(topic: TopicNumber, from: String, to: String) -> TopicRename {
     TopicRename { topic, from, to }
 }
 
-/// Whether this is why all are refused.
+/// Whether a rename is the reason for the refusal of all.
 fn is_about(refused: &TopicChangeRefused, rename: &TopicRename) -> bool {
     match refused {
         TopicChangeRefused::Unknown { topic } => *topic == rename.topic,

@@ -1,4 +1,4 @@
-//! How one record stands at the durable subscriptions of its topic, and where it was buried or sent back.
+//! The state of one record at the durable subscriptions of its topic, and where it was buried or sent back.
 
 use millrun_core::Sequence;
 use millrun_persistence::TopicNumber;
@@ -10,34 +10,34 @@ use super::token::RecordToken;
 use crate::StopCause;
 use crate::inner::Inner;
 
-/// How a record stands at a subscription.
+/// The state of a record at a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StandingOfRecord {
-    /// It is acknowledged, or was passed over.
+    /// It is acknowledged, or was skipped.
     Acknowledged,
-    /// The subscription has not come to it, or has not given it yet.
+    /// The subscription has not reached it, or has not delivered it yet.
     Waiting,
     /// It is given to a consumer.
     Leased,
-    /// It came back, after as many deliveries, with why.
+    /// It came back, with the number of deliveries and the last error.
     Returned { deliveries: u32, error: String },
     /// What the subscription has kept cannot be read.
     Unknown(String),
 }
 
-/// A subscription, and what became of one record there.
+/// A subscription, and the state of one record there.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordAtSubscription {
     pub(crate) subscription: String,
     pub(crate) standing: StandingOfRecord,
-    /// Where it was buried.
+    /// The topic and record as which it was buried.
     pub(crate) buried: Option<(String, Sequence)>,
-    /// As which record of its topic it was sent back.
+    /// The record as which it was sent back to its topic.
     pub(crate) sent_back: Option<Sequence>,
 }
 
 impl Inner {
-    /// How a record stands at the durable subscriptions of its topic, in the order of their names.
+    /// The state of a record at its topic's durable subscriptions, in the order of their names.
     pub(crate) async fn record_at_subscriptions(
         &self,
         (topic, topic_name): (KnownTopic, &str),
@@ -52,7 +52,7 @@ impl Inner {
         });
         let mut kept: Vec<_> = kept.collect();
         kept.sort_by_key(|(name, _)| *name);
-        // Where undelivered records go is known by the id that they get there.
+        // The topic where it was buried is found by the id that it has there.
         let own = |name: &str| name.starts_with("millrun.");
         let topics = || all.iter().filter(|topic| !own(&topic.name));
         let token = RecordToken::new(topic.store, topic.number, sequence);
@@ -74,7 +74,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// The record that was published with an id, as long as the journal remembers it.
+    /// The record that was published with this id, while the journal remembers the id.
     pub(crate) fn record_with_id(&self, topic: TopicNumber, id: &str) -> Option<Sequence> {
         self.streams().appended_with(topic, xxh3_128(id.as_bytes()))
     }

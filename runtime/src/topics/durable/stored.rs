@@ -1,12 +1,12 @@
-//! The bytes of a record of a durable topic: what its publisher says beside the payload, and the payload.
+//! A record of a durable topic as bytes: the publisher's texts, and the payload.
 //!
 //! ```text
 //!   version │ which │ key │ correlation │ content type │ cause        │ trace            │ record       │ payload
 //!   1       │ bits  │ u16 + text, each               │ run 16, op 4 │ 16 + 8 + flags 1 │ 8 + 4 + 8    │ the rest
 //! ```
 //!
-//! Numbers are little-endian. Of the parts between `which` and the payload only those are there whose bit is set. Any bytes
-//! come to a record or an error.
+//! Numbers are little-endian. Between `which` and the payload are only the parts whose bits are set. Any bytes give a record
+//! or an error.
 
 use bytes::Bytes;
 use millrun_core::{Cause, RunId, Sequence, SpanId, TraceContext, TraceId};
@@ -31,7 +31,7 @@ const TRACE: u8 = 1 << 4;
 const RECORD: u8 = 1 << 5;
 const KNOWN: u8 = KEY | CORRELATION | CONTENT_TYPE | CAUSE | TRACE | RECORD;
 
-/// What is said of a record beside its payload.
+/// The header of a record: everything beside its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredHeader<S = Box<str>> {
     pub(crate) key: Option<S>,
@@ -39,11 +39,11 @@ pub(crate) struct StoredHeader<S = Box<str>> {
     pub(crate) content_type: Option<S>,
     pub(crate) cause: Option<Cause>,
     pub(crate) trace: Option<TraceContext>,
-    /// The record that it stems from: one that is buried here, or sent back.
+    /// The record that it was made from: one that is buried here, or sent back.
     pub(crate) record: Option<RecordToken>,
 }
 
-/// Why bytes are no record of a durable topic.
+/// Why bytes are not a record of a durable topic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoredRecordError {
     #[error("it has no bytes")]
@@ -70,7 +70,7 @@ impl<S: AsRef<str>> StoredHeader<S> {
         self.encode_before(&[])
     }
 
-    /// The same, and the payload behind them.
+    /// The same, followed by the payload.
     pub(crate) fn encode_before(&self, payload: &[u8]) -> Vec<u8> {
         let texts = [&self.key, &self.correlation, &self.content_type];
         let len: usize = texts
@@ -114,7 +114,7 @@ impl<S: AsRef<str>> StoredHeader<S> {
 }
 
 impl<'a> StoredHeader<&'a str> {
-    /// Reads what is said of a record where its bytes stand, and gives those of its payload.
+    /// Reads the header from a record's bytes, without copying, and returns the bytes of the payload.
     pub(crate) fn read(body: &'a [u8]) -> Result<(Self, &'a [u8]), StoredRecordError> {
         let mut left = UnreadHeader(body);
         let version = left.array::<1>().map_err(|_| StoredRecordError::Empty)?[0];
@@ -144,7 +144,7 @@ impl<'a> StoredHeader<&'a str> {
 }
 
 impl StoredHeader {
-    /// Reads what is said of a record, and gives its payload, which shares the memory of `body`.
+    /// Decodes the header, and returns the payload, which shares the memory of `body`.
     pub(crate) fn decode(body: &Bytes) -> Result<(Self, Bytes), StoredRecordError> {
         let (header, payload) = StoredHeader::read(body)?;
         let payload = body.slice(body.len() - payload.len()..);
@@ -160,7 +160,7 @@ impl StoredHeader {
     }
 }
 
-/// What has not been read yet.
+/// The rest of a header.
 struct UnreadHeader<'a>(&'a [u8]);
 
 impl<'a> UnreadHeader<'a> {
@@ -199,7 +199,7 @@ impl<'a> UnreadHeader<'a> {
         let [flags] = self.array()?;
         let (trace, span) = trace.zip(span).ok_or(StoredRecordError::Trace)?;
         let context = TraceContext::new(trace, span, flags);
-        // Flags that nobody knows would be lost.
+        // Unknown flags would be lost.
         if context.flags() == flags {
             Ok(context)
         } else {

@@ -1,4 +1,4 @@
-//! What is said of how long the records and subscriptions of durable topics stay: by a topic itself, or by a filter.
+//! The terms of durable topics, which say how long records and subscriptions stay: set by a topic itself, or by a filter.
 
 use millrun_broker::{Filter, TopicName};
 use millrun_persistence::TopicRetention;
@@ -6,7 +6,7 @@ use millrun_workflow::TopicTerms;
 
 use crate::OpenError;
 
-/// Both together; or the name of a bound of which the two say something else.
+/// Both together; or the name of a bound that they set differently.
 fn together(one: TopicTerms, other: TopicTerms) -> Result<TopicTerms, &'static str> {
     fn bound<T: PartialEq>(
         name: &'static str,
@@ -28,7 +28,7 @@ fn together(one: TopicTerms, other: TopicTerms) -> Result<TopicTerms, &'static s
     Ok(all)
 }
 
-/// The retention by these terms, with what counts where they say nothing.
+/// The retention by these terms, with defaults where they set nothing.
 pub(super) fn retention_by(terms: TopicTerms, default: TopicRetention) -> TopicRetention {
     TopicRetention {
         age_max: terms.age_max.unwrap_or(default.age_max),
@@ -38,12 +38,12 @@ pub(super) fn retention_by(terms: TopicTerms, default: TopicRetention) -> TopicR
     }
 }
 
-/// The terms of a builder, each with the filter of the topics that they are of.
+/// A builder's terms, each with its filter.
 #[derive(Debug, Default)]
 pub(crate) struct TermsByFilter(Vec<(&'static str, Filter, TopicTerms)>);
 
 impl TermsByFilter {
-    /// Checks the filters, and that what is said twice of one filter is the same.
+    /// Checks the filters, and that terms for the same filter are equal.
     pub(crate) fn new(said: Vec<(&'static str, TopicTerms)>) -> Result<Self, OpenError> {
         let mut terms: Vec<(&'static str, Filter, TopicTerms)> = Vec::with_capacity(said.len());
         for (text, more) in said {
@@ -76,10 +76,10 @@ impl TermsByFilter {
             .map(|(text, ..)| *text)
     }
 
-    /// What is said of the topic of this name, which says this of itself.
+    /// All terms for the topic of this name, which has these terms itself.
     pub(super) fn of_topic(&self, name: &'static str, own: TopicTerms) -> Result<TopicTerms, OpenError> {
         let mut all = own;
-        // A name that the broker would refuse is selected by no filter.
+        // No filter selects a name that the broker would refuse.
         let Ok(topic) = TopicName::new(name) else {
             return Ok(all);
         };

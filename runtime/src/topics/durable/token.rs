@@ -1,4 +1,4 @@
-//! The place of a record, as a text that travels.
+//! The token of a record: its place, as a text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ const VERSION: u8 = 1;
 /// Version, store, topic and sequence.
 const BYTES: usize = 1 + 8 + 4 + 8;
 
-/// Names a record of a durable topic of one store, so that a reader goes on behind it. What stands in it is the runtime's own
-/// matter: a program keeps it, in a file or in its own database, and gives it back.
+/// Names a record of a durable topic of one store, so that a reader can continue behind it. Its content is opaque: a program
+/// stores it, in a file or in its own database, and gives it back.
 ///
 /// As text it has [28 characters](Self::TEXT_BYTES_MAX), letters, digits, `+` and `/`.
 ///
@@ -45,7 +45,7 @@ pub struct RecordToken {
 pub struct RecordTokenError;
 
 impl RecordToken {
-    /// How many bytes its text has.
+    /// The length of its text in bytes.
     pub const TEXT_BYTES_MAX: usize = BYTES.div_ceil(3) * 4;
 
     pub(crate) fn new(store: u64, topic: TopicNumber, sequence: Sequence) -> Self {

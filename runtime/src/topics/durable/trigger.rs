@@ -23,11 +23,11 @@ use super::triggered::{TriggerOutcome, TriggerTally, Triggered, UNKEPT_MAX, work
 use crate::Runtime;
 use crate::topics::trigger::asked_by_trigger;
 
-/// A trigger answers each record, or gives it back as it ends: its lease is only for a journal that does not answer.
+/// A trigger answers each record, or gives it back when it ends: this lease only matters if the journal does not answer.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A durable subscription that starts or signals workflows; made by [`DurableTopicHandle::trigger`]. It ends when this is
-/// dropped or the runtime stops, and goes on where it was when a trigger of its name is made again. It keeps the runtime alive.
+/// dropped or the runtime stops; a new trigger of its name continues from its place. It keeps the runtime alive.
 #[must_use = "dropping it ends the trigger"]
 pub struct DurableTrigger {
     task: TaskHandle,
@@ -46,34 +46,34 @@ impl fmt::Debug for DurableTrigger {
 }
 
 impl DurableTrigger {
-    /// How far its subscription has come.
+    /// The state of its subscription.
     #[must_use]
     pub fn status(&self) -> SubscriptionStatus {
         (self.status)()
     }
 
-    /// As [`DurableSubscription::has_begun_anew`]: then records that a trigger of its name has handled before may be among those
-    /// that this one handles.
+    /// As [`DurableSubscription::has_begun_anew`]: then it may handle records again that a former trigger of its name has
+    /// handled.
     #[must_use]
     pub fn has_begun_anew(&self) -> bool {
         self.has_begun_anew
     }
 
-    /// How many records have started or signalled an instance in this process, or were found to have done so.
+    /// How many records have started or signalled an instance in this process, or were found to have done so before.
     #[must_use]
     pub fn handled(&self) -> u64 {
         self.tally.handled.load(Ordering::Relaxed)
     }
 
-    /// How many records this process has given up because no further delivery can succeed, or may be made. Each is a warning
-    /// too. Those that have used up the deliveries of [`undelivered_to`](TriggerRecords::undelivered_to) are in that topic, and
-    /// not counted here.
+    /// How many records this process has given up because no further delivery can succeed, or none is left. Each is also a
+    /// warning. Records that have used up the deliveries of [`undelivered_to`](TriggerRecords::undelivered_to) are in that
+    /// topic, and not counted here.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.tally.refused.load(Ordering::Relaxed)
     }
 
-    /// Why it does not go on; `None` while it does.
+    /// Why it has ended; `None` while it runs.
     #[must_use]
     pub fn lost(&self) -> Option<SubscriptionLost> {
         self.tally.lost()
@@ -86,7 +86,7 @@ impl Drop for DurableTrigger {
     }
 }
 
-/// A trigger that is described; made by [`DurableTopicHandle::trigger`]. Its last method says what becomes of each record.
+/// A prepared trigger; made by [`DurableTopicHandle::trigger`]. Its last method sets the effect of each record.
 #[must_use = "nothing is triggered until it is said what becomes of a record"]
 #[derive(Debug)]
 pub struct TriggerRecords<'a, T> {
@@ -96,30 +96,33 @@ pub struct TriggerRecords<'a, T> {
 }
 
 impl<T> DurableTopicHandle<T> {
-    /// Lets each record start or signal a workflow, exactly once whatever is killed: a durable subscription of this name
-    /// drives it, and a record is acknowledged when its effect is durable. One that is given again after a crash finds its
-    /// effect there: a start by the id of its instance, a signal by a request that is made of the name and the record's token.
+    /// Lets each record start or signal a workflow, exactly once whatever crashes: a durable subscription of this name drives
+    /// it, and a record is acknowledged when its effect is durable. A record that is delivered again after a crash finds its
+    /// effect: a start by the id of its instance, a signal by a request that is made of the trigger's name and the record's
+    /// token.
     ///
-    /// **An instance remembers its last 1,000 requests**, also those of the runs that it continues. A trigger hands no more than
-    /// 960 records to one instance before their acknowledgements are kept; and while nobody knows whether one had its effect, as
-    /// when a shard fails, it hands the instance no other, and the records behind that one in the topic wait too. Beside the
-    /// trigger there is room for 40 requests from elsewhere: where one instance takes more in the time of a commit, a record
-    /// that a crash gives again may have its effect a second time. Start an instance for each record there.
+    /// **An instance remembers its last 1,000 requests**, also those of the runs that it continues. A trigger gives at most
+    /// 960 records to one instance before their acknowledgements are saved. While it is unknown whether one of them had its
+    /// effect, as after a failure of a shard, it gives the instance no other, and later records of the topic wait too.
+    /// Besides the trigger there is room for 40 requests from elsewhere: if an instance gets more within the time of a
+    /// commit, a record that is delivered again after a crash may have its effect a second time. In that case start an
+    /// instance for each record.
     ///
-    /// **A start is known by the finished run that is retained.** A crash gives up to 3,840 records again that were started, or as
-    /// many as [retention](crate::store::JournalConfig::retention) keeps finished runs, if these are fewer. Where retention drops
-    /// runs before the program is back, as by their age, such a record may start its instance a second time.
+    /// **A start is recognised by the retained finished run.** After a crash up to 3,840 started records are delivered again,
+    /// or as many as [retention](crate::store::JournalConfig::retention) keeps finished runs, if that is less. If retention
+    /// drops runs before the program is back, by their age for example, such a record may start its instance a second time.
     ///
-    /// Up to 960 records are handled at once, and 3,840 together with those whose acknowledgements are not kept yet; of one key,
-    /// one at a time and in order. Records of different keys that go to one instance have no order.
+    /// Up to 960 records are handled at once, and 3,840 including those whose acknowledgements are not saved yet; records of
+    /// one key one at a time and in order. Records of different keys for one instance have no order.
     ///
-    /// Where the runtime does not take a start or a signal for now (there are as many instances or unread signals as there may be,
-    /// a partition has moved, a part restarts), the record is tried again after a pause, from 10 ms doubling up to 5 s, as long
-    /// as it takes: only its key waits, and room for records in hand. Where the record is at fault, it goes to the topic for
-    /// [undelivered](TriggerRecords::undelivered_to) records with the reason: at once if no delivery can succeed (the id is
-    /// none or another workflow's, the instance has ended, the code panics), after as many deliveries as are given for it if one
-    /// may (there is no instance to signal, or it cannot be read). **Without such a topic** a record is passed over in these cases, the
-    /// second after 10 deliveries, with a warning that has its token and the reason.
+    /// If the runtime does not accept a start or a signal for now (there are as many instances or unread signals as there may
+    /// be, a partition has moved, a part restarts), the record is tried again after a pause, from 10 ms doubling up to 5 s,
+    /// without limit: only its key waits, and occupies room among the records in hand. If the record is at fault, it goes to
+    /// the topic for [undelivered](TriggerRecords::undelivered_to) records with the reason: at once if no delivery can
+    /// succeed (the id is invalid or belongs to another workflow, the instance has ended, the code panics), after the
+    /// configured number of deliveries if one may (there is no instance to signal, or it cannot be read). **Without such a
+    /// topic** a record is skipped in these cases, in the second case after 10 deliveries, with a warning that has its token
+    /// and the reason.
     ///
     /// ```
     /// use millrun::{DurableTopic, Runtime, Topic, Workflow, WorkflowContext, WorkflowError};
@@ -153,25 +156,25 @@ impl<T> DurableTopicHandle<T> {
 }
 
 impl<T> TriggerRecords<'_, T> {
-    /// Where it begins, if nothing is kept of it; as [`SubscribeRecords::from`].
+    /// Where it begins, if it has no kept place; as [`SubscribeRecords::from`].
     pub fn from(mut self, from: ReadFrom) -> Self {
         self.subscribe = self.subscribe.from(from);
         self
     }
 
-    /// How many records it has in hand at most; as [`SubscribeRecords::in_flight_max`].
+    /// The largest number of records in hand; as [`SubscribeRecords::in_flight_max`].
     pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
         self.subscribe = self.subscribe.in_flight_max(in_flight_max);
         self
     }
 
-    /// Where records go that cannot be handled, and after how many deliveries; as [`SubscribeRecords::undelivered_to`].
+    /// The topic for records that cannot be handled, and after how many deliveries; as [`SubscribeRecords::undelivered_to`].
     pub fn undelivered_to(mut self, topic: DurableTopic<UndeliveredRecord>, deliveries_max: u32) -> Self {
         self.subscribe = self.subscribe.undelivered_to(topic, deliveries_max);
         self
     }
 
-    /// Holds the key of a record that could not be handled, until that is sent back or the key is released; as
+    /// Holds the key of a record that could not be handled, until the record is sent back or the key is released; as
     /// [`SubscribeRecords::hold_key_when_undelivered`].
     pub fn hold_key_when_undelivered(mut self) -> Self {
         self.subscribe = self.subscribe.hold_key_when_undelivered();
@@ -180,8 +183,8 @@ impl<T> TriggerRecords<'_, T> {
 }
 
 impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
-    /// Starts an instance for each record, under the id and with the input that `make` gives. An id that is taken, by a live
-    /// run of the workflow or by a finished one that is retained, is left alone; see [`Runtime::start`].
+    /// Starts an instance for each record, with the id and the input that `make` returns. An id that is taken, by a live run
+    /// of the workflow or by a retained finished one, is left alone; see [`Runtime::start`].
     ///
     /// # Errors
     /// See [`SubscriptionOpenError`].
@@ -196,14 +199,14 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         E: 'static,
         F: Fn(&DurableRecord<T>) -> (String, I) + Send + Sync + 'static,
     {
-        // A record that is given again finds its instance among those retained.
+        // A record that is delivered again finds its instance among the retained ones.
         let retained = self.topic.inner.shared.config.journal.retention.len_max;
         let unkept_max = retained.clamp(1, UNKEPT_MAX);
         self.open(unkept_max, make, move |runtime, asked: Triggered<I>| {
             let request = asked.request();
             let start = runtime.start(workflow, &asked.id, asked.value);
             let start = asked_by_trigger(start, asked.stems).triggered_by(request);
-            // Without an async block, which would keep all of this beside the start.
+            // Not an async block, which would keep all of this beside the start.
             Box::pin(start.into_future().map(|started| match started {
                 Ok(_) => TriggerOutcome::Done,
                 Err(error) => TriggerOutcome::of_start(runtime, error),
@@ -212,8 +215,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         .await
     }
 
-    /// As [`start`](Self::start), an instance of its own for each record: its id is the name of the trigger, `/` and the token
-    /// of the record.
+    /// As [`start`](Self::start), with an instance of its own for each record: its id is the name of the trigger, `/` and the
+    /// token of the record.
     ///
     /// # Errors
     /// See [`SubscriptionOpenError`].
@@ -233,8 +236,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         self.start(workflow, make).await
     }
 
-    /// Signals an instance for each record: the latest run of the id that `make` gives. A run remembers the requests of its last
-    /// 1,000 signals, see [`signal_as`](crate::RunHandle::signal_as).
+    /// Signals an instance for each record: the latest run of the id that `make` returns. A run remembers the requests of its
+    /// last 1,000 signals, see [`signal_as`](crate::RunHandle::signal_as).
     ///
     /// # Errors
     /// See [`SubscriptionOpenError`].
@@ -268,9 +271,9 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         .await
     }
 
-    /// Signals an instance for each record, and starts it with that signal if there is none: `make` gives the id, the input of a
-    /// run that begins, and what the signal carries. An instance that has ended and is retained is not started again, and
-    /// takes no other signal.
+    /// Signals an instance for each record, and starts it with that signal if it does not live: `make` returns the id, the
+    /// input of a new run, and the signal's value. An instance that has ended and is retained is not started again, and takes
+    /// no further signal.
     ///
     /// # Errors
     /// See [`SubscriptionOpenError`].

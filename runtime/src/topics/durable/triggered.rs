@@ -7,9 +7,10 @@
 //!        └── sent back, or given up ┘ the record is at fault
 //! ```
 //!
-//! A crash brings back the records whose effect is there and whose acknowledgement is not kept: the *unkept* ones. A signal and a
-//! command are known by the requests that an instance remembers, so each instance has fewer unkept records than it remembers
-//! requests, see [`Unkept`]. A start is known by the id of its instance, as long as the finished run is retained.
+//! After a crash, records are delivered again whose effect is durable and whose acknowledgement is not saved: the *unkept*
+//! ones. A signal and a command are recognised by the requests that an instance remembers, so each instance has fewer unkept
+//! records than it remembers requests, see [`Unkept`]. A start is recognised by the id of its instance, while the finished
+//! run is retained.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -36,18 +37,18 @@ use super::token::RecordToken;
 use crate::topics::trigger::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
-/// How many records are started, signalled or commanded at once, and how many of one instance are unkept. The rest of the requests
-/// that an instance remembers is for those of others.
+/// How many records are started, signalled or commanded at once, and how many records of one instance may be unkept. The
+/// remaining requests that an instance remembers are for other senders.
 const AT_ONCE_MAX: usize = 960;
 const _: () = assert!(AT_ONCE_MAX < SIGNAL_REQUESTS_LEN_MAX && AT_ONCE_MAX < ANSWERS_LEN_MAX);
-/// How many records of a trigger may be unkept. With fewer it would wait for the commits of its acknowledgements.
+/// How many records of a trigger may be unkept. With fewer, it would wait for the commits of its acknowledgements.
 pub(super) const UNKEPT_MAX: usize = 4 * AT_ONCE_MAX;
-/// After how many deliveries a record is passed over, where there is no topic for what is not delivered.
+/// After how many deliveries a record is skipped, if there is no topic for undelivered records.
 pub(super) const DELIVERIES_MAX: u32 = 10;
-/// The first pause before a record is tried again, and the longest.
+/// The first and the longest pause before a record is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// What a trigger has come to.
+/// The counts of a trigger.
 #[derive(Debug, Default)]
 pub(super) struct TriggerTally {
     pub(super) handled: AtomicU64,
@@ -74,14 +75,14 @@ impl TriggerTally {
     }
 }
 
-/// What became of one attempt.
+/// The outcome of one attempt.
 pub(super) enum TriggerOutcome {
     Done,
-    /// The runtime does not take it for now.
+    /// The runtime does not accept it for now.
     Later,
-    /// The part that was asked has failed, and is started again: it may be done, or not.
+    /// The part that was asked has failed and restarts: the effect may have happened, or not.
     Unknown,
-    /// The record is at fault; another delivery may succeed all the same.
+    /// The record is at fault, but another delivery may succeed.
     Failed(String),
     /// No delivery can succeed.
     Never(String),
@@ -91,7 +92,7 @@ pub(super) enum TriggerOutcome {
 impl TriggerOutcome {
     fn stopped(runtime: &Runtime, cause: StopCause) -> Self {
         match (&cause, runtime.stop_cause()) {
-            // One shard has, and is started again.
+            // One shard has stopped, and restarts.
             (StopCause::Part { .. }, None) => Self::Unknown,
             _ => Self::Stopped(cause),
         }
@@ -129,7 +130,7 @@ impl TriggerOutcome {
     }
 }
 
-/// What is asked for because of one record.
+/// The effect of one record.
 pub(super) struct Triggered<V> {
     pub(super) id: String,
     pub(super) value: V,
@@ -139,7 +140,7 @@ pub(super) struct Triggered<V> {
 }
 
 impl<V> Triggered<V> {
-    /// Names the signal: it is the same for each delivery of the record.
+    /// The request name of the signal: the same for each delivery of the record.
     pub(super) fn request(&self) -> Box<str> {
         let bytes = self.trigger.len() + 1 + RecordToken::TEXT_BYTES_MAX;
         let mut request = String::with_capacity(bytes);
@@ -150,8 +151,8 @@ impl<V> Triggered<V> {
     }
 }
 
-/// A delivery that is given back where it is not answered, as when the trigger is dropped. In a box: on its way to the answer it
-/// is moved a dozen times.
+/// A delivery that is given back if it is not answered, as when the trigger is dropped. Boxed, since it is moved a dozen
+/// times.
 struct RecordAtWork<T>(Option<Box<RecordDelivery<T>>>);
 
 impl<T> RecordAtWork<T> {
@@ -163,22 +164,22 @@ impl<T> RecordAtWork<T> {
 impl<T> Drop for RecordAtWork<T> {
     fn drop(&mut self) {
         if let Some(delivery) = self.0.take() {
-            // Another's it is where its lease has ended.
+            // If its lease has ended, another consumer may have it.
             let _is_given_again = delivery.postpone(Duration::ZERO);
         }
     }
 }
 
-/// An attempt for one record. Written out, and small: a trigger has hundreds of them.
+/// An attempt for one record. Hand-written and small: a trigger has hundreds of them.
 struct RecordAttempt<'r, T> {
     record: Option<RecordAtWork<T>>,
     instance: InstanceHash,
-    /// How many attempts for this record came before, of which nobody knows what they did.
+    /// How many earlier attempts for this record have an unknown outcome.
     unknown: u32,
     attempt: BoxFuture<'r, TriggerOutcome>,
 }
 
-/// What became of one attempt.
+/// The result of one attempt.
 struct TriedRecord<T> {
     record: RecordAtWork<T>,
     instance: InstanceHash,
@@ -186,7 +187,7 @@ struct TriedRecord<T> {
     outcome: TriggerOutcome,
 }
 
-// Nothing of it is pinned but what is in the box.
+// Only the boxed future needs to be pinned.
 impl<T> Unpin for RecordAttempt<'_, T> {}
 
 impl<T> Future for RecordAttempt<'_, T> {
@@ -207,10 +208,10 @@ impl<T> Future for RecordAttempt<'_, T> {
     }
 }
 
-/// The hash of an instance's id. Two instances with one hash share a bound.
+/// The hash of an instance's id. Two instances with the same hash share a bound.
 type InstanceHash = u64;
 
-/// The unkept records by their instances: those that are tried, and those whose acknowledgements are not kept.
+/// The unkept records by instance: those being tried, and those whose acknowledgements are not saved.
 #[derive(Default)]
 struct Unkept {
     len: usize,
@@ -220,13 +221,13 @@ struct Unkept {
 #[derive(Default)]
 struct UnkeptOf {
     len: usize,
-    /// Of how many nobody knows whether they have had their effect. The instance may remember their requests, and is asked for
-    /// nothing else until that is known.
+    /// How many of them have an unknown effect. The instance may remember their requests, so it gets no other request until
+    /// the effect is known.
     unknown: usize,
 }
 
 impl Unkept {
-    /// Whether one more may be tried.
+    /// Whether one more record may be tried.
     fn may_take(&self, instance: InstanceHash) -> bool {
         let of = self.of.get(&instance);
         of.is_none_or(|of| of.len < AT_ONCE_MAX && of.unknown == 0)
@@ -258,16 +259,16 @@ impl Unkept {
     }
 }
 
-/// The pause before the next attempt, after as many as this.
+/// The pause after this many attempts.
 fn pause_after(attempts: u32) -> Duration {
     let (first, longest) = PAUSES;
     first.saturating_mul(1 << attempts.min(16)).min(longest)
 }
 
-/// What a trigger goes on with.
+/// The next event for a trigger.
 enum TriggerNews<T> {
     Tried(TriedRecord<T>),
-    /// All answers up to this version are kept.
+    /// All answers up to this version are saved.
     Kept(Result<u64, SubscriptionLost>),
     Next(Result<Box<RecordDelivery<T>>, SubscriptionReadError>),
 }
@@ -288,9 +289,9 @@ pub(super) async fn work<T, V, F, D>(
     let name: Arc<str> = name.into();
     let mut trying = FuturesUnordered::new();
     let mut unkept = Unkept::default();
-    // The versions of answers that are not kept, in order.
+    // The versions of answers that are not saved, in order.
     let mut answered: VecDeque<(u64, InstanceHash)> = VecDeque::new();
-    // A record that waits for others of its instance; those behind it in the topic wait too.
+    // A record that waits for others of its instance; later records of the topic wait too.
     let mut held: Option<RecordAttempt<'_, T>> = None;
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let (host, subscription) = (&runtime.inner().shared.host, &subscription);
@@ -369,7 +370,7 @@ pub(super) async fn work<T, V, F, D>(
             }
             TriggerNews::Kept(Err(lost)) | TriggerNews::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
             TriggerNews::Next(Err(SubscriptionReadError::Missed(missed))) => {
-                // Their count is in the status of the subscription.
+                // Their number is in the status of the subscription.
                 tracing::warn!(subscription = &*name, error = %missed, "records are passed over");
                 next.set(next_after(Duration::ZERO));
                 continue;
@@ -399,7 +400,7 @@ pub(super) async fn work<T, V, F, D>(
     }
 }
 
-/// Asks what becomes of one record, and of which instance.
+/// Determines the effect of one record, and its instance.
 fn attempt<'r, T, V, F, D>(
     runtime: &'r Runtime,
     name: &Arc<str>,
@@ -431,12 +432,12 @@ where
     asked.unwrap_or_else(|panic| (0, Box::pin(ready(TriggerOutcome::Never(panic_message(panic))))))
 }
 
-/// Answers one delivery: gives the version with which that is kept, if it is to be.
+/// Answers one delivery. Returns the version that includes the answer, if it has to be saved.
 fn answer<T>(tally: &TriggerTally, record: RecordAtWork<T>, outcome: TriggerOutcome) -> Option<u64> {
     let lent = record.0.as_ref()?;
     let (deliveries, postponed) = (lent.deliveries(), lent.postponed());
     let (token, is_counted) = (lent.record().token(), lent.is_counted());
-    // The payload's own code may panic as it is dropped: it is answered then.
+    // The payload's own code may panic when it is dropped; the delivery is answered by then.
     let answered = catch_unwind(AssertUnwindSafe(|| match outcome {
         TriggerOutcome::Later | TriggerOutcome::Unknown | TriggerOutcome::Stopped(_) => {
             let pause = pause_after(postponed);
@@ -457,7 +458,7 @@ fn answer<T>(tally: &TriggerTally, record: RecordAtWork<T>, outcome: TriggerOutc
         }
     }));
     match answered {
-        // Where its lease has ended it is given again, and has no second effect.
+        // If its lease has ended, it is delivered again, without a second effect.
         Ok(answered) => answered?.ok().map(|saved| saved.version()),
         Err(panic) => {
             tally.refuse(token, &panic_message(panic));

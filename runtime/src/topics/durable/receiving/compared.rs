@@ -1,16 +1,16 @@
-//! How far waits were compared that were cancelled. A run often repeats a wait, for example beside a timer: the new wait begins where the
-//! cancelled one ended.
+//! How far cancelled waits had been compared with records. A run often repeats a wait, for example beside a timer: the new
+//! wait begins where the cancelled one ended.
 
 use std::collections::BTreeMap;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_workflow::{ReceiveScheduled, RecordFilter};
 
-/// How many cancelled waits are remembered before a new half begins, of which there are two. A wait whose place is forgotten is
-/// compared from its own beginning.
+/// How many cancelled waits one of the two halves remembers; when it is full, the older half is dropped. A wait whose place
+/// is forgotten is compared from its own beginning.
 const HALF_LEN: usize = 4_096;
 
-/// See the [module](self).
+/// Remembers cancelled waits; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct ComparedWaits {
     present: BTreeMap<(RunId, RecordFilter), Compared>,
@@ -25,7 +25,7 @@ struct Compared {
 }
 
 impl ComparedWaits {
-    /// No record up to this one has met the wait.
+    /// Notes that no record up to this one meets the wait.
     pub(super) fn note(&mut self, run: RunId, scheduled: &ReceiveScheduled, through: Sequence) {
         let known = self.through(run, scheduled).max(scheduled.behind);
         let compared = Compared {
@@ -38,7 +38,7 @@ impl ComparedWaits {
         }
     }
 
-    /// The last record that is known not to meet a wait from the same beginning.
+    /// The last record that is known not to meet a wait with the same beginning.
     pub(super) fn through(&self, run: RunId, scheduled: &ReceiveScheduled) -> Option<Sequence> {
         if self.present.is_empty() && self.former.is_empty() {
             return None;

@@ -11,10 +11,10 @@ use super::wait_index::RecordWait;
 use crate::RunError;
 use crate::mail::{Request, ShardDoors, Target, Tell};
 
-/// The first pause before a record is told again, and the longest.
+/// The first and the longest pause before a record is delivered again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// Tells a run of a record, until its history holds it or it does not wait for it any more here.
+/// Delivers a record to a run, until the run's history has it or the run does not wait for it any more here.
 pub(super) async fn deliver(
     host: Arc<dyn Host>,
     doors: ShardDoors,
@@ -36,7 +36,7 @@ pub(super) async fn deliver(
         if let Err(request) = door.try_push(request)
             && !Box::pin(door.push(request)).await
         {
-            // The runtime has stopped: the wait stands in its run's history.
+            // The runtime has stopped: the wait stays in its run's history.
             return;
         }
         match answer.await {
@@ -48,7 +48,7 @@ pub(super) async fn deliver(
             Ok(Err(error)) => {
                 tracing::debug!(run = %wait.run(), %error, "a record is told again later");
             }
-            // The shard was restarted with it, or the runtime stops.
+            // The shard was restarted with the delivery in hand, or the runtime stops.
             Err(_) => {}
         }
         host.sleep_until(host.now() + pause).await;
@@ -56,7 +56,7 @@ pub(super) async fn deliver(
     }
 }
 
-/// Whether a run that has refused a record may take it later, and here.
+/// Whether a run that has refused a record may accept it later, in this process.
 fn comes_to_terms(error: &RunError) -> bool {
     match error {
         RunError::Moved { .. } => false,

@@ -6,9 +6,9 @@
 //!        met ─► Tell, to the run's shard ─► a turn of the run, which holds the record
 //! ```
 //!
-//! Invariants: a wait that stands in a durable history is listed here as long as its run's partition is owned, and every record
-//! behind its place is compared with it: by the live reader, or by a pass that ends where the live reader is. A record that does not meet a
-//! wait costs a run nothing. What is here is lost with the process, and listed again from the histories.
+//! Invariants: a wait in a durable history is listed here while its run's partition is owned, and every record behind its
+//! place is compared with it: by the live reader, or by a pass that ends where the live reader is. A record that does not
+//! meet a wait costs the run nothing. The list is lost with the process, and rebuilt from the histories.
 
 mod compared;
 mod delivering;

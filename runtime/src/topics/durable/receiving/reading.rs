@@ -1,4 +1,4 @@
-//! Pages of a topic, for the tasks that look for what runs wait for.
+//! Pages of a topic, for the tasks that look for records that runs wait for.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use millrun_persistence::{LatestRecords, ReadError, TopicChunk, TopicNumber, Top
 use crate::shared::ShardShared;
 use crate::topics::durable::news::TopicNews;
 
-/// The pause after a read that has failed.
+/// The pause after a failed read.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads a topic page by page. It does not keep the runtime alive.
@@ -18,17 +18,17 @@ pub(super) struct TopicPages {
     shared: Weak<ShardShared>,
     news: Arc<TopicNews>,
     topic: TopicNumber,
-    /// The last record that was read or passed over.
+    /// The last record that was read or skipped.
     after: Sequence,
 }
 
-/// What there is behind the place of a reader.
+/// What is behind the place of a reader.
 enum Found {
     Page(TopicPage),
     Nothing,
     /// Records up to this one cannot be read.
     Damaged(Sequence),
-    /// It was deleted: there is nothing further.
+    /// The topic was deleted: nothing follows.
     Deleted,
     Failed(String),
 }
@@ -48,7 +48,7 @@ impl TopicPages {
         }
     }
 
-    /// The last record that was read or passed over.
+    /// The last record that was read or skipped.
     pub(super) fn after(&self) -> Sequence {
         self.after
     }
@@ -56,11 +56,11 @@ impl TopicPages {
     /// Waits for the next records. `None` when the runtime is gone, or the topic is deleted.
     ///
     /// # Cancel safety
-    /// Nothing is passed over when the future is dropped.
+    /// Dropping the future skips nothing.
     pub(super) async fn next(&mut self) -> Option<Vec<TopicChunk>> {
         loop {
             let news = Arc::clone(&self.news);
-            // Listed before it is looked, so that nothing comes between.
+            // Listed before it looks, so that no record is missed.
             let mut waiting = news.wait();
             let there = self.there().await?;
             if !there.is_empty() {
@@ -70,7 +70,7 @@ impl TopicPages {
         }
     }
 
-    /// The next records, if there are any by now. `None` when the runtime is gone, or the topic is deleted.
+    /// The next records that exist already. `None` when the runtime is gone, or the topic is deleted.
     pub(super) async fn there(&mut self) -> Option<Vec<TopicChunk>> {
         loop {
             let shared = self.shared.upgrade()?;
@@ -91,7 +91,7 @@ impl TopicPages {
                 }
                 Found::Failed(problem) => {
                     let host = Arc::clone(&shared.host);
-                    // The runtime may be about to stop, and must not be kept.
+                    // The runtime may be about to stop, and must not be kept alive.
                     drop(shared);
                     tracing::debug!(topic = %self.topic, problem, "a topic cannot be read now");
                     host.sleep_until(host.now() + PAUSE).await;

@@ -1,5 +1,5 @@
-//! Which keys and correlations the latest records of a topic had: most waits that come behind the live reader have missed nothing, as this can
-//! tell without a look at the records.
+//! The keys and correlations of a topic's latest records. They show for most new waits, without reading any record, that the
+//! wait has missed nothing.
 
 use millrun_core::{Sequence, Timestamp};
 use rustc_hash::FxHashMap;
@@ -7,13 +7,14 @@ use rustc_hash::FxHashMap;
 use super::selector::{FilteredRecord, Selector, SelectorHash};
 use super::wait_index::{RecordWait, WaitFrom};
 
-/// How many keys and correlations are remembered before a new half begins, of which there are two.
+/// How many keys and correlations one of the two halves remembers; when it is full, the older half is dropped.
 const HALF_LEN: usize = 32_768;
 
 /// The latest record of each key and each correlation, as far back as is known.
 #[derive(Debug)]
 pub(super) struct RecentRecords {
-    /// All records behind this one are known by their keys and correlations; it and those before it have at most this time.
+    /// The keys and correlations of all records behind this one are known; this record and those before it were appended at
+    /// this time at the latest.
     floor: (Sequence, Timestamp),
     /// Where the present half begins.
     turned: (Sequence, Timestamp),
@@ -24,7 +25,7 @@ pub(super) struct RecentRecords {
 }
 
 impl RecentRecords {
-    /// Nothing is known of the records up to this one, but that they were appended before this time.
+    /// Knows nothing of the records up to this one, except that they were appended before this time.
     pub(super) fn behind(last: Sequence, now: Timestamp) -> Self {
         Self {
             floor: (last, now),
@@ -40,7 +41,7 @@ impl RecentRecords {
         self.last.0
     }
 
-    /// The next record.
+    /// Notes the next record.
     pub(super) fn note(&mut self, filtered: &FilteredRecord<'_>, sequence: Sequence, time: Timestamp) {
         self.last = (sequence, self.last.1.max(time));
         for hash in filtered.broad() {
@@ -52,12 +53,12 @@ impl RecentRecords {
         }
     }
 
-    /// Records up to this one are not there any more, or cannot be read.
+    /// Notes that records up to this one are dropped, or cannot be read.
     pub(super) fn skip_to(&mut self, sequence: Sequence) {
         self.last.0 = self.last.0.max(sequence);
     }
 
-    /// Whether none of the records up to the last can meet this wait.
+    /// Whether none of the records so far can meet this wait.
     pub(super) fn has_none_for(&self, selector: &Selector, wait: &RecordWait) -> bool {
         let broad = selector.broad();
         let latest = || {
@@ -72,7 +73,7 @@ impl RecentRecords {
                     && latest().is_none_or(|(sequence, _)| sequence <= behind)
             }
             WaitFrom::Since(since) if since > self.last.1 => true,
-            // An earlier one may have had a later time: then the look is for nothing.
+            // An earlier record may have had a later time: then the look is unnecessary.
             WaitFrom::Since(since) => broad.is_some() && since > self.floor.1 && latest().is_none(),
         }
     }
@@ -108,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever times, keys and correlations the records have.
+        /// For any times, keys and correlations of the records.
         #[test]
         fn what_it_says_is_not_there_is_not_there(
             records in proptest::collection::vec((0..4_usize, 0..3_usize, 0..30_u64), 1..40),
@@ -150,7 +151,7 @@ mod tests {
                 };
                 is_far_enough && filter.is_met_by(record)
             };
-            // Those before the first were appended up to `begun`.
+            // The records before the first were appended at `begun` at the latest.
             let may_be_before = match from {
                 WaitFrom::Behind(behind) => behind < first,
                 WaitFrom::Since(since) => since <= begun,

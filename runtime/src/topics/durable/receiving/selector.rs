@@ -1,4 +1,4 @@
-//! Which records a wait is for, as one number: a record is looked up by the few numbers that waits for it may have.
+//! The filter of a wait as one number, so that a record can be looked up by the few numbers that its waits may have.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::topics::durable::stored::StoredHeader;
 
-/// The hash of what records have that a wait is for. Filters with one hash are told apart where the run takes the record.
+/// The hash of a wait's filter. If different filters have the same hash, the run tells them apart when it takes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SelectorHash(u64);
 
@@ -31,14 +31,14 @@ impl SelectorHash {
         Self(xxh3_64_with_seed(prefix, 1).max(1))
     }
 
-    /// Of records that also have this correlation.
+    /// The filter with an additional correlation.
     fn and(self, correlation: &str) -> Self {
-        // The seed keeps a correlation apart from a key of the same text.
+        // The seed separates a correlation from a key with the same text.
         Self(xxh3_64_with_seed(correlation.as_bytes(), self.0.wrapping_add(2)).max(1))
     }
 }
 
-/// What of a record a filter looks at.
+/// Which part of a record a filter looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Looks {
     key: LooksAtKey,
@@ -49,16 +49,16 @@ struct Looks {
 enum LooksAtKey {
     No,
     Whole,
-    /// At its first bytes.
+    /// The first so many bytes of the key.
     Prefix(usize),
 }
 
-/// What a wait is listed by.
+/// The key by which a wait is listed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selector {
     hash: SelectorHash,
     looks: Looks,
-    /// Of the key or else the correlation, if the filter names a whole one.
+    /// The hash of the whole key, or else of the correlation, if the filter has one.
     broad: Option<SelectorHash>,
 }
 
@@ -91,13 +91,13 @@ impl Selector {
         self.hash
     }
 
-    /// A hash that each record for the wait has among its [`broad`](FilteredRecord::broad) ones; `None` where it may have any.
+    /// A hash that each matching record has among its [`broad`](FilteredRecord::broad) ones; `None` if there is no such hash.
     pub(super) fn broad(&self) -> Option<SelectorHash> {
         self.broad
     }
 }
 
-/// What of records the filters of listed waits look at: few things, whatever the number of waits is.
+/// The parts of records that the filters of listed waits look at: few, however many waits there are.
 #[derive(Debug, Default)]
 pub(super) struct LookedAt(BTreeSet<Looks>);
 
@@ -110,7 +110,7 @@ impl LookedAt {
         self.0.append(&mut other.0);
     }
 
-    /// What waits for this record are listed by, each once.
+    /// The hashes of the waits that this record may meet, each once.
     pub(super) fn hashes<'a>(
         &'a self,
         filtered: &'a FilteredRecord<'_>,
@@ -119,7 +119,7 @@ impl LookedAt {
     }
 }
 
-/// What of a record filters look at.
+/// The parts of a record that filters look at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilteredRecord<'a> {
     key: Option<&'a str>,
@@ -136,7 +136,7 @@ impl<'a> FilteredRecord<'a> {
         }
     }
 
-    /// By which it is known which records there have been lately.
+    /// The hashes by which recent records are known.
     pub(super) fn broad(&self) -> impl Iterator<Item = SelectorHash> {
         let correlation = self.correlation.map(|text| SelectorHash::ANY.and(text));
         self.key_hash.into_iter().chain(correlation)

@@ -1,11 +1,11 @@
-//! Waits for records of one topic, by what they are for.
+//! The waits for records of one topic, by their filters.
 //!
 //! ```text
 //!   hash of a filter ─► places ─► firsts: one wait for each hash, side by side
 //!        └─────────────► others, of the few hashes that several waits have, by run and operation
 //! ```
 //!
-//! A million waits by keys of their own take 36 bytes each and a slot of the table.
+//! A million waits with different keys take 36 bytes each, and a slot of the table.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::selector::{FilteredRecord, LookedAt, Selector, SelectorHash};
 use crate::ownership::partition_set::PartitionSet;
 
-/// From where on a record meets a wait.
+/// From which record on a wait can be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitFrom {
     /// Behind this record.
@@ -26,10 +26,10 @@ pub(super) enum WaitFrom {
     Since(Timestamp),
 }
 
-/// Marks a time in the word that tells from where on a record meets a wait.
+/// Marks a time in the word that holds either a sequence or a time.
 const SINCE: u64 = 1 << 63;
 
-/// Halves of words, so that a million of these have no holes.
+/// The halves of a word: stored separately, so that an entry has no padding.
 fn halves(word: u64) -> [u32; 2] {
     let bytes = word.to_be_bytes();
     let [a, b, c, d, e, f, g, h] = bytes;
@@ -45,7 +45,7 @@ fn word([high, low]: [u32; 2]) -> u64 {
 pub(super) struct RecordWait {
     run: [[u32; 2]; 2],
     operation: u32,
-    /// A sequence, or a time with its mark; neither comes near to 63 bits.
+    /// A sequence, or a marked time; neither comes close to 63 bits.
     from: [u32; 2],
 }
 
@@ -93,15 +93,15 @@ impl RecordWait {
     }
 }
 
-/// See the module.
+/// The index of one topic's waits.
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
-    /// Where in `firsts` the wait with a hash is.
+    /// For each hash, the index of its first wait in `firsts`.
     places: HashTable<u32>,
     firsts: Vec<FirstWait>,
     others: FxHashMap<SelectorHash, BTreeMap<(RunId, OperationId), WaitFrom>>,
     len: usize,
-    /// All that the filters of these waits look at; more, when waits have gone.
+    /// Everything that the filters of these waits look at; perhaps more, after waits were removed.
     looked_at: LookedAt,
 }
 
@@ -127,7 +127,7 @@ impl WaitIndex {
         self.len
     }
 
-    /// Lists a wait; one of the same operation makes room for it.
+    /// Lists a wait, in place of a former one of the same operation.
     pub(super) fn insert(&mut self, selector: &Selector, wait: RecordWait) {
         self.looked_at.note(selector);
         self.insert_by(selector.hash(), wait);
@@ -163,7 +163,7 @@ impl WaitIndex {
             .map(|place| *place as usize)
     }
 
-    /// Lists all waits of another, each for records behind this one, whatever their times are.
+    /// Adds all waits of another index, each for records behind this one, whatever their times are.
     pub(super) fn append_behind(&mut self, other: &mut Self, behind: Sequence) {
         self.append_each(other, |wait| {
             let from = match wait.from() {
@@ -174,7 +174,7 @@ impl WaitIndex {
         });
     }
 
-    /// Lists all waits of another.
+    /// Adds all waits of another index.
     pub(super) fn append(&mut self, other: &mut Self) {
         if self.is_empty() {
             return std::mem::swap(self, other);
@@ -195,7 +195,7 @@ impl WaitIndex {
         }
     }
 
-    /// Forgets the wait of this operation. Whether it was here.
+    /// Removes the wait of this operation. Returns whether it was listed.
     pub(super) fn remove(&mut self, hash: SelectorHash, run: RunId, operation: OperationId) -> bool {
         let Some(place) = self.place_of(hash) else {
             return false;
@@ -244,7 +244,7 @@ impl WaitIndex {
         }
     }
 
-    /// The places from which on their records may stand: the lowest of each kind.
+    /// The places from which records may be needed: the lowest of each kind.
     pub(super) fn lowest(&self) -> (Option<Sequence>, Option<Timestamp>) {
         let (mut behind, mut since) = (None::<Sequence>, None::<Timestamp>);
         let firsts = self.firsts.iter().map(|first| first.wait.from());
@@ -257,7 +257,7 @@ impl WaitIndex {
         (behind, since)
     }
 
-    /// Keeps the waits by this filter of which that is said.
+    /// Keeps the waits with this hash for which `is_kept` holds.
     fn retain_of(&mut self, hash: SelectorHash, mut is_kept: impl FnMut(&RecordWait) -> bool) {
         let Some(place) = self.place_of(hash) else {
             return;
@@ -275,7 +275,7 @@ impl WaitIndex {
         }
     }
 
-    /// Removes the first wait with this hash, which stands at this place. Another with the hash becomes the first one.
+    /// Removes the first wait with this hash, at this index. Another wait with the hash becomes the first.
     fn remove_first(&mut self, hash: SelectorHash, place: usize) {
         self.len -= 1;
         if let Some(others) = self.others.get_mut(&hash)
@@ -300,7 +300,7 @@ impl WaitIndex {
             *of_moved.expect("each first wait has its place in the table") =
                 u32::try_from(place).expect("places have 32 bits");
         }
-        // What a million waits have taken is given back when they are gone.
+        // The memory of a million waits is given back when they are gone.
         let len = self.firsts.len();
         if self.firsts.capacity() > 1_024 && len < self.firsts.capacity() / 8 {
             self.firsts.shrink_to(2 * len);
@@ -310,8 +310,8 @@ impl WaitIndex {
     }
 }
 
-/// What the filters of an index look at, beside the index, to which it goes back also where a panic comes between: else no
-/// record would meet these waits any more.
+/// Lends out the parts that an index looks at, and returns them even after a panic: without them, no record would meet the
+/// index's waits any more.
 struct LentLooks<'a> {
     index: &'a mut WaitIndex,
     looked_at: LookedAt,
@@ -326,7 +326,7 @@ impl<'a> LentLooks<'a> {
 
 impl Drop for LentLooks<'_> {
     fn drop(&mut self) {
-        // Without a wait nothing is to be looked at.
+        // Without a wait there is nothing to look at.
         if !self.index.is_empty() {
             self.index.looked_at = std::mem::take(&mut self.looked_at);
         }
@@ -375,7 +375,7 @@ mod tests {
 
     const KEYS: [&str; 4] = ["", "a", "ab", "b"];
 
-    /// Key 0 stands for any, 3 for those that begin with an `a`.
+    /// Key 0 stands for any, 3 for those that begin with `a`.
     fn selector(key: u8) -> Selector {
         let key = match key {
             0 => None,
@@ -386,7 +386,7 @@ mod tests {
         Selector::of(&RecordFilter { key, correlation })
     }
 
-    /// Whether a wait for that key is for a record of this one.
+    /// Whether a wait for the first key accepts a record with the second.
     fn is_for(waited: u8, key: u8) -> bool {
         waited == 0 || (waited == 3 && (key == 1 || key == 2)) || (waited == key && key != 3)
     }
@@ -398,7 +398,8 @@ mod tests {
         }
     }
 
-    /// A panic while a record was compared left an index without what its filters look at: no record met its waits any more.
+    /// Regression: after a panic in a comparison the index had lost the parts that it looks at, so that no record met its
+    /// waits any more.
     #[test]
     fn waits_are_met_behind_a_panic() {
         let mut index = WaitIndex::default();

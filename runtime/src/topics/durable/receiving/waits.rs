@@ -1,4 +1,4 @@
-//! The waits of a runtime's runs, and the tasks that look for their records.
+//! The waits of a runtime's runs for records, and the tasks that look for the records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,18 +30,18 @@ use crate::shared::ShardShared;
 use crate::topics::durable::news::TopicNews;
 use crate::topics::durable::stored::StoredHeader;
 
-/// How many records of a topic are on their way to runs at once.
+/// How many records of a topic are being delivered to runs at once.
 const AT_ONCE_MAX: usize = 1_024;
-/// How many records are compared before others get a look at the waits.
+/// How many records are compared before the lock is released for others.
 const COMPARED_MAX: usize = 256;
-/// The pause before a task that has failed begins again.
+/// The pause before a failed task begins again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The waits for records of durable topics, by topic.
 #[derive(Debug, Default)]
 pub(crate) struct RecordWaits(Mutex<BTreeMap<TopicNumber, Arc<WaitsOfTopic>>>);
 
-/// A wait that stands in a durable history.
+/// A wait in a durable history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewWait<'a> {
     pub(crate) run: RunId,
@@ -56,36 +56,36 @@ struct WaitsOfTopic {
     host: Arc<dyn Host>,
     news: Arc<TopicNews>,
     doors: ShardDoors,
-    /// Rings for the task that looks for late waits, where it has nothing to look for.
+    /// Wakes the task for late waits, when it has nothing to do.
     late_bell: Notify,
     state: Mutex<WaitingState>,
 }
 
 #[derive(Debug)]
 struct WaitingState {
-    /// How far the live reader has come.
+    /// The latest records that the live reader has seen.
     recent: RecentRecords,
-    /// Compared with all records up to there.
+    /// Waits that have been compared with all records up to the live reader.
     listed: WaitIndex,
-    /// How far cancelled waits were compared.
+    /// How far cancelled waits had been compared.
     compared: ComparedWaits,
-    /// Compared with none.
+    /// Waits that have been compared with no record yet.
     late: WaitIndex,
-    /// Those that the present pass looks for.
+    /// Waits of the present pass.
     passing: WaitIndex,
-    /// The last record that the present pass has compared with them; `None` until it is known where the pass begins.
+    /// The last record that the present pass has compared; `None` until its beginning is known.
     passed: Option<Sequence>,
-    /// Whether there is a task that looks for late waits.
+    /// Whether the task for late waits is running.
     has_late_task: bool,
 }
 
-/// What a task finds that looks for late waits.
+/// What the task for late waits has to do next.
 enum NextPass {
-    /// The places from which on the records of the late waits may stand.
+    /// Look for records from these places on.
     From(Option<Sequence>, Option<Timestamp>),
-    /// No wait is late.
+    /// Nothing, for now.
     None,
-    /// No wait is late, and the task is not counted on any more.
+    /// End: it is not counted as running any more.
     End,
 }
 
@@ -123,7 +123,7 @@ impl RecordWaits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for the record of a wait, in the topic of this number, from now on.
+    /// From now on, looks for the record of a wait in this topic.
     pub(crate) fn list(
         &self,
         shared: &Arc<ShardShared>,
@@ -145,7 +145,7 @@ impl RecordWaits {
         known.list(wait);
     }
 
-    /// Nobody waits for the record any more.
+    /// Removes a wait.
     pub(crate) fn cancel(&self, topic: TopicNumber, run: RunId, scheduled: &ReceiveScheduled) {
         let known = self.topics().get(&topic).map(Arc::clone);
         if let Some(known) = known {
@@ -171,7 +171,7 @@ impl RecordWaits {
         known.map_or(0, |known| known.lock().listed.len())
     }
 
-    /// Behind which record the earliest of them waits.
+    /// The record behind which the earliest wait begins.
     #[cfg(test)]
     pub(crate) fn listed_behind(&self, topic: TopicNumber) -> Option<Sequence> {
         let known = self.topics().get(&topic).map(Arc::clone)?;
@@ -179,7 +179,7 @@ impl RecordWaits {
         behind
     }
 
-    /// The runs of these partitions have another owner.
+    /// Forgets the waits of runs in these partitions, which have another owner.
     pub(crate) fn lose(&self, lost: &PartitionSet) {
         for known in self.topics().values() {
             let mut state = known.lock();
@@ -226,7 +226,7 @@ impl WaitsOfTopic {
         }: NewWait<'_>,
     ) {
         let selector = Selector::of(&scheduled.filter);
-        // All records are of the epoch or later.
+        // Every record is from the epoch or later, so an earlier time is no condition.
         let time = scheduled.since.filter(|since| *since > Timestamp::EPOCH);
         let time = time.filter(|_| scheduled.behind.is_none());
         let from = match scheduled.behind {
@@ -238,16 +238,16 @@ impl WaitsOfTopic {
             let mut state = self.lock();
             let last = state.recent.last();
             let from = match state.compared.through(run, scheduled) {
-                // A place cannot also hold the time that the run names: the look begins there again.
+                // A place cannot also hold the wait's time, so this wait is looked for from its beginning.
                 Some(through) if time.is_some() && through < last => from,
                 Some(through) => WaitFrom::Behind(through),
                 None => from,
             };
             if state.recent.has_none_for(&selector, &wait(from)) {
-                // All that comes from now on meets it, whatever the clock of its writer says, unless the run names a time.
+                // Every later record meets it, whatever its writer's clock says, unless the run has set a time.
                 let from = match (time, scheduled.behind) {
                     (Some(since), _) => WaitFrom::Since(since),
-                    // A pass may have given the run a record that the live reader has not come to.
+                    // A pass may have given the run a record that the live reader has not reached.
                     (None, behind) => WaitFrom::Behind(last.max(behind.unwrap_or(Sequence::ZERO))),
                 };
                 state.listed.insert(&selector, wait(from));
@@ -279,7 +279,7 @@ impl WaitsOfTopic {
         )
     }
 
-    /// Behind which record those stand that this wait may be met by; `None` when the runtime is gone, or the topic is deleted.
+    /// The record behind which this wait may be met; `None` when the runtime is gone, or the topic is deleted.
     async fn begin_of(&self, (behind, since): (Option<Sequence>, Option<Timestamp>)) -> Option<Sequence> {
         let Some(since) = since else {
             return Some(behind.unwrap_or(Sequence::ZERO));
@@ -298,16 +298,16 @@ impl WaitsOfTopic {
     }
 }
 
-/// Records on their way to runs. They stay so where the work that has found them panics.
+/// Records that are being delivered to runs. They stay listed if the task that found them panics.
 #[derive(Default)]
 struct Deliveries {
     under_way: FuturesUnordered<BoxFuture<'static, ()>>,
-    /// Waits that are in no index any more, each with the record that has met it.
+    /// Waits that were removed from all indexes, each with the record that meets it.
     met: VecDeque<(RecordWait, Arc<RawRecord>)>,
 }
 
 impl Deliveries {
-    /// What `future` gives; meanwhile records get on.
+    /// Runs `future`, while deliveries continue.
     async fn beside<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -317,7 +317,7 @@ impl Deliveries {
         .await
     }
 
-    /// Until all have arrived.
+    /// Waits until all are delivered.
     async fn finish(&mut self) {
         while self.under_way.next().await.is_some() {}
     }
@@ -326,7 +326,7 @@ impl Deliveries {
         self.under_way.is_empty() && self.met.is_empty()
     }
 
-    /// Compares the records of a page with the waits from which `take_met` takes, and tells the runs of those that it has taken.
+    /// Compares the records of a page with the waits that `take_met` searches, and delivers them to the runs.
     async fn compare(
         &mut self,
         waits: &WaitsOfTopic,
@@ -343,7 +343,7 @@ impl Deliveries {
                         compared += 1;
                         let (header, payload) = match StoredHeader::read(&record.body) {
                             Ok(read) => read,
-                            // Nobody can tell which waits it is for: they stay, for the records behind it.
+                            // It is unknown which waits it meets: these keep waiting for later records.
                             Err(problem) => {
                                 waits.count_unreadable();
                                 tracing::warn!(topic = %waits.topic, sequence = %record.sequence, %problem, "no run can receive a record that cannot be decoded");
@@ -367,7 +367,7 @@ impl Deliveries {
         }
     }
 
-    /// Sends records to the runs whose waits they have met.
+    /// Delivers records to the runs whose waits they meet.
     async fn tell(&mut self, waits: &WaitsOfTopic) {
         while let Some((wait, record)) = self.met.pop_front() {
             let (host, doors) = (Arc::clone(&waits.host), waits.doors.clone());
@@ -379,7 +379,7 @@ impl Deliveries {
     }
 }
 
-/// A record as a run has it.
+/// A record in the form for a run.
 fn raw_record(record: &TopicRecord, header: &StoredHeader<&str>, payload: &[u8]) -> RawRecord {
     RawRecord {
         sequence: record.sequence,
@@ -391,7 +391,7 @@ fn raw_record(record: &TopicRecord, header: &StoredHeader<&str>, payload: &[u8])
     }
 }
 
-/// Compares each new record with the waits, as long as the runtime is there.
+/// Compares each new record with the waits, while the runtime exists.
 async fn live(waits: Arc<WaitsOfTopic>) {
     let mut deliveries = Deliveries::default();
     until_done(&waits, &mut deliveries, read_live).await;
@@ -419,13 +419,13 @@ async fn read_live(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
     deliveries.finish().await;
 }
 
-/// Looks through what is there for waits that are late, until none is left.
+/// Looks through existing records for late waits, until none is left.
 async fn late(waits: Arc<WaitsOfTopic>) {
     let mut deliveries = Deliveries::default();
     until_done(&waits, &mut deliveries, passes).await;
 }
 
-/// Does the work again that has panicked, behind a pause. Records on their way stay so.
+/// Repeats work that has panicked, after a pause. Deliveries continue meanwhile.
 async fn until_done(
     waits: &WaitsOfTopic,
     deliveries: &mut Deliveries,
@@ -433,7 +433,7 @@ async fn until_done(
 ) {
     loop {
         let worked = async {
-            // What was met when the work panicked comes first.
+            // Waits that were met when the work panicked come first.
             deliveries.tell(waits).await;
             work(waits, deliveries).await;
         };
@@ -450,7 +450,7 @@ async fn passes(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
         let next = waits.lock().next_pass(deliveries.is_empty());
         match next {
             NextPass::From(behind, since) => {
-                // A run that cannot record what it is told holds up no other: its delivery goes on beside the next passes.
+                // A run that cannot record its delivery delays no other: the delivery continues during the next passes.
                 let Some(()) = pass(waits, deliveries, (behind, since)).await else {
                     return deliveries.finish().await;
                 };
@@ -464,7 +464,7 @@ async fn passes(waits: &WaitsOfTopic, deliveries: &mut Deliveries) {
     }
 }
 
-/// Compares the waits of a pass with what is there. `None` when the runtime is gone, or the topic is deleted.
+/// Compares the waits of a pass with existing records. `None` when the runtime is gone, or the topic is deleted.
 async fn pass(
     waits: &WaitsOfTopic,
     deliveries: &mut Deliveries,
@@ -483,7 +483,7 @@ async fn pass(
                 ..
             } = &mut *state;
             if passing.is_empty() || pages.after() >= recent.last() {
-                // From here on the live reader looks for them.
+                // From here on the live reader compares them.
                 listed.append_behind(passing, pages.after());
                 return Some(());
             }

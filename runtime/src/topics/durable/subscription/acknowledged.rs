@@ -1,4 +1,4 @@
-//! Which records of a topic a subscription is done with.
+//! The acknowledged records of a subscription.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
     through: u64,
-    /// First and last of each range; they neither meet each other nor `through`.
+    /// First and last of each range. Ranges do not touch each other or `through`.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -57,7 +57,7 @@ impl Acknowledged {
         if first <= self.through + 1 {
             first = self.through + 1;
         }
-        // Those that it meets become one with it.
+        // Ranges that it touches are merged with it.
         while let Some((other_first, other_last)) = self.meeting(first, last) {
             self.ranges.remove(&other_first);
             (first, last) = (first.min(other_first), last.max(other_last));

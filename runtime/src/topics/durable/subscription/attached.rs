@@ -1,4 +1,4 @@
-//! Records of a durable subscription for an actor of the user's own.
+//! Records of a durable subscription for a user's own actor.
 //!
 //! ```text
 //!   subscription ─► task ─► doorbell, one at most ─► turn() of the actor ─► takes records ─► its answers
@@ -6,8 +6,8 @@
 //!                    └────────── the turn has ended ───────┘
 //! ```
 //!
-//! Invariants: the actor has at most one doorbell message in its mailbox that no turn has answered. A record's lease begins when
-//! a turn hands it out; until then it is any consumer's.
+//! Invariants: the actor's mailbox has at most one doorbell message that no turn has answered. A record's lease begins when a
+//! turn delivers it; until then any consumer may get it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,23 +24,23 @@ use tokio::sync::{Notify, mpsc};
 use super::consumer::{DurableSubscription, Readiness, SubscriptionReadError};
 use super::delivery::RecordDelivery;
 
-/// How many records a turn takes before other messages of the actor get theirs.
+/// How many records a turn takes before the actor handles other messages.
 const PER_TURN: usize = 256;
 /// The pause after the actor was told that the topic cannot be read now.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A durable subscription that rings for an actor; made by [`DurableSubscription::attach`].
+/// A durable subscription that sends doorbell messages to an actor; made by [`DurableSubscription::attach`].
 pub struct AttachedSubscription<T> {
     consumer: DurableSubscription<T>,
     bell: Arc<Doorbell>,
-    /// The task that rings ends when this is dropped.
+    /// Dropping this ends the task that rings.
     _attached: mpsc::Receiver<Infallible>,
 }
 
-/// Sends the actor one message, until a turn has answered it.
+/// Sends the actor one message, and no other until a turn has answered it.
 struct Doorbell {
     is_rung: AtomicBool,
-    /// A turn has told that the subscription is lost: there is nothing more to ring for.
+    /// Whether a turn has told the actor that the subscription is lost: then it does not ring any more.
     has_told_lost: AtomicBool,
     answered: Notify,
     send: Box<dyn Fn() + Send + Sync>,
@@ -62,10 +62,10 @@ impl Doorbell {
 }
 
 impl<T: DeserializeOwned + Send + 'static> DurableSubscription<T> {
-    /// Lets this consumer ring for `actor`, by the message that `doorbell` makes, when there are records; the actor then takes
-    /// what there is with a [turn](AttachedSubscription::turn). A record's lease begins when a turn hands it out. To be called
-    /// where the actor starts: its successor attaches a clone of the subscription again, and gets what the former one had not
-    /// answered, of which it was handed out when its lease ends.
+    /// Sends `actor` the message that `doorbell` makes when there are records; the actor then takes them with a
+    /// [turn](AttachedSubscription::turn). A record's lease begins when a turn delivers it. Call it when the actor starts.
+    /// After a restart the new actor attaches a clone of the subscription again, and gets the unanswered records; those that
+    /// were delivered before when their leases end.
     ///
     /// ```
     /// use millrun::topics::{AttachedSubscription, DurableSubscription, SubscriptionReadError};
@@ -123,7 +123,7 @@ impl<T: DeserializeOwned + Send + 'static> DurableSubscription<T> {
             has_told_lost: AtomicBool::new(false),
             answered: Notify::new(),
             send: Box::new(move || {
-                // An actor that is gone takes nothing, and this task ends with its state.
+                // If the actor is gone, it takes nothing, and this task ends with its state.
                 drop(actor.send_message(doorbell()));
             }),
         });
@@ -158,17 +158,17 @@ async fn ring_while_attached<T>(
 }
 
 impl<T> AttachedSubscription<T> {
-    /// The records that there are, to be called when the doorbell message arrives. After 256 of them the turn ends, and if there
-    /// are more it rings for the next one, so that the actor can also be stopped, supervised and sent other messages. An error
-    /// stands in place of a record; behind one that says that the subscription is [lost](SubscriptionReadError::Lost) nothing
-    /// comes any more. A turn at another message than the doorbell's may make the bell ring twice for the same records.
+    /// The records that there are; call it when the doorbell message arrives. After 256 records the turn ends, and rings
+    /// again if there are more, so that the actor can also be stopped, supervised and sent other messages. An error takes the
+    /// place of a record; after the error that the subscription is [lost](SubscriptionReadError::Lost) nothing follows. A
+    /// turn at another message than the doorbell's may make the bell ring twice for the same records.
     ///
     /// # Ordering
     /// Records of one key come in their order. Between records and the actor's own messages there is no order.
     ///
     /// # Cancel safety
-    /// A turn that is dropped early, as by a panic or a kill of the actor, has taken what it has handed out and nothing else. A
-    /// record that was handed out and not answered is given again when its lease ends.
+    /// If a turn is dropped early, by a panic or a kill of the actor, only the records that it has delivered are taken. A
+    /// record that was delivered and not answered is delivered again when its lease ends.
     pub fn turn(&mut self) -> RecordTurn<'_, T> {
         RecordTurn {
             attached: self,

@@ -5,22 +5,23 @@ use std::time::Duration;
 /// The bounds of a durable subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SubscriptionBounds {
-    /// How many records it has in hand at most: given to consumers, waiting to be given again, or behind their key.
+    /// The largest number of records in hand: delivered, waiting to be delivered again, or behind another record of their
+    /// key.
     pub(crate) in_flight_max: usize,
-    /// For how long a record is given to a consumer.
+    /// How long a delivery lasts.
     pub(crate) lease: Duration,
-    /// After how many deliveries a record is buried; never without it.
+    /// After how many deliveries a record is buried; `None` for never.
     pub(crate) deliveries_max: Option<u32>,
-    /// Whether a key waits while a record of it is in hand.
+    /// Whether a key waits while one of its records is in hand.
     pub(crate) is_ordered: bool,
-    /// Whether a key waits behind a record of it that is buried, until that is sent back or the key is released.
+    /// Whether a key waits behind one of its records that is buried, until that is sent back or the key is released.
     pub(crate) holds_keys: bool,
 }
 
-/// The most keys that a subscription holds behind buried records.
+/// How many keys a subscription holds at most behind buried records.
 pub(crate) const HELD_KEYS_MAX: usize = 1_024;
 
-/// The most records that a subscription may have in hand.
+/// The largest number of records that a subscription may have in hand.
 pub(crate) const IN_FLIGHT_MAX: usize = 16_384;
 
 impl Default for SubscriptionBounds {

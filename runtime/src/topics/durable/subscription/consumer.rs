@@ -21,21 +21,21 @@ use crate::topics::durable::record::DurableRecord;
 use crate::topics::durable::stored::StoredHeader;
 use crate::topics::durable::token::RecordToken;
 
-/// Why a subscription has no record to give. Unless it is [lost](Self::Lost), the next call goes on.
+/// Why a subscription has no record to deliver. Unless it is [lost](Self::Lost), the next call continues.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionReadError {
-    /// Records are not given: retention or a purge had dropped them, or they are damaged or cannot be decoded. The subscription is done
-    /// with them, and has counted them ([`SubscriptionStatus::missed`]).
+    /// Records are not delivered: retention or a purge had dropped them, or they are damaged or cannot be decoded. The
+    /// subscription has skipped and counted them ([`SubscriptionStatus::missed`]).
     #[error("records are passed over")]
     Missed(#[source] TopicReadError),
-    /// The topic cannot be read now. No record is passed over: the next call tries again.
+    /// The topic cannot be read now. No record is skipped: the next call tries again.
     #[error("the topic cannot be read now: {problem}")]
     Unreadable {
         /// What is wrong.
         problem: String,
     },
-    /// The subscription does not go on here.
+    /// The subscription has ended here.
     #[error(transparent)]
     Lost(#[from] SubscriptionLost),
 }
@@ -43,11 +43,11 @@ pub enum SubscriptionReadError {
 /// What a consumer finds that only waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// A record, or word of missed ones.
+    /// A record, or the news of missed ones.
     Ready,
-    /// Word that the topic cannot be read now.
+    /// The news that the topic cannot be read now.
     Unreadable,
-    /// Word that the subscription is lost; nothing comes behind it.
+    /// The news that the subscription is lost; nothing follows.
     Lost,
 }
 
@@ -60,7 +60,7 @@ fn readiness(state: &mut SubscriptionState, now: Timestamp) -> Option<Readiness>
     }
 }
 
-/// Whether the journal is to be told something. A lease that has ended leaves a delivery to be counted, or a record to be buried.
+/// Whether the journal has to be told something. After the end of a lease, a delivery has to be counted or a record buried.
 fn has_to_save(state: &SubscriptionState) -> bool {
     state.in_hand.version() != state.saved || state.in_hand.next_spent().is_some()
 }
@@ -92,7 +92,7 @@ impl<T> DurableSubscription<T> {
         }
     }
 
-    /// How the subscription stands.
+    /// The state of the subscription.
     #[must_use]
     pub fn status(&self) -> SubscriptionStatus {
         SubscriptionStatus::of_open(&self.shared)
@@ -102,7 +102,7 @@ impl<T> DurableSubscription<T> {
         &self.shared.inner.shared.host
     }
 
-    /// Waits until [`try_next`](Self::try_next) would give something.
+    /// Waits until [`try_next`](Self::try_next) would return something.
     pub(super) async fn until_ready(&self) -> Readiness {
         loop {
             let changed = self.shared.changed.notified();
@@ -124,8 +124,7 @@ impl<T> DurableSubscription<T> {
         }
     }
 
-    /// Waits until there may be something to give: an answer to a delivery, the end of a lease or a pause, or records that it
-    /// takes in hand.
+    /// Waits for a change: an answer to a delivery, the end of a lease or a pause, or new records in hand.
     async fn until_changed(&self, changed: Notified<'_>) -> Result<(), SubscriptionLost> {
         let (due, has_room) = {
             let state = self.shared.lock();
@@ -154,7 +153,7 @@ impl<T> DurableSubscription<T> {
         stopped.await.map_or(Ok(()), |cause| Err(cause.into()))
     }
 
-    /// Takes records in hand: waits for one, and takes as many as there are and have room.
+    /// Takes records in hand: waits for one, and takes as many more as exist and have room.
     async fn take_in(&self) {
         let mut reader = self.shared.reader.lock().await;
         let before = reader.read_through().get();
@@ -164,7 +163,7 @@ impl<T> DurableSubscription<T> {
         while let Some(read) = next {
             match read {
                 Ok(record) => {
-                    // Of the same bytes, which are shared.
+                    // A clone shares the bytes.
                     let body = record.body.clone();
                     let key = StoredHeader::read(&body).ok().and_then(|(header, _)| header.key);
                     state.in_hand.take_in(record, key);
@@ -182,7 +181,7 @@ impl<T> DurableSubscription<T> {
                         &mut error
                     {
                         let first = (through + 1).saturating_sub(*count).max(before + 1);
-                        // Of those that are acknowledged nobody misses any.
+                        // Acknowledged ones among the dropped records are not missed.
                         let acknowledged = state.in_hand.acknowledged();
                         *count =
                             acknowledged.missing_before(through + 1) - acknowledged.missing_before(first);
@@ -206,7 +205,7 @@ impl<T> DurableSubscription<T> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Waits until this version is kept, and gives the one that is.
+    /// Waits until this version is kept. Returns the version that is kept then.
     pub(in crate::topics::durable) async fn kept(&self, version: u64) -> Result<u64, SubscriptionLost> {
         self.shared.until_saved(version).await?;
         Ok(self.shared.lock().saved)
@@ -214,16 +213,16 @@ impl<T> DurableSubscription<T> {
 }
 
 impl<T: DeserializeOwned> DurableSubscription<T> {
-    /// Waits for the next record that may be given: one that has come back, or the next of the topic.
+    /// Waits for the next record that may be delivered: one that has come back, or the next of the topic.
     ///
     /// # Errors
-    /// What there is in place of a record, see [`SubscriptionReadError`].
+    /// The reason why there is no record, see [`SubscriptionReadError`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&self) -> Result<RecordDelivery<T>, SubscriptionReadError> {
         loop {
-            // It is told of what changes from here on, before it looks.
+            // Registered before it looks, so that no change is missed.
             let changed = self.shared.changed.notified();
             if let Some(next) = self.try_next() {
                 return next;
@@ -232,7 +231,7 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
         }
     }
 
-    /// What can be given now, without waiting.
+    /// What can be delivered now, without waiting.
     pub(super) fn try_next(&self) -> Option<Result<RecordDelivery<T>, SubscriptionReadError>> {
         loop {
             let now = self.host().now();
@@ -265,16 +264,15 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
         }
     }
 
-    /// Whether there was a subscription of this name before, which has
-    /// [expired](millrun_workflow::DurableTopic::subscription_idle_max) or was
-    /// [removed](crate::Runtime::remove_durable_subscription): this one began where its opening said, and not where that one was.
-    /// It says so as long as this opening of it lasts.
+    /// Whether a former subscription of this name has [expired](millrun_workflow::DurableTopic::subscription_idle_max) or was
+    /// [removed](crate::Runtime::remove_durable_subscription): this one began where its opening said, and not at the former
+    /// one's place. It says so until this subscription is closed.
     #[must_use]
     pub fn has_begun_anew(&self) -> bool {
         self.shared.has_begun_anew
     }
 
-    /// The same as a stream, which ends when the subscription is [lost](SubscriptionReadError::Lost), behind that error.
+    /// The deliveries as a stream, which ends after the error that the subscription is [lost](SubscriptionReadError::Lost).
     pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, SubscriptionReadError>> + Send
     where
         T: Send,
@@ -303,8 +301,8 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
         })
     }
 
-    /// A record cannot be given to a consumer of this type: it goes to the undelivered ones, if there is a topic for them, and is
-    /// told otherwise.
+    /// A record cannot be decoded as this consumer's type: it goes to the topic for undelivered records, or is skipped if
+    /// there is none.
     fn pass_over(&self, leased: &LeasedRecord, error: TopicReadError) {
         let mut state = self.shared.lock();
         let (sequence, lease) = (leased.record.sequence.get(), leased.lease);
@@ -313,7 +311,7 @@ impl<T: DeserializeOwned> DurableSubscription<T> {
             state.in_hand.spend(sequence, lease, &error.to_string());
         } else {
             let now = self.shared.inner.shared.host.now();
-            // Its lease began just now; where it has ended all the same, it comes again.
+            // Its lease began just now; if it has ended nevertheless, the record is delivered again.
             if state.in_hand.acknowledge(sequence, lease, now).is_ok() {
                 state.told.push_back(error);
             }

@@ -1,4 +1,4 @@
-//! What a subscription has in hand: which records were given to whom until when, and which wait.
+//! The records that a subscription has in hand: which are delivered until when, and which wait.
 //!
 //! ```text
 //!   taken in ──► ready ──► leased ──► acknowledged
@@ -7,9 +7,9 @@
 //!      behind its key         └──► spent, after so many deliveries ──► buried, which acknowledges it
 //! ```
 //!
-//! Pure: time comes in as an argument. A key has one record at a time that is not held. A subscription that holds keys goes on
-//! to hold the key of a buried record until that is released; while it holds as many as it may, no further record with a key
-//! is buried.
+//! Pure: the time is an argument. Only one record of a key at a time is not held. If the subscription holds keys, it keeps
+//! holding the key of a buried record until the key is released; while it holds as many keys as it may, no further record
+//! with a key is buried.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -22,29 +22,29 @@ use millrun_persistence::TopicRecord;
 use super::acknowledged::Acknowledged;
 use super::config::{HELD_KEYS_MAX, SubscriptionBounds};
 
-/// The longest error that is kept of a delivery, in bytes.
+/// The longest error of a delivery that is kept, in bytes.
 const ERROR_BYTES_MAX: usize = 512;
 
-/// See the module.
+/// The records in hand, and their states.
 #[derive(Debug)]
 pub(crate) struct RecordsInHand {
     bounds: SubscriptionBounds,
     acknowledged: Acknowledged,
     in_hand: BTreeMap<u64, RecordInHand>,
-    /// Records that can be given now.
+    /// Records that can be delivered now.
     ready: BTreeSet<u64>,
-    /// When leases and pauses end.
+    /// The ends of leases and pauses.
     due: BTreeSet<(Timestamp, u64)>,
-    /// Records that are held behind another of their key, in order.
+    /// Records that wait behind another one with their key, in order.
     held: HashMap<Arc<str>, VecDeque<u64>>,
-    /// Keys that wait behind a buried record, which is the number here.
+    /// Keys that wait behind a buried record, with the number of that record.
     held_keys: BTreeMap<Box<str>, u64>,
     /// Records that are to be buried.
     spent: VecDeque<u64>,
-    /// How often records were delivered before this process, and why they came back.
+    /// For deliveries before this process: their number, and why the record came back.
     earlier: BTreeMap<u64, Returned>,
     next_lease: u64,
-    /// Grows with all that is to be kept.
+    /// Incremented with each change that has to be kept.
     version: u64,
 }
 
@@ -60,7 +60,7 @@ struct RecordInHand {
     record: TopicRecord,
     key: Option<Arc<str>>,
     returned: Returned,
-    /// How often it was postponed since it was taken in.
+    /// How often it was postponed since it was taken in hand.
     postponed: u32,
     state: InHandState,
 }
@@ -74,19 +74,19 @@ enum InHandState {
     Spent,
 }
 
-/// A record that is given to a consumer.
+/// A record that is delivered to a consumer.
 #[derive(Debug)]
 pub(crate) struct LeasedRecord {
     pub(crate) record: TopicRecord,
     pub(crate) lease: u64,
-    /// How often it has been given, this time included.
+    /// How often it was delivered, including this time.
     pub(crate) deliveries: u32,
     pub(crate) last_error: Option<Box<str>>,
     /// How often it was postponed.
     pub(crate) postponed: u32,
 }
 
-/// The lease of a delivery is over: the record is somebody else's, or acknowledged.
+/// The lease of a delivery has ended: another consumer may have the record, or it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotLeased;
 
@@ -111,7 +111,7 @@ impl RecordsInHand {
         }
     }
 
-    /// Holds these keys behind buried records, as was kept; none, if it holds no keys any more.
+    /// Restores held keys, unless the subscription holds no keys any more.
     pub(crate) fn with_held_keys(mut self, held_keys: BTreeMap<Box<str>, u64>) -> Self {
         if self.bounds.holds_keys {
             let entries = held_keys.keys().map(|key| (Arc::from(&**key), VecDeque::new()));
@@ -121,12 +121,12 @@ impl RecordsInHand {
         self
     }
 
-    /// The keys that wait behind a buried record, each with the number of that.
+    /// The keys that wait behind a buried record, each with the record's number.
     pub(crate) fn held_keys(&self) -> &BTreeMap<Box<str>, u64> {
         &self.held_keys
     }
 
-    /// A key goes on that waits behind a buried record. Whether there was one.
+    /// Releases a key that waits behind a buried record. Returns whether it was held.
     pub(crate) fn release_key(&mut self, key: &str) -> bool {
         let Some((key, _)) = self.held_keys.remove_entry(key) else {
             return false;
@@ -136,7 +136,7 @@ impl RecordsInHand {
         true
     }
 
-    /// The key goes on that waits behind this buried record.
+    /// Releases the key that waits behind this buried record.
     pub(crate) fn release_behind(&mut self, buried: u64) -> bool {
         let mut held = self.held_keys.iter();
         let key = held.find_map(|(key, sequence)| (*sequence == buried).then(|| key.clone()));
@@ -147,12 +147,12 @@ impl RecordsInHand {
         &self.acknowledged
     }
 
-    /// Grows with all that is to be kept.
+    /// Incremented with each change that has to be kept.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// What is to be kept of records that have come back.
+    /// The records that have come back, to be kept.
     pub(crate) fn returned(&self) -> impl Iterator<Item = (u64, &Returned)> + '_ {
         let in_hand = self
             .in_hand
@@ -172,7 +172,7 @@ impl RecordsInHand {
         self.in_hand.len()
     }
 
-    /// How many of them are given to consumers.
+    /// How many of them are delivered to consumers.
     pub(crate) fn leased_len(&self) -> usize {
         let is_leased = |in_hand: &&RecordInHand| matches!(in_hand.state, InHandState::Leased { .. });
         self.in_hand.values().filter(is_leased).count()
@@ -184,7 +184,7 @@ impl RecordsInHand {
         matches!(state, Some(InHandState::Leased { .. }))
     }
 
-    /// The first record that is not acknowledged and in hand, with the time at which it was appended.
+    /// The first record in hand that is not acknowledged, with the time at which it was appended.
     pub(crate) fn oldest(&self) -> Option<(u64, Timestamp)> {
         let (sequence, in_hand) = self.in_hand.first_key_value()?;
         Some((*sequence, in_hand.record.time))
@@ -195,7 +195,7 @@ impl RecordsInHand {
         self.in_hand.len() < self.bounds.in_flight_max
     }
 
-    /// Takes a record in, unless it is acknowledged. They come in the order of their sequences.
+    /// Takes a record in hand, unless it is acknowledged. Records come in the order of their sequences.
     pub(crate) fn take_in(&mut self, record: TopicRecord, key: Option<&str>) {
         let sequence = record.sequence.get();
         if self.acknowledged.has(sequence) {
@@ -228,7 +228,7 @@ impl RecordsInHand {
         }
     }
 
-    /// A record that was held may be given, or is to be buried if it was given too often before this process.
+    /// Lets a waiting record be delivered, or buried if it was delivered too often before this process.
     fn release(&mut self, sequence: u64) {
         let Some(in_hand) = self.in_hand.get_mut(&sequence) else {
             return;
@@ -242,7 +242,7 @@ impl RecordsInHand {
         }
     }
 
-    /// Records of this range are not there: nobody waits for them.
+    /// Skips records of this range, which do not exist any more.
     pub(crate) fn pass_over(&mut self, first: u64, last: u64) {
         self.acknowledged.add_range(first, last);
         self.earlier
@@ -266,13 +266,13 @@ impl RecordsInHand {
         }
     }
 
-    /// Whether there is a record to give.
+    /// Whether there is a record to deliver.
     pub(crate) fn is_ready(&mut self, now: Timestamp) -> bool {
         self.wake(now);
         !self.ready.is_empty()
     }
 
-    /// Gives the next record, until its lease ends.
+    /// Delivers the next record, until its lease ends.
     pub(crate) fn give(&mut self, now: Timestamp) -> Option<LeasedRecord> {
         self.wake(now);
         let sequence = self.ready.pop_first()?;
@@ -303,7 +303,7 @@ impl RecordsInHand {
         }
     }
 
-    /// The consumer is done with a record.
+    /// The consumer acknowledges a record.
     pub(crate) fn acknowledge(&mut self, sequence: u64, lease: u64, now: Timestamp) -> Result<(), NotLeased> {
         self.wake(now);
         self.leased(sequence, lease)?;
@@ -311,7 +311,7 @@ impl RecordsInHand {
         Ok(())
     }
 
-    /// The consumer is done with a record, and with all that are leased of those before it.
+    /// The consumer acknowledges a record, and all earlier ones that are delivered.
     pub(crate) fn acknowledge_through(
         &mut self,
         sequence: u64,
@@ -328,7 +328,7 @@ impl RecordsInHand {
         Ok(())
     }
 
-    /// The consumer gives a record back, to be given again after `pause`.
+    /// The consumer sends a record back, to be delivered again after `pause`.
     pub(crate) fn send_back(
         &mut self,
         sequence: u64,
@@ -342,7 +342,8 @@ impl RecordsInHand {
         Ok(())
     }
 
-    /// The consumer gives a record back for a reason that is not the record's: that is no delivery, and nothing is to be kept.
+    /// The consumer sends a record back for a reason that is not the record's fault: this does not count as a delivery, and
+    /// nothing has to be kept.
     pub(crate) fn postpone(
         &mut self,
         sequence: u64,
@@ -361,7 +362,7 @@ impl RecordsInHand {
         Ok(())
     }
 
-    /// A record that was given comes back, and can be given from `until` on.
+    /// A delivered record comes back, and can be delivered again from `until` on.
     fn come_back(&mut self, sequence: u64, until: Option<Timestamp>, error: Option<&str>) {
         let Some(in_hand) = self.in_hand.get_mut(&sequence) else {
             return;
@@ -389,7 +390,7 @@ impl RecordsInHand {
         };
     }
 
-    /// A record that no consumer can take is to be buried at once.
+    /// Marks a record that no consumer can take: it is buried at once.
     pub(crate) fn spend(&mut self, sequence: u64, lease: u64, error: &str) {
         if let Ok(in_hand) = self.leased(sequence, lease) {
             let deliveries = in_hand.returned.deliveries.saturating_add(1);
@@ -406,8 +407,7 @@ impl RecordsInHand {
         }
     }
 
-    /// The next record to be buried, with what it came back for. While as many keys are held as may be, it is one that has no
-    /// key.
+    /// The next record to be buried, with its last error. While as many keys are held as may be, only one without a key.
     pub(crate) fn next_spent(&self) -> Option<(&TopicRecord, &Returned)> {
         let is_full = self.bounds.holds_keys && self.held_keys.len() >= HELD_KEYS_MAX;
         let mut spent = self.spent.iter().filter_map(|at| self.in_hand.get(at));
@@ -415,7 +415,7 @@ impl RecordsInHand {
         Some((&in_hand.record, &in_hand.returned))
     }
 
-    /// A record that was to be buried is. Its key is held from now on, unless the record was sent back already.
+    /// A record is buried. Its key is held from now on, unless the record was sent back already.
     pub(crate) fn buried(&mut self, sequence: u64, is_sent_back: bool) {
         self.spent.retain(|spent| *spent != sequence);
         let Some(key) = self.take_out(sequence) else {
@@ -428,14 +428,14 @@ impl RecordsInHand {
         }
     }
 
-    /// Nobody waits for a record any more; the next of its key may be given.
+    /// A record is finished: the next one of its key may be delivered.
     fn finish(&mut self, sequence: u64) {
         if let Some(key) = self.take_out(sequence) {
             self.next_of(key);
         }
     }
 
-    /// Nobody waits for a record any more. Gives its key, if it is one of a key.
+    /// Removes a record that is finished. Returns its key, if it has one.
     fn take_out(&mut self, sequence: u64) -> Option<Arc<str>> {
         let in_hand = self.in_hand.remove(&sequence)?;
         match in_hand.state {
@@ -449,7 +449,7 @@ impl RecordsInHand {
         in_hand.key
     }
 
-    /// The next record of a key may be given.
+    /// Lets the next record of a key be delivered.
     fn next_of(&mut self, key: Arc<str>) {
         if let Entry::Occupied(mut held) = self.held.entry(key) {
             match held.get_mut().pop_front() {
@@ -461,13 +461,13 @@ impl RecordsInHand {
 }
 
 impl SubscriptionBounds {
-    /// Whether a record that has come back so often is not given again.
+    /// Whether a record that came back has used up its deliveries.
     fn is_spent(&self, returned: &Returned) -> bool {
         self.deliveries_max.is_some_and(|max| returned.deliveries >= max)
     }
 }
 
-/// As much of an error as is kept.
+/// The part of an error that is kept.
 fn cut(error: &str) -> &str {
     let mut end = error.len().min(ERROR_BYTES_MAX);
     while !error.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! A record that a subscription has given to a consumer, and its answer.
+//! A record that a subscription has delivered to a consumer, and its answer.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use super::deliveries::{LeasedRecord, NotLeased};
 use super::shared::{HeldSubscription, SubscriptionLost, SubscriptionState};
 use crate::topics::durable::record::DurableRecord;
 
-/// The lease of a delivery has ended before its answer: the record was or will be given again, or is acknowledged. Nothing
+/// The lease of a delivery ended before its answer: the record was or will be delivered again, or is acknowledged. Nothing
 /// has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease of this delivery has ended: the record is given again")]
@@ -23,9 +23,9 @@ impl From<NotLeased> for LeaseLost {
     }
 }
 
-/// A record of a durable topic that is given to a consumer, until it answers or its lease ends.
+/// A record of a durable topic that is delivered to a consumer, until the consumer answers or the lease ends.
 ///
-/// Dropped without an answer, it is given again when the lease has ended.
+/// If it is dropped without an answer, the record is delivered again when the lease has ended.
 pub struct RecordDelivery<T> {
     record: DurableRecord<T>,
     shared: HeldSubscription,
@@ -57,7 +57,7 @@ impl<T> RecordDelivery<T> {
         }
     }
 
-    /// The name of the topic that the record is of.
+    /// The name of the record's topic.
     #[must_use]
     pub fn topic(&self) -> &str {
         self.shared.topic_name
@@ -75,31 +75,31 @@ impl<T> RecordDelivery<T> {
         self.record.payload()
     }
 
-    /// How often the record has been given, this time included, as far as the journal has been told: deliveries whose lease
-    /// was cut off by the end of the process do not count.
+    /// How often the record was delivered, including this time, as far as the journal knows: deliveries that the end of a
+    /// process cut off do not count.
     #[must_use]
     pub fn deliveries(&self) -> u32 {
         self.deliveries
     }
 
-    /// Why it was given back the last time.
+    /// Why it was sent back the last time.
     #[must_use]
     pub fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
-    /// The consumer is done with the record. What this gives completes when the journal holds that, so that the record is
-    /// never given again. It may be dropped: the acknowledgement goes with the next commit of the subscription all the same,
-    /// unless the runtime is shut down before.
+    /// Acknowledges the record. The returned future completes when the journal holds the acknowledgement, so that the record
+    /// is never delivered again. It may be dropped: the acknowledgement still goes with the subscription's next commit,
+    /// unless the runtime is shut down first.
     ///
     /// # Errors
-    /// [`LeaseLost`]: the lease had ended.
+    /// [`LeaseLost`]: the lease has ended.
     pub fn ack(self) -> Result<AckSaved, LeaseLost> {
         let (sequence, lease, now) = self.named();
         self.answer(|state| state.in_hand.acknowledge(sequence, lease, now))
     }
 
-    /// As [`ack`](Self::ack), of this record and of all that are given to consumers of those before it.
+    /// As [`ack`](Self::ack), for this record and all earlier ones that are delivered to consumers.
     ///
     /// # Errors
     /// As [`ack`](Self::ack).
@@ -108,8 +108,8 @@ impl<T> RecordDelivery<T> {
         self.answer(|state| state.in_hand.acknowledge_through(sequence, lease, now))
     }
 
-    /// The consumer cannot take the record now, and says why: it is given again after `pause`, to any consumer. Of the error
-    /// 512 bytes are kept.
+    /// Sends the record back, with an error: it is delivered again after `pause`, to any consumer. 512 bytes of the error are
+    /// kept.
     ///
     /// # Errors
     /// As [`ack`](Self::ack).
@@ -123,14 +123,15 @@ impl<T> RecordDelivery<T> {
         self.postponed
     }
 
-    /// Gives the record back for a reason that is not the record's: it comes again after `pause`, and this was no delivery.
+    /// Sends the record back for a reason that is not the record's fault: it is delivered again after `pause`, and this does
+    /// not count as a delivery.
     pub(in crate::topics::durable) fn postpone(self, pause: Duration) -> Result<(), LeaseLost> {
         let (sequence, lease, now) = self.named();
         let postponed = self.answer(|state| state.in_hand.postpone(sequence, lease, (pause, now)));
         postponed.map(drop)
     }
 
-    /// Says that no delivery of the record can succeed: it is buried, or passed over where there is no topic for that.
+    /// Gives up a record that can never be handled: it is buried, or skipped if there is no topic for that.
     pub(in crate::topics::durable) fn give_up(self, error: &str) -> Result<AckSaved, LeaseLost> {
         if self.shared.undelivered.is_none() {
             return self.ack();
@@ -142,7 +143,7 @@ impl<T> RecordDelivery<T> {
         })
     }
 
-    /// Whether the subscription counts deliveries, and buries a record that was given too often.
+    /// Whether the subscription counts deliveries, and buries a record after too many.
     pub(in crate::topics::durable) fn is_counted(&self) -> bool {
         self.shared.undelivered.is_some()
     }
@@ -178,12 +179,12 @@ impl<T> RecordDelivery<T> {
 pub struct AckSaved {
     shared: HeldSubscription,
     version: u64,
-    /// Made when it is polled first: most are dropped before.
+    /// Made at the first poll: most are dropped before.
     waiting: Option<BoxFuture<'static, Result<(), SubscriptionLost>>>,
 }
 
 impl AckSaved {
-    /// The version with which the answer is kept.
+    /// The version that includes the answer.
     pub(in crate::topics::durable) fn version(&self) -> u64 {
         self.version
     }

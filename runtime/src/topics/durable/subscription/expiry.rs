@@ -1,4 +1,4 @@
-//! Subscriptions that nobody has used for longer than their topic allows: they are removed.
+//! Removes subscriptions that have not been used for longer than their topic allows.
 //!
 //! ```text
 //!   open ──► keeper: what is kept is appended anew each eighth of the time ──┐
@@ -6,9 +6,9 @@
 //!   look, each eighth of the time, no sooner than that behind the start ───► too old, and not open here ──► deleted
 //! ```
 //!
-//! Invariants: one that is open, or whose partition another owner has, is left alone. What is removed was not appended to since
-//! it was looked at. An acknowledgement, an opening and a renewal count as use; the time is that of the record which keeps
-//! them, by the clock of its writer.
+//! Invariants: a subscription that is open, or whose partition has another owner, is left alone. A removed subscription was
+//! not changed since it was examined. An acknowledgement, an opening and a renewal count as use, with the time of the record
+//! that keeps them, by the clock of its writer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -22,15 +22,14 @@ use super::shared::SubscriptionLost;
 use crate::inner::Inner;
 use crate::topics::durable::managing::TopicManageError;
 
-/// Into how many parts the time of disuse is divided: an open subscription is renewed, and all are looked at, once in each.
+/// Into how many parts the idle time is divided: in each part, open subscriptions are renewed, and all are examined, once.
 pub(crate) const EXPIRY_SHARE: u32 = 8;
-/// The longest time from one look to the next.
+/// The longest time between two looks.
 const LOOK_MAX: Duration = Duration::from_secs(3_600);
-/// A clock has leapt if it shows this much more than the time of two pauses.
+/// A clock has jumped if it advances by two pauses and this much more.
 const LEAP: Duration = Duration::from_secs(5);
 
-/// Removes what has expired, again and again, as long as there is the runtime. Without a topic whose subscriptions expire it
-/// ends at once.
+/// Removes expired subscriptions again and again, while the runtime exists. It ends at once if no topic has an idle time.
 pub(crate) async fn expire_unused(inner: Weak<Inner>) {
     let Some((host, mut pace)) = inner.upgrade().and_then(|inner| {
         let topics = inner.shared.durable.with_idle_max();
@@ -69,11 +68,10 @@ pub(crate) async fn expire_unused(inner: Weak<Inner>) {
     }
 }
 
-/// When the topics are looked at. Time counts for them that the runtime was there for, not what its clock leapt over: a clock
-/// that is set right behind the start, or a machine that slept, would make subscriptions look unused that their program has had
-/// no time to open.
+/// When each topic is examined. Only time counts in which the runtime was running, not jumps of its clock: after a clock is
+/// corrected, or the machine has slept, subscriptions would look unused that their program has had no time to open.
 struct ExpiryPace {
-    /// From one look at the clock to the next.
+    /// The time between two looks at the clock.
     pause: Duration,
     topics: Vec<ExpiringTopic>,
 }
@@ -81,7 +79,7 @@ struct ExpiryPace {
 struct ExpiringTopic {
     topic: &'static str,
     idle_max: Duration,
-    /// The time until it is looked at.
+    /// The time until it is examined.
     left: Duration,
 }
 
@@ -92,7 +90,7 @@ impl ExpiringTopic {
 }
 
 impl ExpiryPace {
-    /// `None` if there is no topic.
+    /// `None` without any topic.
     fn of(topics: impl Iterator<Item = (&'static str, Duration)>) -> Option<Self> {
         let topics: Vec<_> = topics
             .map(|(topic, idle_max)| ExpiringTopic {
@@ -105,7 +103,7 @@ impl ExpiryPace {
         Some(Self { pause, topics })
     }
 
-    /// The topics that are to be looked at when this much time has passed by the clock.
+    /// The topics to be examined after this much time has passed on the clock.
     fn due(&mut self, passed: Duration) -> Vec<(&'static str, Duration)> {
         let is_leap = passed > self.pause.saturating_mul(2) + LEAP;
         let mut due = Vec::new();
@@ -124,8 +122,8 @@ impl ExpiryPace {
 }
 
 impl Inner {
-    /// Removes the subscriptions of a topic that have expired by `now`, of all topics that are `kept`. Those whose places could
-    /// not be read are in `unreadable`.
+    /// Removes the subscriptions of a topic that have expired by `now`; `kept` are the subscriptions of all topics. Those
+    /// whose places could not be read are added to `unreadable`.
     async fn expire_of(
         &self,
         (topic, idle_max): (&str, Duration),
@@ -136,7 +134,7 @@ impl Inner {
         let before = kept_before(topic);
         let kept = kept.range(before.as_str()..);
         for (_, kept) in kept.take_while(|(name, _)| name.starts_with(&before)) {
-            // Of one that has kept nothing yet nothing is to be forgotten.
+            // A subscription that has kept nothing yet has no place to forget.
             if kept.last < kept.first || !self.may_expire(&kept.name) {
                 continue;
             }
@@ -158,7 +156,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the subscription that is kept in the topic of this name is this runtime's, and nobody has it open.
+    /// Whether the subscription that is kept in this topic belongs to this runtime, and is not open.
     fn may_expire(&self, kept_name: &str) -> bool {
         let partition = Partition::of(kept_name.as_bytes());
         self.shared.claims.owned().has(partition) && !self.shared.durable.subscriptions.is_open(kept_name)
@@ -180,7 +178,7 @@ impl Inner {
         }
         let offset = streams.delete(&[kept.number]);
         let offset = offset.map_err(|refused| self.not_managed(refused, topic))?;
-        // Its keeper may still be about to end.
+        // Its keeper may be about to end.
         subscriptions.lose_where_not_held(kept.number, &SubscriptionLost::Expired);
         drop(opening);
         self.until_durable(offset).await?;
@@ -218,7 +216,7 @@ mod tests {
             .filter(|(_, topic)| *topic == "day")
             .map(|(step, _)| *step)
             .collect();
-        // An eighth of a day behind the start, then each hour.
+        // An eighth of a day after the start, then every hour.
         assert_eq!(day, [24, 32, 40]);
         assert_eq!(due_at.len(), 40 + 3);
     }
@@ -228,11 +226,11 @@ mod tests {
         let mut pace = ExpiryPace::of([("used", 8 * HOUR)].into_iter()).unwrap();
         assert_eq!(pace.pause, HOUR);
         assert_eq!(names(pace.due(HOUR)), ["used"]);
-        // A year, by a clock that was wrong; then an eighth of the time passes before the next look.
+        // A year passes on a wrong clock; then an eighth of the time passes before the next look.
         assert!(pace.due(365 * 24 * HOUR).is_empty());
         assert!(pace.due(HOUR / 2).is_empty());
         assert_eq!(names(pace.due(HOUR / 2)), ["used"]);
-        // A host that was a bit late is none that leaps.
+        // A host that is a bit late has not jumped.
         assert_eq!(names(pace.due(HOUR + HOUR / 2)), ["used"]);
     }
 

@@ -1,14 +1,13 @@
-//! One named subscription of all durable topics that a filter selects: a subscription of each of them under the same name,
-//! whose records come through one door.
+//! One named subscription of all durable topics that a filter selects: a subscription of each topic under the same name, with
+//! one `next` for the records of all.
 //!
 //! ```text
 //!   orders.placed ─► subscription "billing" of it ─┐
 //!   orders.paid ───► subscription "billing" of it ─┴─ in turn ─► next() ─► delivery, which names its topic
 //! ```
 //!
-//! Invariants: which topics there are is settled when the handle is made. A member is in no way different from a subscription
-//! that is opened by itself: it keeps its own place, and has its own bounds. A member that has a record waits for no more records
-//! of the others than there are members.
+//! Invariants: the topics are fixed when the handle is made. A member is a subscription like any other: it keeps its own
+//! place, and has its own bounds. A member with a record waits at most for one record of each other member.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -33,17 +32,17 @@ use crate::Runtime;
 use crate::topics::durable::handle::DurableTopicHandle;
 use crate::topics::durable::reader::ReadFrom;
 
-/// The most topics that a subscription by a filter may have.
+/// How many topics a subscription by a filter may have.
 pub const FILTERED_TOPICS_MAX: usize = 64;
 
 /// Why there is no handle to the durable topics of a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilteredTopicsError {
-    /// The filter is none.
+    /// The filter is not valid.
     #[error("it is no filter of topics")]
     Filter(#[from] NameError),
-    /// The builder of this runtime was told of no durable topic that the filter selects.
+    /// The filter selects no durable topic that is registered with this runtime's builder.
     #[error("the builder of this runtime was told of no durable topic that {filter:?} selects")]
     NoTopic {
         /// The filter.
@@ -70,15 +69,15 @@ pub enum FilteredTopicsError {
 #[error("the subscription of the topic {topic:?}")]
 #[non_exhaustive]
 pub struct FilteredOpenError {
-    /// The topic whose subscription was not opened. Those of topics before it in the order of names were, unless
-    /// [a name](SubscriptionOpenError::Name) or [a bound](SubscriptionOpenError::Bound) is wrong.
+    /// The topic whose subscription was not opened. Those of earlier topics, in the order of names, were opened, unless [a
+    /// name](SubscriptionOpenError::Name) or [a bound](SubscriptionOpenError::Bound) is wrong.
     pub topic: &'static str,
     /// Why not.
     #[source]
     pub error: SubscriptionOpenError,
 }
 
-/// Why a topic of a subscription by a filter has no record to give. The next call goes on with all topics whose
+/// Why a topic of a subscription by a filter has no record to deliver. The next call continues with all topics whose
 /// subscriptions are not [lost](SubscriptionReadError::Lost).
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the subscription of the topic {topic:?}")]
@@ -86,12 +85,12 @@ pub struct FilteredOpenError {
 pub struct FilteredReadError {
     /// The topic.
     pub topic: &'static str,
-    /// What there is in place of a record.
+    /// The reason why there is no record.
     #[source]
     pub error: SubscriptionReadError,
 }
 
-/// The durable topics of a runtime that a filter selects, and that carry records of one type; made by
+/// The durable topics of a runtime that a filter selects, all with records of one type; made by
 /// [`Runtime::durable_topics_of`]. A cheap clone, which keeps the runtime alive.
 #[derive(Clone, Debug)]
 pub struct FilteredTopics<T> {
@@ -99,9 +98,9 @@ pub struct FilteredTopics<T> {
 }
 
 impl Runtime {
-    /// The handle to the durable topics that this filter selects of those that the builder was
-    /// [told of](crate::RuntimeBuilder::durable_topic). In it `*` stands for one token of a name, and a `>` at its end for one or
-    /// more. All have to carry records of this type.
+    /// The handle to the durable topics that this filter selects among those
+    /// [registered](crate::RuntimeBuilder::durable_topic) with the builder. In it `*` stands for one token of a name, and a
+    /// `>` at its end for one or more. All have to carry records of this type.
     ///
     /// ```
     /// use millrun::{DurableTopic, Runtime, Topic};
@@ -160,16 +159,16 @@ impl<T> FilteredTopics<T> {
         self.topics.iter().map(|topic| topic.name)
     }
 
-    /// Describes a durable subscription of this name of each of the topics, which are opened when it is awaited: their records
-    /// come from one [`next`](FilteredSubscription::next).
+    /// Prepares a durable subscription with this name of each of the topics, which are opened when it is awaited: their
+    /// records come from one [`next`](FilteredSubscription::next).
     ///
-    /// Each topic has its place of its own, under the name: it is the subscription that
-    /// [`subscribe`](DurableTopicHandle::subscribe) of the topic opens, is shown with its topic, and is removed and expires with
-    /// it. A topic that is declared for the first time in a later runtime is taken in there, and begins where that opening
-    /// says. Records of one key come one at a time within each topic; those of different topics have no order.
+    /// Each topic has a place of its own under the name: it is the same subscription that the topic's
+    /// [`subscribe`](DurableTopicHandle::subscribe) opens, is shown with its topic, and is removed and expires with it. A
+    /// topic that a later runtime declares for the first time is added there, and begins where that opening says. Within a
+    /// topic, records of one key come one at a time; records of different topics have no order.
     ///
-    /// All are opened or none is given: where partitions are divided between runtimes, each place has an owner of its own, and a
-    /// filter over several topics opens only where all of them are.
+    /// All are opened, or none is returned. If partitions are divided between runtimes, each place has its own owner, and a
+    /// filter over several topics can only be opened where all of them are owned.
     pub fn subscribe<'a>(&'a self, name: &'a str) -> SubscribeFiltered<'a, T> {
         SubscribeFiltered {
             topics: self,
@@ -184,8 +183,8 @@ impl<T> FilteredTopics<T> {
     }
 }
 
-/// A subscription by a filter that is described; made by [`FilteredTopics::subscribe`]. Awaited, it is opened. What is said
-/// holds for the subscription of each topic, and is as for [`SubscribeRecords`].
+/// A prepared subscription by a filter; made by [`FilteredTopics::subscribe`]. It is opened when it is awaited. Its settings
+/// apply to the subscription of each topic, as for [`SubscribeRecords`].
 #[must_use = "nothing is opened until it is awaited"]
 #[derive(Debug)]
 pub struct SubscribeFiltered<'a, T> {
@@ -200,14 +199,14 @@ pub struct SubscribeFiltered<'a, T> {
 }
 
 impl<T> SubscribeFiltered<'_, T> {
-    /// As [`SubscribeRecords::from`], in each topic of which nothing is kept. A token names a record of one topic, so that a
-    /// filter that selects more begins [nowhere](crate::topics::ReadFromError::OtherTopic) behind it.
+    /// As [`SubscribeRecords::from`], for each topic without a kept place. A token names a record of one topic, so that a
+    /// filter that selects several topics cannot begin [behind it](crate::topics::ReadFromError::OtherTopic).
     pub fn from(mut self, from: ReadFrom) -> Self {
         self.from = from;
         self
     }
 
-    /// As [`SubscribeRecords::in_flight_max`], of each topic.
+    /// As [`SubscribeRecords::in_flight_max`], for each topic.
     pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
         self.in_flight_max = Some(in_flight_max);
         self
@@ -231,13 +230,13 @@ impl<T> SubscribeFiltered<'_, T> {
         self
     }
 
-    /// As [`SubscribeRecords::hold_key_when_undelivered`], of each topic.
+    /// As [`SubscribeRecords::hold_key_when_undelivered`], for each topic.
     pub fn hold_key_when_undelivered(mut self) -> Self {
         self.holds_keys = true;
         self
     }
 
-    /// What is said, of one topic.
+    /// The settings, for one topic.
     fn of_topic<'t>(&'t self, topic: &'t DurableTopicHandle<T>) -> SubscribeRecords<'t, T> {
         let mut subscribe = topic.subscribe(self.name).from(self.from);
         if let Some(in_flight_max) = self.in_flight_max {
@@ -267,7 +266,7 @@ impl<'a, T: Send + Sync + 'static> IntoFuture for SubscribeFiltered<'a, T> {
         Box::pin(async move {
             let mut members = Vec::with_capacity(self.topics.topics.len());
             let failed = |topic| move |error| FilteredOpenError { topic, error };
-            // What is said wrongly is told before any is opened.
+            // Wrong settings are reported before any subscription is opened.
             for topic in &*self.topics.topics {
                 self.of_topic(topic).check().map_err(failed(topic.name))?;
             }
@@ -288,20 +287,20 @@ impl<'a, T: Send + Sync + 'static> IntoFuture for SubscribeFiltered<'a, T> {
     }
 }
 
-/// A consumer of the durable subscriptions of one name of all topics of a filter; made by [`FilteredTopics::subscribe`]. Clones
-/// are consumers of the same, and share their records.
+/// A consumer of the durable subscriptions with one name of all topics of a filter; made by [`FilteredTopics::subscribe`].
+/// Clones are consumers of the same subscriptions, and share their records.
 pub struct FilteredSubscription<T> {
     members: Arc<[FilteredMember<T>]>,
-    /// Which member is looked at first.
+    /// The member that is looked at first.
     next: Arc<AtomicUsize>,
-    /// Which member takes in next, though others have records in hand.
+    /// The member that takes in records next, even if others have some in hand.
     taking_in: Arc<AtomicUsize>,
 }
 
 struct FilteredMember<T> {
     topic: &'static str,
     subscription: DurableSubscription<T>,
-    /// A consumer was told that it does not go on.
+    /// Whether a consumer was told that it is lost.
     is_told_lost: AtomicBool,
 }
 
@@ -323,14 +322,14 @@ impl<T> fmt::Debug for FilteredSubscription<T> {
 }
 
 impl<T> FilteredSubscription<T> {
-    /// The topics, in the order of their names, each with the consumer of its subscription, by which its status is told.
+    /// The topics in the order of their names, each with the consumer of its subscription, which also has its status.
     pub fn members(&self) -> impl Iterator<Item = (&'static str, &DurableSubscription<T>)> + '_ {
         self.members
             .iter()
             .map(|member| (member.topic, &member.subscription))
     }
 
-    /// How the subscriptions stand, in the order of their topics' names.
+    /// The states of the subscriptions, in the order of their topics' names.
     #[must_use]
     pub fn statuses(&self) -> Vec<(&'static str, SubscriptionStatus)> {
         self.members()
@@ -340,12 +339,12 @@ impl<T> FilteredSubscription<T> {
 }
 
 impl<T: DeserializeOwned> FilteredSubscription<T> {
-    /// Waits for a record of any of the topics that can be given, and gives it for as long as a lease lasts. Topics take
+    /// Waits for a record of any of the topics that can be delivered, and delivers it for the time of a lease. Topics take
     /// turns.
     ///
     /// # Errors
-    /// What there is in place of a record, see [`FilteredReadError`]. That a topic's subscription is lost is told once; when all
-    /// are, it is told again and again.
+    /// The reason why there is no record, see [`FilteredReadError`]. A lost subscription of one topic is reported once; when
+    /// all are lost, each call reports it.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -362,14 +361,14 @@ impl<T: DeserializeOwned> FilteredSubscription<T> {
             let waits: Vec<BoxFuture<'_, _>> = live
                 .map(|member| -> BoxFuture<'_, _> { Box::pin(member.subscription.until_ready()) })
                 .collect();
-            // Another clone may have told the last one lost meanwhile: then that is told here too.
+            // Another clone may have reported the last loss meanwhile: then it is reported here too.
             if !waits.is_empty() {
                 select_all(waits).await;
             }
         }
     }
 
-    /// The members with their indexes, from the one whose turn it is.
+    /// The members with their indexes, beginning with the one whose turn it is.
     fn in_turn(&self) -> impl Iterator<Item = (usize, &FilteredMember<T>)> {
         let first = self.next.load(Ordering::Relaxed);
         let (before, from) = self.members.split_at(first);
@@ -380,8 +379,7 @@ impl<T: DeserializeOwned> FilteredSubscription<T> {
         from.chain(before.iter().enumerate())
     }
 
-    /// Has the next member take in what there is, if it has nothing in hand: else it would wait until the others have nothing
-    /// either.
+    /// Has the next member take in records if it has none in hand: otherwise it would wait until the others have none either.
     fn let_one_take_in(&self) {
         let at = self.taking_in.fetch_add(1, Ordering::Relaxed) % self.members.len();
         let member = &self.members[at];
@@ -390,7 +388,7 @@ impl<T: DeserializeOwned> FilteredSubscription<T> {
         }
     }
 
-    /// What can be given now, of the first topic in turn that has something.
+    /// What can be delivered now, from the first topic in turn that has something.
     fn try_next(&self) -> Option<Result<RecordDelivery<T>, FilteredReadError>> {
         let is_all_lost = self.members.iter().all(FilteredMember::is_lost);
         self.let_one_take_in();
@@ -415,7 +413,7 @@ impl<T: DeserializeOwned> FilteredSubscription<T> {
         None
     }
 
-    /// The same as a stream, which ends behind the error that tells the last subscription lost.
+    /// The deliveries as a stream, which ends after the error that reports the last subscription as lost.
     pub fn into_stream(self) -> impl Stream<Item = Result<RecordDelivery<T>, FilteredReadError>> + Send
     where
         T: Send + Sync,

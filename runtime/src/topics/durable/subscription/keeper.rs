@@ -1,8 +1,8 @@
-//! The task that keeps what a subscription has come to: one append at a time, of all that has changed since the last.
+//! The task that saves a subscription's progress: one append at a time, of all changes since the last.
 //!
-//! Invariants: what it appends stands behind the last record that it knows of, or is not appended: where the partition was with
-//! another owner meanwhile, what that one has kept stays. Retention is told of a place when it is kept, not before. It ends when all that was answered is kept and nobody holds the
-//! subscription any more.
+//! Invariants: an append is only made if the last record is the one that it knows: if another owner had the partition
+//! meanwhile, that owner's record stays. Retention is told of a place when it is saved, not before. The task ends when all
+//! answers are saved and no consumer or delivery holds the subscription.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::publish::{DurablePublishError, RecordToAppend, append_record};
 use crate::topics::durable::reader::TopicReader;
 
-/// How long the keeper waits before it asks again a part that was restarted.
+/// The pause before it asks again after a part was restarted.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the journal was asked to keep, until it is known whether it does.
+/// A save that the journal was asked for, until its result is known.
 struct ToKeep {
     version: u64,
     /// All records up to this one are acknowledged.
@@ -46,7 +46,7 @@ async fn keep(shared: Arc<SubscriptionShared>) {
             Err(SubscriptionLost::Stopped(StopCause::Part { .. }))
                 if shared.inner.settled_cause().is_none() =>
             {
-                // A part was restarted with what was asked of it: to ask again changes nothing.
+                // A part was restarted with the request in hand; repeating it changes nothing.
                 let host = &shared.inner.shared.host;
                 host.sleep_until(host.now() + PAUSE).await;
             }
@@ -55,7 +55,7 @@ async fn keep(shared: Arc<SubscriptionShared>) {
     }
 }
 
-/// Waits until there may be something to keep, or what is kept is to be appended anew.
+/// Waits until there may be something to save, or the place has to be renewed.
 async fn until_due(shared: &SubscriptionShared) {
     let to_save = pin!(shared.to_save.notified());
     let renewed_at = shared.lock().renewed_at();
@@ -67,7 +67,7 @@ async fn until_due(shared: &SubscriptionShared) {
     }
 }
 
-/// Buries one of what is to be buried, and keeps what has changed, or is to be appended anew. Whether there may be more to do.
+/// Buries one record, and saves changes or renews the place. Returns whether there may be more to do.
 async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Result<bool, SubscriptionLost> {
     let mut has_buried = false;
     if to_keep.is_none() {
@@ -114,7 +114,7 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
             if shared.inner.streams().summary(shared.kept_in).is_none() {
                 return Err(SubscriptionLost::Deleted);
             }
-            // Or it was appended when it was asked for before, and the answer was lost with a part.
+            // Or an earlier request appended it, and the answer was lost with a part.
             let is_kept = is_last(shared, last.next(), bytes).await;
             if !is_kept {
                 return Err(moved.into());
@@ -137,7 +137,7 @@ async fn save(shared: &SubscriptionShared, to_keep: &mut Option<ToKeep>) -> Resu
     Ok(true)
 }
 
-/// Whether the last that is kept of the subscription is this record.
+/// Whether this is the last saved record of the subscription.
 async fn is_last(shared: &SubscriptionShared, sequence: Sequence, bytes: &Bytes) -> bool {
     let streams = shared.inner.shared.journal.topics();
     let summary = streams.and_then(|streams| streams.summary(shared.kept_in));

@@ -7,9 +7,9 @@
 //!                                                                     └─► undelivered records
 //! ```
 //!
-//! Invariants: a record is acknowledged when the journal holds that it is, and never given again then; what is not acknowledged
-//! is given again, in this process or the next. Only the keeper appends, and what it appends is all that is kept: the last
-//! record of the subscription's own topic counts, whose partition fences a second process.
+//! Invariants: a record counts as acknowledged when the journal holds the acknowledgement, and is never delivered again then;
+//! any other record is delivered again, in this process or the next. Only the keeper appends, and each append has the
+//! complete state: the last record of the subscription's own topic counts. That topic's partition fences a second process.
 
 mod acknowledged;
 mod attached;
@@ -49,8 +49,8 @@ pub use summary::{DurableSubscriptionSummary, SubscriptionStatus};
 pub use undelivered::{SendBackError, SentBackStretch, UndeliveredRecord};
 pub(crate) use undelivered::{burial_id, sent_back_id};
 
-/// How the names of the topics begin in which the subscriptions of a topic are kept; the name of the subscription follows. No
-/// such beginning is that of another topic's: a `/` in the name of a topic is written as `%2F`, and a `%` as `%25`.
+/// The prefix of the names of the topics in which the subscriptions of a topic are kept; the subscription's name follows.
+/// Prefixes of different topics never collide: in the topic's name, `/` is written as `%2F`, and `%` as `%25`.
 pub(crate) fn kept_before(topic: &str) -> String {
     let topic = topic.replace('%', "%25").replace('/', "%2F");
     format!("millrun.subscription {topic}/")

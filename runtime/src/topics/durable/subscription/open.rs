@@ -1,4 +1,4 @@
-//! How a subscription is opened.
+//! Opening a subscription.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -31,7 +31,7 @@ const NAME_BYTES_MAX: usize = 100;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionOpenError {
-    /// A name has 1 to 100 bytes, and with that of its topic no more than 230, in which each `/` and `%` counts as three.
+    /// A name has 1 to 100 bytes, and together with its topic's name at most 230, in which each `/` and `%` counts as three.
     #[error(
         "the name of a subscription has 1 to 100 bytes, and 230 with that of its topic: this has {bytes}"
     )]
@@ -39,7 +39,7 @@ pub enum SubscriptionOpenError {
         /// Its size in bytes.
         bytes: usize,
     },
-    /// A bound makes no sense.
+    /// A bound is not valid.
     #[error("{field} {problem}")]
     Bound {
         /// Which.
@@ -47,25 +47,25 @@ pub enum SubscriptionOpenError {
         /// What is wrong with it.
         problem: String,
     },
-    /// It is open in this runtime, and otherwise.
+    /// It is open in this runtime with other settings.
     #[error("the subscription is open already, with other bounds or another topic for what is not delivered")]
     Contradiction,
-    /// The topic for undelivered records is not one of this runtime.
+    /// The topic for undelivered records is not registered with this runtime.
     #[error(transparent)]
     Undelivered(#[from] DurableTopicError),
-    /// The journal does not keep the topic in which the subscription is kept.
+    /// The journal refuses the topic in which the subscription is kept.
     #[error("the journal does not keep the subscription: {0}")]
     Refused(#[from] TopicRefused),
-    /// It cannot be read how far the subscription has come.
+    /// The subscription's place cannot be read.
     #[error("it cannot be read how far the subscription has come: {problem}")]
     Unreadable {
         /// What is wrong.
         problem: String,
     },
-    /// Where it is to begin cannot be told.
+    /// The place where it should begin cannot be found.
     #[error(transparent)]
     From(#[from] ReadFromError),
-    /// It does not go on here.
+    /// The subscription has ended here.
     #[error(transparent)]
     Lost(#[from] SubscriptionLost),
 }
@@ -92,7 +92,7 @@ impl From<StoredSubscriptionError> for SubscriptionOpenError {
     }
 }
 
-/// A subscription that is described; made by [`DurableTopicHandle::subscribe`]. Awaited, it is opened.
+/// A prepared subscription; made by [`DurableTopicHandle::subscribe`]. It is opened when it is awaited.
 #[must_use = "nothing is opened until it is awaited"]
 pub struct SubscribeRecords<'a, T> {
     topic: &'a DurableTopicHandle<T>,
@@ -114,12 +114,13 @@ impl<T> fmt::Debug for SubscribeRecords<'_, T> {
 }
 
 impl<T> DurableTopicHandle<T> {
-    /// Describes a durable subscription of this name, which is opened when it is awaited: its consumers get each record, until
-    /// one of them acknowledges it, also when the process has ended meanwhile.
+    /// Prepares a durable subscription with this name, which is opened when it is awaited: its consumers get each record,
+    /// until one of them acknowledges it, also if the process ends meanwhile.
     ///
-    /// Unless it says otherwise, it begins with the first record that is there, has 1,024 records in hand, gives a consumer 30
-    /// seconds, and gives one record of a key at a time. What it has come to is kept in the journal under its name; opened
-    /// again, it goes on there, wherever it was to begin. Opened more than once in a runtime, its consumers share the records.
+    /// By default, it begins with the first record that is left, has up to 1,024 records in hand, gives a consumer 30
+    /// seconds, and delivers one record of a key at a time. Its progress is kept in the journal under its name; when it is
+    /// opened again, it continues there, and ignores where it was to begin. If it is opened several times in a runtime, all
+    /// consumers share the records.
     ///
     /// ```
     /// use millrun::{DurableTopic, Runtime, Topic};
@@ -152,52 +153,53 @@ impl<T> DurableTopicHandle<T> {
 }
 
 impl<'a, T> SubscribeRecords<'a, T> {
-    /// Where it begins, if nothing is kept of it.
+    /// Where it begins, if it has no kept place.
     pub fn from(mut self, from: ReadFrom) -> Self {
         self.from = from;
         self
     }
 
-    /// How many records it has in hand at most, of 1 to 16,384: given to consumers, waiting to be given again, or behind
-    /// their key. When there are as many, no further one is given until one is acknowledged. By default 1,024.
+    /// The largest number of records in hand, from 1 to 16,384: delivered, waiting to be delivered again, or behind another
+    /// record of their key. At the limit, no further one is delivered until one is acknowledged. By default 1,024.
     pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
         self.bounds.in_flight_max = in_flight_max;
         self
     }
 
-    /// For how long a record is given to a consumer; then it is given again. By default 30 seconds.
+    /// How long a consumer has a record; then it is delivered again. By default 30 seconds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.bounds.lease = lease;
         self
     }
 
-    /// Gives records of one key to several consumers at a time. Unless this is said, a record waits while another of its key is
+    /// Delivers records of one key to several consumers at a time. By default, a record waits while another one of its key is
     /// in hand.
     pub fn unordered(mut self) -> Self {
         self.bounds.is_ordered = false;
         self
     }
 
-    /// A record that has been given as often as this without success goes to that topic, with its bytes and the reason, and so
-    /// does one that is not what the topic carries; its key goes on then, unless it is
-    /// [held](Self::hold_key_when_undelivered). Unless this is said, a record is given again and again.
+    /// A record that was delivered this often without success goes to the given topic, with its bytes and the reason, and so
+    /// does one that does not decode as the topic's type. Its key then continues, unless it is
+    /// [held](Self::hold_key_when_undelivered). By default, a record is delivered again and again.
     pub fn undelivered_to(mut self, topic: DurableTopic<UndeliveredRecord>, deliveries_max: u32) -> Self {
         self.undelivered = Some(topic);
         self.bounds.deliveries_max = Some(deliveries_max);
         self
     }
 
-    /// Holds the key of a record that has gone to the topic for [undelivered](Self::undelivered_to) ones: no further record of
-    /// it is given, until that one is [sent back](DurableTopicHandle::send_back) or the key is
-    /// [released](crate::Runtime::release_held_key). It joins at the end, behind those that have waited. Held keys are kept,
-    /// and told in [`SubscriptionStatus::held_keys`](super::SubscriptionStatus::held_keys). A record without a key, or whose
-    /// key cannot be read, holds nothing.
+    /// Holds the key of a record that has gone to the topic for [undelivered](Self::undelivered_to) records: no further
+    /// record of the key is delivered, until the undelivered one is [sent back](DurableTopicHandle::send_back) or the key is
+    /// [released](crate::Runtime::release_held_key). A record that is sent back comes at the end, after those that have
+    /// waited. Held keys are kept in the journal, and counted in
+    /// [`SubscriptionStatus::held_keys`](super::SubscriptionStatus::held_keys). A record without a key, or with an unreadable
+    /// one, holds nothing.
     ///
-    /// Records that wait behind a held key are in hand, and count to [`in_flight_max`](Self::in_flight_max): when all are of
-    /// held keys, the subscription stands still. At most 1,024 keys are held; while as many are, no further record with a key
-    /// is given up, and its key waits as well.
+    /// Records that wait behind a held key are in hand, and count for [`in_flight_max`](Self::in_flight_max): if only such
+    /// records are in hand, the subscription stands still. At most 1,024 keys are held; at that limit, no further record with
+    /// a key is given up, and its key waits as well.
     ///
-    /// A subscription that is opened without this lets all keys go on.
+    /// Opening a subscription without this setting releases all its keys.
     pub fn hold_key_when_undelivered(mut self) -> Self {
         self.bounds.holds_keys = true;
         self
@@ -254,7 +256,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             return Ok(DurableSubscription::new(shared));
         }
         let streams = inner.streams();
-        // As long as this is opening, no topic is deleted here.
+        // While this is opening, no topic is deleted here.
         if streams.summary(self.topic.known.number).is_none() {
             return Err(SubscriptionLost::Deleted.into());
         }
@@ -262,7 +264,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             len_max: 1,
             ..TopicRetention::unbounded()
         };
-        // One that cannot begin leaves nothing behind.
+        // A subscription that cannot begin leaves nothing behind.
         let beginning = match streams.number(&kept_name) {
             None => Some(self.begins_behind().await?),
             Some(_) => None,
@@ -270,7 +272,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let kept_in = streams.declare(&kept_name, last_only)?;
         let (last_kept, kept) = self.kept(kept_in).await?;
         let is_new = kept.is_none();
-        // Numbers go on behind those of a subscription of its name that is gone.
+        // Record numbers continue after those of a former subscription with this name.
         let has_begun_anew = is_new && last_kept > Sequence::ZERO;
         let now = inner.shared.host.now();
         let last_kept_at = kept.as_ref().map_or(now, |(kept_at, _)| *kept_at);
@@ -297,7 +299,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
             );
         }
         let through = Sequence::new(kept.acknowledged.through());
-        // What is behind its beginning is held back from now on, also if that is not kept yet.
+        // Records behind its beginning are held back from now on, even before the place is saved.
         streams.note_reader(self.topic.known.number, kept_in, through);
         let reader = TopicReader::behind(Arc::clone(inner), self.topic.known, through);
         let in_hand = RecordsInHand::new(self.bounds, kept.acknowledged, kept.returned);
@@ -320,16 +322,16 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let held = HeldSubscription::hold(Arc::clone(&shared)).expect("it has just been made");
         keeper::start(&shared);
         durable.subscriptions.insert(kept_name, &shared);
-        // Who sends a record back from now on finds the subscription; what was sent back before is found here.
+        // A record that is sent back from now on finds the open subscription; those sent back before are found here.
         shared.release_sent_back();
         let version = shared.lock().in_hand.version();
         drop(opening);
-        // Where it begins is kept before anything of it is given.
+        // Its beginning is saved before any record is delivered.
         held.until_saved(version).await?;
         Ok(DurableSubscription::new(held))
     }
 
-    /// The record behind which the subscription begins if nothing is kept of it.
+    /// The record behind which the subscription begins if it has no kept place.
     async fn begins_behind(&self) -> Result<Sequence, ReadFromError> {
         let mut reader: TopicReader<()> =
             TopicReader::open(Arc::clone(&self.topic.inner), self.topic.known, self.from).await?;
@@ -337,18 +339,18 @@ impl<'a, T> SubscribeRecords<'a, T> {
         if !matches!(self.from, ReadFrom::Time(_)) {
             return Ok(through);
         }
-        // Records of several times may have been written together.
+        // Records with different times may be stored together.
         match reader.next_raw_now().await {
             Ok(Some(first)) => Ok(Sequence::new(first.sequence.get() - 1)),
             Ok(None) => Ok(reader.read_through()),
             Err(TopicReadError::Stopped(cause)) => Err(cause.into()),
             Err(TopicReadError::Deleted) => Err(ReadFromError::Deleted),
-            // Consumers are told what is wrong there.
+            // Consumers are told of the error when they get there.
             Err(_) => Ok(through),
         }
     }
 
-    /// What is kept of the subscription, if anything is, in which record and since when.
+    /// The kept state of the subscription, if any, with its record and time.
     async fn kept(
         &self,
         kept_in: TopicNumber,
@@ -362,7 +364,7 @@ impl<'a, T> SubscribeRecords<'a, T> {
         let summary = streams.and_then(|streams| streams.summary(kept_in));
         let last = summary.as_ref().map_or(Sequence::ZERO, |summary| summary.last);
         if summary.is_none_or(|summary| last < summary.first) {
-            // Where one of its name was removed, numbers go on behind that one's.
+            // If a subscription with this name was removed, record numbers continue after its last.
             return Ok((last, None));
         }
         let mut reader: TopicReader<()> =

@@ -1,12 +1,12 @@
-//! Where the subscriptions stand that a store has, told to its journal when a runtime begins: retention holds back what they
+//! Tells the journal, when a runtime begins, the places of the store's subscriptions, so that retention holds back what they
 //! have not acknowledged.
 //!
 //! ```text
 //!   list of topics ─► those that hold records back ─► the last record of each of their subscriptions ─► the journal
 //! ```
 //!
-//! Invariants: a topic is told to be known as a whole when the place of each of its subscriptions is. One that cannot be read
-//! counts as one that has read nothing. Subscriptions that are opened meanwhile are told of by themselves.
+//! Invariants: a topic is reported as complete once the places of all its subscriptions are. An unreadable one counts as one
+//! that has read nothing. Subscriptions that are opened meanwhile report their own places.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -19,8 +19,7 @@ use crate::StopCause;
 use crate::inner::Inner;
 use crate::topics::durable::reader::is_lane_lost;
 
-/// Tells the journal where the subscriptions of all topics stand that hold records back; of a runtime that has ended meanwhile
-/// nothing.
+/// Reports the places of all subscriptions of topics that hold records back; stops if the runtime ends meanwhile.
 pub(crate) async fn note_places(inner: Weak<Inner>) {
     let Some(topics) = inner.upgrade().and_then(|inner| {
         let streams = inner.shared.journal.topics()?;
@@ -34,7 +33,7 @@ pub(crate) async fn note_places(inner: Weak<Inner>) {
         let before = kept_before(&topic.name);
         let kept = by_name.range(before.as_str()..);
         for (_, kept) in kept.take_while(|(name, _)| name.starts_with(&before)) {
-            // Of one that has kept nothing yet, whoever opens it tells.
+            // A subscription that has kept nothing yet reports its place when it is opened.
             if kept.last < kept.first {
                 continue;
             }
@@ -49,7 +48,7 @@ pub(crate) async fn note_places(inner: Weak<Inner>) {
     }
 }
 
-/// How far the subscription has come that is kept in this topic.
+/// The place of the subscription that is kept in this topic.
 async fn place(inner: &Arc<Inner>, kept: &TopicSummary) -> Result<Sequence, StopCause> {
     let before = Sequence::new(kept.last.get().saturating_sub(1));
     let problem = loop {

@@ -1,5 +1,5 @@
-//! Keys that a subscription holds behind buried records, released by an operator: in memory if a consumer has it open, and else
-//! in what it has kept.
+//! Releases keys that a subscription holds behind buried records, for an operator: in memory if a consumer has the
+//! subscription open, otherwise in its kept state.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::inner::Inner;
 use crate::topics::durable::managing::TopicManageError;
 use crate::topics::durable::publish::{RecordToAppend, append_record};
 
-/// Lets a key of a subscription go on; durable when this answers. Whether it was held.
+/// Releases a key of a subscription; durable when this returns. Returns whether it was held.
 pub(crate) async fn release_held_key(
     inner: &Arc<Inner>,
     (topic, name): (&str, &str),
     key: &str,
 ) -> Result<bool, TopicManageError> {
     let subscriptions = &inner.shared.durable.subscriptions;
-    // Nobody opens it meanwhile, who would not see what is changed here.
+    // The subscription is not opened meanwhile, since the opener would miss the change.
     let opening = subscriptions.opening.lock().await;
     let kept_name = format!("{}{name}", kept_before(topic));
     if let Some(shared) = subscriptions.get(&kept_name).and_then(HeldSubscription::hold) {

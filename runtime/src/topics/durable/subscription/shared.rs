@@ -1,4 +1,4 @@
-//! What the consumers of a subscription, its deliveries and its keeper share.
+//! The state that a subscription's consumers, deliveries and keeper share.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::topics::durable::token::RecordToken;
 /// The subscriptions that are open in a runtime, by the names of the topics in which they are kept.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSubscriptions {
-    /// Held by who opens one, so that two do not open the same.
+    /// Locked while one is opened, so that the same one is not opened twice at once.
     pub(in crate::topics::durable) opening: tokio::sync::Mutex<()>,
     open: Mutex<HashMap<String, Weak<SubscriptionShared>>>,
     /// How many have expired.
@@ -40,31 +40,31 @@ impl OpenSubscriptions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one that is kept in the topic of this name, if its keeper has not ended.
+    /// The subscription that is kept in this topic, if its keeper has not ended.
     pub(super) fn get(&self, kept_name: &str) -> Option<Arc<SubscriptionShared>> {
         self.lock().get(kept_name).and_then(Weak::upgrade)
     }
 
-    /// All that are open and go on here, in no order.
+    /// All that are open and not lost, in no order.
     pub(in crate::topics::durable) fn all(&self) -> Vec<Arc<SubscriptionShared>> {
         let mut all: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         all.retain(|shared| shared.is_open());
         all
     }
 
-    /// Those of which this holds are removed.
+    /// Marks those as removed for which `is_lost` holds.
     pub(in crate::topics::durable) fn lose_where(&self, is_lost: impl Fn(&SubscriptionShared) -> bool) {
         for shared in self.all().iter().filter(|shared| is_lost(shared)) {
             shared.lose(SubscriptionLost::Deleted);
         }
     }
 
-    /// Whether the one that is kept in the topic of this name goes on here, and anybody holds it.
+    /// Whether the subscription that is kept in this topic is not lost, and is held by a consumer or a delivery.
     pub(super) fn is_open(&self, kept_name: &str) -> bool {
         self.get(kept_name).is_some_and(|shared| shared.is_open())
     }
 
-    /// The one that is kept in this topic, which nobody holds, does not go on.
+    /// Marks the subscription that is kept in this topic as lost, unless it is held.
     pub(super) fn lose_where_not_held(&self, kept_in: TopicNumber, lost: &SubscriptionLost) {
         let all: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         for shared in all.iter().filter(|shared| shared.is_kept_in(kept_in)) {
@@ -89,11 +89,11 @@ impl OpenSubscriptions {
     }
 }
 
-/// Why a subscription does not go on.
+/// Why a subscription has ended here.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionLost {
-    /// The partition in which it is kept has another owner: the subscription goes on there.
+    /// The partition in which it is kept has another owner, where the subscription can be opened.
     #[error("the subscription has another owner, with partition {}", partition.index())]
     Moved {
         /// The partition.
@@ -107,7 +107,7 @@ pub enum SubscriptionLost {
     /// [`subscription_idle_max`](millrun_workflow::DurableTopic::subscription_idle_max) of its topic.
     #[error("the subscription has expired: it was not used for longer than subscription_idle_max")]
     Expired,
-    /// What it is to keep was refused.
+    /// The journal refused to save its state.
     #[error("what the subscription is to keep was refused: {problem}")]
     Refused {
         /// What is wrong.
@@ -130,26 +130,26 @@ impl From<DurablePublishError> for SubscriptionLost {
     }
 }
 
-/// See the module.
+/// The shared state of a subscription.
 pub(in crate::topics::durable) struct SubscriptionShared {
     pub(super) inner: Arc<Inner>,
     pub(super) topic: KnownTopic,
     pub(super) topic_name: &'static str,
     pub(super) name: String,
     pub(super) bounds: SubscriptionBounds,
-    /// The topic in which it is kept, and the partition of its records.
+    /// The topic in which it is kept, and the partition of that topic's records.
     pub(super) kept_in: TopicNumber,
     pub(super) partition: Partition,
-    /// Where undelivered records go.
+    /// The topic for undelivered records.
     pub(super) undelivered: Option<KnownTopic>,
-    /// One of its name was there before, and has expired or was removed.
+    /// Whether a former subscription of its name has expired or was removed.
     pub(super) has_begun_anew: bool,
-    /// Records come from here, to one consumer at a time.
+    /// The source of records, used by one consumer at a time.
     pub(super) reader: tokio::sync::Mutex<TopicReader<()>>,
     state: Mutex<SubscriptionState>,
-    /// Tells consumers that there may be something to give, or room.
+    /// Notifies consumers that there may be something to deliver, or room.
     pub(super) changed: Notify,
-    /// Tells those who wait that more is kept.
+    /// Notifies waiting tasks that more is saved.
     pub(super) saved: Notify,
     /// Wakes the keeper.
     pub(super) to_save: Notify,
@@ -157,27 +157,27 @@ pub(in crate::topics::durable) struct SubscriptionShared {
     held_len: AtomicUsize,
 }
 
-/// What changes.
+/// The part that changes.
 #[derive(Debug)]
 pub(super) struct SubscriptionState {
     pub(super) in_hand: RecordsInHand,
-    /// The version that is kept, and the record with it.
+    /// The version that is saved, and its record.
     pub(super) saved: u64,
     pub(super) last_kept: Sequence,
     /// When that was appended.
     pub(super) last_kept_at: Timestamp,
-    /// What is kept is appended anew when it is as old as this, so that the store knows of its use.
+    /// At this age the saved state is appended anew, so that the store shows that the subscription is in use.
     pub(super) renewed_each: Option<Duration>,
     pub(super) lost: Option<SubscriptionLost>,
-    /// What is to be told to a consumer: records that cannot be given.
+    /// Skipped records that consumers have to be told of.
     pub(super) told: VecDeque<TopicReadError>,
-    /// How many records there were that could not be given.
+    /// How many records were skipped.
     pub(super) missed: u64,
     /// How many have gone to the topic for undelivered records.
     pub(super) undelivered: u64,
-    /// A consumer has found nothing to be given since the subscription was opened: it may wait for an answer.
+    /// Whether a consumer has found nothing to deliver since the subscription was opened: it may be waiting for an answer.
     pub(super) is_waited_for: bool,
-    /// Its keeper has ended, with all kept: it can be opened anew.
+    /// Whether its keeper has ended, with everything saved: the subscription can be opened anew.
     pub(super) has_ended: bool,
 }
 
@@ -202,12 +202,12 @@ impl SubscriptionState {
         }
     }
 
-    /// When the place is to be appended anew, also if it has not changed: the append shows that the subscription is in use.
+    /// When the place has to be appended anew even without a change, as a sign of use.
     pub(super) fn renewed_at(&self) -> Option<Timestamp> {
         self.renewed_each.map(|each| self.last_kept_at + each)
     }
 
-    /// Where it begins is to be kept.
+    /// Notes that the beginning has to be saved.
     pub(super) fn begin(&mut self) {
         let through = self.in_hand.acknowledged().through();
         self.in_hand.pass_over(through + 1, through);
@@ -263,12 +263,12 @@ impl SubscriptionShared {
         self.kept_in == topic
     }
 
-    /// Whether it goes on here, and anybody holds it.
+    /// Whether it is not lost, and is held by a consumer or a delivery.
     pub(super) fn is_open(&self) -> bool {
         self.held_len.load(Ordering::SeqCst) > 0 && self.lock().lost.is_none()
     }
 
-    /// The subscription does not go on.
+    /// Marks the subscription as lost.
     pub(super) fn lose(&self, lost: SubscriptionLost) {
         self.lock().lost.get_or_insert(lost);
         self.saved.notify_waiters();
@@ -283,7 +283,7 @@ impl SubscriptionShared {
         streams.appended_with(self.topic.number, id).is_some()
     }
 
-    /// The keys go on of which the buried record was sent back.
+    /// Releases the keys whose buried records were sent back.
     pub(super) fn release_sent_back(&self) {
         let held: Vec<u64> = self.lock().in_hand.held_keys().values().copied().collect();
         for sequence in held.into_iter().filter(|sequence| self.is_sent_back(*sequence)) {
@@ -291,7 +291,7 @@ impl SubscriptionShared {
         }
     }
 
-    /// A key goes on that waits behind a buried record. Whether there was one.
+    /// Releases a key that waits behind a buried record. Returns whether it was held.
     pub(super) fn release_key(&self, release: impl FnOnce(&mut RecordsInHand) -> bool) -> bool {
         let is_released = release(&mut self.lock().in_hand);
         if is_released {
@@ -301,7 +301,7 @@ impl SubscriptionShared {
         is_released
     }
 
-    /// Whether the keeper ends: nobody holds the subscription, and all is kept.
+    /// Ends the keeper if nothing holds the subscription and everything is saved. Returns whether it ends.
     pub(super) fn ends_unless_held(&self) -> bool {
         let mut state = self.lock();
         let is_kept = state.in_hand.version() == state.saved && state.in_hand.next_spent().is_none();
@@ -309,10 +309,10 @@ impl SubscriptionShared {
         state.has_ended
     }
 
-    /// Waits until this version is kept.
+    /// Waits until this version is saved.
     pub(super) async fn until_saved(&self, version: u64) -> Result<(), SubscriptionLost> {
         loop {
-            // It is told of what is kept from here on, before it looks.
+            // Registered before it looks, so that no save is missed.
             let mut saved = pin!(self.saved.notified());
             {
                 let state = self.lock();
@@ -335,12 +335,13 @@ impl SubscriptionShared {
     }
 }
 
-/// A subscription as its consumers and deliveries hold it: with the last of them, its keeper ends as soon as all is kept.
+/// Held by each consumer and delivery of a subscription: when the last is dropped, the keeper ends as soon as everything is
+/// saved.
 #[derive(Debug)]
 pub(super) struct HeldSubscription(Arc<SubscriptionShared>);
 
 impl HeldSubscription {
-    /// Holds a subscription, unless it does not go on.
+    /// Holds a subscription, unless it is lost.
     pub(super) fn hold(shared: Arc<SubscriptionShared>) -> Option<Self> {
         let state = shared.lock();
         let goes_on = state.lost.is_none() && !state.has_ended;
@@ -370,7 +371,7 @@ impl Deref for HeldSubscription {
 impl Drop for HeldSubscription {
     fn drop(&mut self) {
         if self.0.held_len.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // The keeper ends.
+            // Wakes the keeper, so that it ends.
             self.0.to_save.notify_one();
         }
     }

@@ -1,4 +1,4 @@
-//! How one record stands at one subscription.
+//! The state of one record at one subscription.
 
 use millrun_core::Sequence;
 use millrun_persistence::TopicSummary;
@@ -10,8 +10,8 @@ use crate::StopCause;
 use crate::inner::Inner;
 use crate::topics::durable::standing::StandingOfRecord;
 
-/// How a record stands at the subscription that is kept in this topic: as it is in memory, if a consumer has it open, and
-/// else as it was kept.
+/// The state of a record at the subscription that is kept in this topic: the state in memory if a consumer has it open,
+/// otherwise the kept one.
 pub(crate) async fn record_standing(
     inner: &Inner,
     kept: &TopicSummary,

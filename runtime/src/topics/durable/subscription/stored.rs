@@ -1,12 +1,12 @@
-//! What a subscription keeps: a record of a topic of its own, of which the last one counts.
+//! The kept state of a subscription: a record of a topic of its own, whose last record counts.
 //!
 //! ```text
 //!   version │ through │ count │ first, last, ... │ count │ sequence, deliveries, error, ... │ count │ sequence, key, ...
 //!   1, 2    │ 8       │ 4     │ 8 + 8 each       │ 4     │ 8 + 4 + (2 + text) each          │ 4     │ 8 + (2 + text) each
 //! ```
 //!
-//! The held keys, which come last, are there in version 2 alone. Version 1 is written while none is held, so that earlier
-//! releases read it. Numbers are little-endian. Any bytes come to a state or an error.
+//! The held keys come last, and only in version 2. Version 1 is written while no key is held, so that earlier releases can
+//! read it. Numbers are little-endian. Any bytes give a state or an error.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ use super::deliveries::{RecordsInHand, Returned};
 const VERSION: u8 = 1;
 const VERSION_WITH_HELD_KEYS: u8 = 2;
 
-/// What a subscription has kept.
+/// The kept state of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptPlace {
     pub(crate) acknowledged: Acknowledged,
     pub(crate) returned: BTreeMap<u64, Returned>,
-    /// Keys that wait behind a buried record, which is the number here.
+    /// Keys that wait behind a buried record, with the number of that record.
     pub(crate) held_keys: BTreeMap<Box<str>, u64>,
 }
 
-/// Why bytes are not what a subscription has kept.
+/// Why bytes are not the state of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoredSubscriptionError {
     #[error("it has version {0}, which this release does not know")]
@@ -86,7 +86,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<KeptPlace, StoredSubscriptionError>
         return Err(StoredSubscriptionError::Version(version));
     }
     let mut acknowledged = Acknowledged::up_to(u64::from_le_bytes(take(&mut left)?));
-    // There is a record behind each that is acknowledged, or will be.
+    // Each acknowledged range has a gap before it.
     let mut before = acknowledged.through();
     if before == u64::MAX {
         return Err(StoredSubscriptionError::Contradiction);
@@ -114,7 +114,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<KeptPlace, StoredSubscriptionError>
     let mut held_keys = BTreeMap::new();
     if version == VERSION_WITH_HELD_KEYS {
         let len = u32::from_le_bytes(take(&mut left)?);
-        // None is written as version 1.
+        // Without held keys, version 1 is written.
         if len == 0 || len as usize > HELD_KEYS_MAX {
             return Err(StoredSubscriptionError::Contradiction);
         }
@@ -137,8 +137,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<KeptPlace, StoredSubscriptionError>
     })
 }
 
-/// Goes on from any bytes that are what a subscription has kept: they are kept alike again, and each record behind them can
-/// be taken in, given, sent back and acknowledged.
+/// For fuzzing: continues from any bytes that are a valid state: they encode to the same state again, and each record behind
+/// them can be taken in, delivered, sent back and acknowledged.
 #[cfg(feature = "fuzz")]
 pub(crate) fn go_on_from(bytes: &[u8]) {
     use std::time::Duration;

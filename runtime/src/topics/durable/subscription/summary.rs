@@ -1,4 +1,4 @@
-//! How a subscription stands, whether a consumer has it open or not.
+//! The state of a subscription, whether or not a consumer has it open.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{kept_before, stored};
 use crate::StopCause;
 use crate::inner::Inner;
 
-/// How a subscription stands, at some moment.
+/// The state of a subscription at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriptionStatus {
@@ -20,26 +20,26 @@ pub struct SubscriptionStatus {
     pub acknowledged_through: Sequence,
     /// How many records of the topic are not acknowledged.
     pub lag: u64,
-    /// How many of them retention has dropped: they are told as missed when the subscription comes to them.
+    /// How many of them retention has dropped: they are reported as missed when the subscription reaches them.
     pub dropped: u64,
-    /// How many of them the subscription has in hand: given to consumers, waiting to be given again, or behind their key.
+    /// How many of them are in hand: delivered, waiting to be delivered again, or behind another record of their key.
     pub in_hand: usize,
-    /// How many of those are given to consumers.
+    /// How many of those are delivered to consumers.
     pub leased: usize,
     /// How many of them have come back without success.
     pub returned: usize,
-    /// How many keys wait behind a record that has gone to the topic for undelivered ones, until that is sent back or the key is
+    /// How many keys wait behind an undelivered record, until that is sent back or the key is
     /// [released](crate::Runtime::release_held_key).
     pub held_keys: usize,
-    /// The first that it has in hand, with the time at which it was appended.
+    /// The first record in hand, with the time at which it was appended.
     pub oldest: Option<(Sequence, Timestamp)>,
-    /// How many were passed over since the subscription was opened here.
+    /// How many records were skipped since the subscription was opened here.
     pub missed: u64,
     /// How many have gone to the topic for undelivered records since the subscription was opened here.
     pub undelivered: u64,
 }
 
-/// A durable subscription as an operator is shown it.
+/// A durable subscription as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DurableSubscriptionSummary {
@@ -51,8 +51,8 @@ pub struct DurableSubscriptionSummary {
     pub is_open: bool,
     /// The topic for its undelivered records, if it is open and has one.
     pub undelivered_to: Option<String>,
-    /// How it stands, or why that cannot be told. Here `oldest` is the first record that is there and not acknowledged, in hand
-    /// or not, unless it cannot be read.
+    /// Its state, or why that is unknown. Here `oldest` is the first record that is left and not acknowledged, in hand or
+    /// not, unless it cannot be read.
     pub status: Result<SubscriptionStatus, String>,
 }
 
@@ -77,7 +77,7 @@ impl SubscriptionStatus {
         }
     }
 
-    /// The status of a subscription that nobody has open, of what it has kept.
+    /// The status of a subscription that is not open, from its kept state.
     fn of_kept(kept: &KeptPlace, summary: Option<&TopicSummary>) -> Self {
         Self {
             returned: kept.returned.len(),
@@ -104,7 +104,7 @@ impl SubscriptionStatus {
 }
 
 impl DurableSubscriptionSummary {
-    /// Of an open subscription.
+    /// The summary of an open subscription.
     pub(in crate::topics::durable) fn of_open(
         shared: &SubscriptionShared,
         status: SubscriptionStatus,
@@ -121,7 +121,7 @@ impl DurableSubscriptionSummary {
         }
     }
 
-    /// Of the subscriptions of a topic behind this name, in their order.
+    /// The summaries of a topic's subscriptions behind this name, in order.
     pub(in crate::topics::durable) async fn of_topic(
         inner: &Arc<Inner>,
         (topic, topic_name): (TopicNumber, &str),
@@ -131,7 +131,7 @@ impl DurableSubscriptionSummary {
         let before = kept_before(topic_name);
         let kept = inner.streams().list().into_iter().filter_map(|kept| {
             let name = kept.name.strip_prefix(&before)?.to_owned();
-            // What has kept nothing is being opened for the first time.
+            // A subscription without a kept state is just being opened for the first time.
             let is_wanted = after.is_none_or(|after| *name > *after) && kept.last >= kept.first;
             is_wanted.then_some((name, kept))
         });
@@ -164,13 +164,13 @@ impl DurableSubscriptionSummary {
 }
 
 impl SubscriptionStatus {
-    /// Looks for the first record that is there and not acknowledged.
+    /// Finds the first record that is left and not acknowledged.
     async fn find_oldest(&mut self, inner: &Inner, topic: TopicNumber) -> Result<(), StopCause> {
         let first = self.acknowledged_through.get() + 1;
         if self.oldest.is_some_and(|(sequence, _)| sequence.get() == first) {
             return Ok(());
         }
-        // Of those that retention has dropped, the first that is there comes instead.
+        // If retention has dropped some, the first record that is left is found.
         let read = inner.record_behind(topic, self.acknowledged_through).await?;
         if let Ok(Some(record)) = read {
             self.oldest = Some((record.sequence, record.time));
@@ -179,7 +179,7 @@ impl SubscriptionStatus {
     }
 }
 
-/// How a subscription stands by what it has kept, or why that cannot be told.
+/// The status of a subscription from its kept state, or why it is unknown.
 async fn kept_status(
     inner: &Inner,
     topic: TopicNumber,

@@ -1,4 +1,4 @@
-//! Records that were delivered as often as a subscription allows, or that no consumer can take.
+//! Undelivered records: those that were delivered as often as a subscription allows, or that no consumer can take.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ use crate::topics::durable::reader::{ReadFrom, ReadFromError, TopicReadError};
 use crate::topics::durable::stored::StoredHeader;
 use crate::topics::durable::token::RecordToken;
 
-/// A record that a durable subscription does not deliver any more, as it stands in the topic for those
-/// ([`SubscribeRecords::undelivered_to`](super::SubscribeRecords::undelivered_to)): with its bytes, and why.
+/// A record that a durable subscription does not deliver any more, as it is in the topic for undelivered records
+/// ([`SubscribeRecords::undelivered_to`](super::SubscribeRecords::undelivered_to)): with its bytes and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct UndeliveredRecord {
@@ -35,15 +35,15 @@ pub struct UndeliveredRecord {
     pub error: String,
     /// Its key.
     pub key: Option<String>,
-    /// What its publisher called the whole that it belongs to.
+    /// Its publisher's name for the process or group that it belongs to.
     pub correlation: Option<String>,
     /// The format of its payload, where its publisher said it.
     pub content_type: Option<String>,
     /// Its payload, as its publisher encoded it; all bytes of the record, if it [is whole](Self::is_whole).
     #[serde(serialize_with = "put_bytes", deserialize_with = "take_bytes")]
     pub payload: Vec<u8>,
-    /// Whether the record's header could not be read, as that of a later release. Then [`payload`](Self::payload) has
-    /// all that the topic had of it, key and correlation are not known, and it is sent back as the same bytes.
+    /// Whether the record's header could not be read, as that of a later release. Then [`payload`](Self::payload) has all
+    /// bytes of the record, key and correlation are unknown, and sending it back appends the same bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_whole: bool,
 }
@@ -52,13 +52,13 @@ pub struct UndeliveredRecord {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendBackError {
-    /// This runtime was not told of the topic that it comes from.
+    /// The topic that it comes from is not registered with this runtime.
     #[error("the builder of this runtime was told of no durable topic {topic:?}")]
     NotDeclared {
         /// The topic.
         topic: String,
     },
-    /// There is no undelivered record at this place: retention has dropped it, or it is none.
+    /// There is no undelivered record at this place: retention has dropped it, or it is another kind of record.
     #[error("there is no undelivered record at {token}: {problem}")]
     NoRecord {
         /// The place.
@@ -66,7 +66,7 @@ pub enum SendBackError {
         /// What is there.
         problem: String,
     },
-    /// The token names no place of this topic.
+    /// The token does not name a place of this topic.
     #[error(transparent)]
     From(#[from] ReadFromError),
     /// The topic of undelivered records cannot be read.
@@ -77,26 +77,26 @@ pub enum SendBackError {
     Publish(#[from] DurablePublishError),
 }
 
-/// What sending back a stretch of a topic of undelivered records has done.
+/// The result of sending back a range of undelivered records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SentBackStretch {
     /// How many records were sent back.
     pub sent_back: u64,
-    /// How many were before.
+    /// How many had been sent back before.
     pub repeats: u64,
-    /// How many were passed over: they are no undelivered records, or their topic does not take them. A warning names each.
+    /// How many were skipped: they are not undelivered records, or their topic refuses them. A warning names each.
     pub passed_over: u64,
-    /// Behind which place there may be more.
+    /// The place behind which there may be more.
     pub next: Option<RecordToken>,
 }
 
 impl Runtime {
-    /// The handle to a durable topic of undelivered records by its name, for operators, who send them back. That it carries
-    /// those is seen when it is read.
+    /// The handle to a durable topic of undelivered records by its name, for operators who send them back. Whether it has
+    /// such records shows when it is read.
     ///
     /// # Errors
-    /// If the builder was told of no durable topic of this name.
+    /// If no durable topic of this name is registered with the builder.
     pub fn undelivered_topic(
         &self,
         name: &str,
@@ -112,7 +112,7 @@ impl Runtime {
 }
 
 impl SendBackError {
-    /// Whether it is at one record alone, so that others can be sent back.
+    /// Whether the error concerns one record, so that others can still be sent back.
     fn is_of_record(&self) -> bool {
         match self {
             Self::NotDeclared { .. } | Self::NoRecord { .. } => true,
@@ -126,7 +126,7 @@ impl SendBackError {
 }
 
 impl DurableTopicHandle<UndeliveredRecord> {
-    /// As [`send_back`](Self::send_back), of the record at this place.
+    /// As [`send_back`](Self::send_back), for the record at this place.
     ///
     /// # Errors
     /// See [`SendBackError`].
@@ -155,14 +155,14 @@ impl DurableTopicHandle<UndeliveredRecord> {
         }
     }
 
-    /// As [`send_back`](Self::send_back), of all that are there behind this place, in their order, `len_max` of them at most. One
-    /// that cannot be sent back is passed over, and counted.
+    /// As [`send_back`](Self::send_back), for all records behind this place, in order, at most `len_max`. One that cannot be
+    /// sent back is skipped and counted.
     ///
     /// # Errors
-    /// See [`SendBackError`]. Those before it are sent back; made again, they are repeats.
+    /// See [`SendBackError`]. Earlier ones are sent back; if the call is repeated, they count as repeats.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, some are sent back. It can be made again.
+    /// If it is dropped while it waits, some are sent back. It can be repeated.
     pub async fn send_back_behind(
         &self,
         after: Option<RecordToken>,
@@ -210,16 +210,16 @@ impl DurableTopicHandle<UndeliveredRecord> {
         Ok(done)
     }
 
-    /// Publishes an undelivered record to its own topic again, at the end: all subscriptions get it. Once, however often it
-    /// is called for a record, as long as the journal remembers the id that it gets. One that [is whole](UndeliveredRecord::is_whole)
-    /// is appended byte for byte, for a program that can read it. If the subscription
-    /// [holds](super::SubscribeRecords::hold_key_when_undelivered) its key, that goes on.
+    /// Publishes an undelivered record to its own topic again, at the end, for all subscriptions. Repeated calls for a record
+    /// publish it once, while the journal remembers the id that it gets. A record that [is
+    /// whole](UndeliveredRecord::is_whole) is appended byte for byte, for a program that can read it. If the subscription
+    /// [holds](super::SubscribeRecords::hold_key_when_undelivered) its key, the key is released.
     ///
     /// # Errors
     /// See [`SendBackError`].
     ///
     /// # Cancel safety
-    /// Dropped while it waits, it may or may not be published, and can be sent back once more.
+    /// If it is dropped while it waits, the record may or may not be published. It can be repeated.
     pub async fn send_back(&self, record: &UndeliveredRecord) -> Result<PublishedRecord, SendBackError> {
         let declared = self.inner.shared.durable.named(&record.topic);
         let topic = declared.ok_or_else(|| SendBackError::NotDeclared {
@@ -228,7 +228,7 @@ impl DurableTopicHandle<UndeliveredRecord> {
         let id = sent_back_id(&record.subscription, record.token);
         let key = record.key.as_deref();
         let body = if record.is_whole {
-            // A header before these bytes would hide them from the program that can read them.
+            // Another header before these bytes would hide theirs from a program that can read it.
             record.payload.clone()
         } else {
             let header = StoredHeader {
@@ -252,7 +252,7 @@ impl DurableTopicHandle<UndeliveredRecord> {
         let (sequence, is_repeat) = append_record(&self.inner, appended).await?;
         let present = self.inner.shared.durable.present_name(&record.topic);
         let kept_name = format!("{}{}", kept_before(present), record.subscription);
-        // One that is opened later finds out by the id of the append.
+        // A subscription that is opened later finds the append by its id.
         if let Some(open) = self.inner.shared.durable.subscriptions.get(&kept_name)
             && open.topic.store == record.token.store()
             && open.is_of(record.token.topic())
@@ -264,17 +264,17 @@ impl DurableTopicHandle<UndeliveredRecord> {
     }
 }
 
-/// Under which id a record is published again that a subscription had given up.
+/// The id with which a subscription's undelivered record is published again.
 pub(crate) fn sent_back_id(subscription: &str, token: RecordToken) -> String {
     format!("sent back {subscription}/{token}")
 }
 
-/// Under which id a record that a subscription gives up goes to the topic for those.
+/// The id with which an undelivered record goes to the topic for those.
 pub(crate) fn burial_id(subscription: &str, token: RecordToken) -> String {
     format!("undelivered {subscription}/{token}")
 }
 
-/// Buries the next record that is to be, in the topic for those. Whether there was one.
+/// Buries the next record, if there is one. Returns whether there was one.
 pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, SubscriptionLost> {
     let Some(topic) = shared.undelivered else {
         return Ok(false);
@@ -287,7 +287,7 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         let token = RecordToken::new(shared.topic.store, shared.topic.number, record.sequence);
         let decoded = StoredHeader::decode(&record.body);
         let is_whole = decoded.is_err();
-        // All bytes of a record whose header cannot be read are kept as its payload.
+        // If a record's header cannot be read, all its bytes are kept as the payload.
         let (mut header, payload) =
             decoded.unwrap_or_else(|_| (StoredHeader::default(), record.body.clone()));
         let undelivered = UndeliveredRecord {
@@ -309,19 +309,19 @@ pub(super) async fn bury_next(shared: &SubscriptionShared) -> Result<bool, Subsc
         let id = burial_id(&shared.name, token);
         let appended = RecordToAppend {
             topic: topic.number,
-            // Where the subscription is kept: who has it can bury.
+            // In the subscription's own partition, which its owner can append to.
             partition: shared.partition,
             id: Some(xxh3_128(id.as_bytes())),
             body: header.encode_before(payload.as_bytes()),
             payload_len: payload.len(),
-            // Another owner may have been done with the record.
+            // Another owner may have finished the record.
             unless_changed: Some((shared.kept_in, state.last_kept)),
         };
         (record.sequence.get(), appended)
     };
     append_record(&shared.inner, appended).await?;
     let mut state = shared.lock();
-    // Asked with the state at hand: who sends it back from now on finds the key held.
+    // Checked under the lock: a record that is sent back from now on finds its key held.
     let is_sent_back = shared.is_sent_back(buried);
     state.in_hand.buried(buried, is_sent_back);
     state.undelivered += 1;
@@ -350,7 +350,7 @@ fn take_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::
             Ok(bytes)
         }
 
-        /// As formats without bytes have them.
+        /// For formats without a byte type.
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<u8>, A::Error> {
             let mut bytes = Vec::new();
             while let Some(byte) = seq.next_element()? {
