@@ -1,4 +1,4 @@
-//! One attempt: the activity's code, run to its end, with panics caught.
+//! One attempt: runs the activity's code to its end, and catches panics.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -16,9 +16,9 @@ use super::{ActivityContext, ActivityImplementation, AttemptFailure, AttemptOutc
 /// How an attempt ended, or the panic in which it did.
 type Ended = Result<AttemptOutcome, Box<dyn Any + Send>>;
 
-/// Runs the code as far as it goes without waiting. If it has to wait, the rest of it comes back, to
-/// be [resumed](resume): nothing has its waker yet. Otherwise its seat stays, for the next attempt of the
-/// same activity; `seat` may hold one that was left by another.
+/// Runs the code until it has to wait. If it waits, the rest of it is returned, to be [resumed](resume): no waker is
+/// registered for it yet. Otherwise its seat stays in `seat` for the next attempt of the same activity; `seat` may hold one
+/// from an earlier attempt.
 pub(super) fn begin(
     implementation: &ActivityImplementation,
     seat: &mut Option<AnySeat>,
@@ -43,7 +43,7 @@ pub(super) fn begin(
     Ok(outcome_of(ended, payload_bytes_max))
 }
 
-/// Gives up what is left of an attempt, whose destructors may panic.
+/// Drops an unfinished attempt, whose destructors may panic.
 pub(super) fn discard(seat: AnySeat) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(seat))) {
         tracing::debug!(
@@ -63,10 +63,10 @@ pub(super) fn resume(
     rest.map(move |ended| outcome_of(ended, payload_bytes_max))
 }
 
-/// Runs the code and says how it went; how long it went without waiting is noted.
+/// Runs the code and returns the outcome; also measures how long the code ran until its first wait.
 ///
-/// It is no `async fn`, which would hold its arguments and what it makes of them side by side: its memory is
-/// asked for at each attempt, and past a kilobyte that is slow.
+/// Not an `async fn`, which would hold both its arguments and what it makes of them: this memory is allocated for each
+/// attempt, and above a kilobyte that is slow.
 pub(super) fn run(
     implementation: &ActivityImplementation,
     cx: ActivityContext,
@@ -90,7 +90,7 @@ pub(super) fn run(
     attempt.map(move |ended| outcome_of(ended, payload_bytes_max))
 }
 
-/// Polls the attempt in a seat, which is given up at its end.
+/// Polls the attempt in a seat, and drops the seat at the attempt's end.
 fn poll_in(
     seat: &mut Option<AnySeat>,
     poll: impl FnOnce(&mut AnySeat) -> Poll<AttemptOutcome>,
@@ -114,7 +114,7 @@ fn outcome_of(ended: Ended, payload_bytes_max: usize) -> AttemptOutcome {
     }
 }
 
-/// Turns a value that is too large into a failure that says so.
+/// Replaces a value that is too large by a failure that says so.
 fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
     let (what, bytes) = match &outcome {
         Ok(value) => ("result", value.len()),
@@ -189,7 +189,7 @@ mod tests {
         let count = Arc::<AtomicU32>::default();
         let held = Arc::clone(&count);
         let act = move |_: ActivityContext, input: u32| {
-            // A future that has ended and was not dropped has not let go of this.
+            // A future that has ended and was not dropped still holds this.
             let counted = Counted::new(&held);
             poll_fn(move |_| match input {
                 0 => panic!("it was to panic"),

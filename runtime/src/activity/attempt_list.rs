@@ -1,7 +1,6 @@
-//! The attempts under way, found by the step they are of.
+//! The attempts under way, found by their step.
 //!
-//! The one that a pool is polling itself has a place of its own: most of those end where they began,
-//! and never come into the table.
+//! The attempt that a pool is polling itself has a separate place: most of those end at once, and never enter the table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use crate::streams::table::StreamUse;
 /// Names an attempt under way: a step has one at a time.
 pub(super) type Key = (RunId, OperationId);
 
-/// How long the pause between two recorded heartbeats is at most, and without a timeout.
+/// The longest pause between two recorded heartbeats, which is also the pause without a timeout.
 const HEARTBEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct AttemptList {
-    /// The one that has begun and not gone on beside its pool.
+    /// The attempt that has begun, and has no task of its own.
     begun: Option<(Key, Attempt)>,
     beside: HashMap<Key, Attempt, FxBuildHasher>,
 }
@@ -34,25 +33,25 @@ pub(super) struct AttemptList {
 pub(super) struct Attempt {
     pub(super) number: u32,
     pub(super) began_at: Timestamp,
-    /// When its time is up.
+    /// When its time is over.
     pub(super) close_at: Timestamp,
-    /// When to look at it next: that time, or the end of its silence. An attempt that its pool
-    /// is running has none: it has ended, or has to wait, before the pool could look.
+    /// When to look at it next: at the end of its time or of its allowed silence. `None` for an attempt that its pool is
+    /// polling: it ends, or waits, before the pool could look.
     pub(super) deadline: Option<Timestamp>,
     pub(super) handle: Option<TaskHandle>,
-    /// Only attempts that have said something, or must, have this.
+    /// Only for attempts with heartbeats, a heartbeat timeout, or streams.
     pulse: Option<Box<AttemptPulse>>,
 }
 
-/// What an attempt says while it works: its heartbeats, and its streams.
+/// The heartbeats and the streams of an attempt.
 #[derive(Debug, Default)]
 struct AttemptPulse {
     /// How long it may be silent.
     silence_max: Option<Duration>,
     heard_at: Timestamp,
-    /// What it said last.
+    /// The details of its last heartbeat.
     details: Option<Payload>,
-    /// When the run was told last.
+    /// When the run was last told.
     told_at: Option<Timestamp>,
     streams: Option<AttemptStreams>,
 }
@@ -62,20 +61,20 @@ impl AttemptList {
         self.beside.len() + usize::from(self.begun.is_some())
     }
 
-    /// Lists an attempt that begins, of a step that has none.
+    /// Lists an attempt that begins; its step has none in the list.
     pub(super) fn begin(&mut self, key: Key, attempt: Attempt) {
         if let Some((key, attempt)) = self.begun.replace((key, attempt)) {
             self.beside.insert(key, attempt);
         }
     }
 
-    /// Takes the attempt that began last off the list, if it is still this one.
+    /// Removes the attempt that began last, if it is still this one.
     pub(super) fn end_begun(&mut self, key: Key, number: u32) -> Option<Attempt> {
         let is_it = |(begun, attempt): &mut (Key, Attempt)| *begun == key && attempt.number == number;
         self.begun.take_if(is_it).map(|(_, attempt)| attempt)
     }
 
-    /// The one that began last goes on beside its pool.
+    /// Moves the attempt that began last into the table: it gets a task of its own.
     pub(super) fn go_on(&mut self) {
         if let Some((key, attempt)) = self.begun.take() {
             self.beside.insert(key, attempt);
@@ -96,7 +95,7 @@ impl AttemptList {
         }
     }
 
-    /// Takes the attempt of a step off the list, if there is one, and it has this number if one is given.
+    /// Removes the attempt of a step, if there is one with this number, or any if no number is given.
     pub(super) fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
         let is_it = |attempt: &Attempt| number.is_none_or(|number| number == attempt.number);
         let begun = self
@@ -126,7 +125,7 @@ impl AttemptList {
 }
 
 impl AttemptPulse {
-    /// Hears a heartbeat; gives it back if the run shall be told now.
+    /// Takes a heartbeat. Returns it if the run has to be told now.
     fn beat(&mut self, details: Payload, now: Timestamp) -> Option<Payload> {
         self.heard_at = now;
         let pause = self.silence_max.map_or(HEARTBEAT_PAUSE_MAX, |silence_max| {
@@ -142,7 +141,7 @@ impl AttemptPulse {
 }
 
 impl Attempt {
-    /// One that begins now, and may be silent for so long.
+    /// An attempt that begins now, and may be silent for `silence_max`.
     pub(super) fn new(
         number: u32,
         close_at: Timestamp,
@@ -166,7 +165,7 @@ impl Attempt {
         }
     }
 
-    /// When to look at it next: that is its deadline from now on.
+    /// When to look at it next; this becomes its deadline.
     pub(super) fn expect(&mut self) -> Timestamp {
         let silent_at = self.silent_at();
         let deadline = silent_at.map_or(self.close_at, |at| at.min(self.close_at));
@@ -174,23 +173,23 @@ impl Attempt {
         deadline
     }
 
-    /// Hears what it says; gives it back if its run shall be told now.
+    /// Takes a heartbeat. Returns its details if the run has to be told now.
     pub(super) fn hear(&mut self, details: Payload, now: Timestamp) -> Option<Payload> {
         self.pulse.get_or_insert_default().beat(details, now)
     }
 
-    /// When it has been silent for too long.
+    /// When it will have been silent for too long.
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
         let pulse = self.pulse.as_ref()?;
         Some(pulse.heard_at + pulse.silence_max?)
     }
 
-    /// What it said last.
+    /// The details of its last heartbeat.
     pub(super) fn said(&self) -> Option<&Payload> {
         self.pulse.as_ref()?.details.as_ref()
     }
 
-    /// How it ended, to be told to its run.
+    /// The report of its end, for its run.
     pub(super) fn report(self, (run, operation): Key, mut outcome: AttemptOutcome) -> ActivityReport {
         let attempt = self.number;
         match &mut outcome {
@@ -205,8 +204,7 @@ impl Attempt {
         }
     }
 
-    /// It has ended like this, which ends its streams. What it said last: the run may have been told, or be told later than
-    /// of its end.
+    /// Ends its streams. Returns the details of its last heartbeat: the run may not have been told of them.
     pub(super) fn last_words(self, end: AttemptEnd) -> Option<Box<Payload>> {
         let pulse = self.pulse?;
         if let Some(streams) = pulse.streams {
@@ -215,7 +213,7 @@ impl Attempt {
         pulse.details.map(Box::new)
     }
 
-    /// Lists a stream that is to end with it.
+    /// Lists a stream that ends with the attempt.
     pub(super) fn list_stream(
         &mut self,
         operation: OperationId,
@@ -228,7 +226,7 @@ impl Attempt {
         streams.list(used, log)
     }
 
-    /// Stops its task: nobody waits for it any more.
+    /// Stops its task: no run waits for it any more.
     pub(super) fn cancel(self) {
         if let Some(handle) = &self.handle {
             handle.abort();
@@ -236,7 +234,7 @@ impl Attempt {
         drop(self.last_words(AttemptEnd::Cancelled));
     }
 
-    /// Stops its task: what came of it is not known.
+    /// Stops its task: its outcome is unknown.
     pub(super) fn abort(self) {
         if let Some(handle) = &self.handle {
             handle.abort();

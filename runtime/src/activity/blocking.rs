@@ -1,5 +1,5 @@
-//! Activities that block or compute: each attempt on a thread of its own, of which there are so
-//! many and no more, so that shards and async activities never wait for them.
+//! Activities that block or compute: each attempt runs on a thread of its own, up to a number of threads, so that shards and
+//! async activities never wait for them.
 
 use std::convert::identity;
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::code::{decode_input, encode_end};
 use super::{ActivityContext, ActivityImplementation, AttemptFailure};
 
-/// One attempt, as a part that has a single turn.
+/// One attempt, as a part with a single turn.
 struct Work(Option<Box<dyn FnOnce() + Send>>);
 
 impl fmt::Debug for Work {
@@ -52,7 +52,7 @@ impl ActivityImplementation {
                 let permit = threads.acquire_owned().await;
                 let (reply, answer) = oneshot::channel();
                 let work = move || {
-                    // Held until the thread is free again, also when nobody waits any more.
+                    // Held until the thread is free again, even if no caller waits any more.
                     let _permit = permit;
                     let attempt = AssertUnwindSafe(|| encode_end(code(cx, input)));
                     let outcome = catch_unwind(attempt).unwrap_or_else(|panic| {

@@ -1,12 +1,12 @@
-//! The calls that were cancelled while their tasks wait in the queue, so that these are not begun.
+//! Calls that were cancelled while their tasks wait in the queue, so that these do not begin.
 //!
 //! ```text
 //!   tasks, in the order in which they were offered:   taken │ in the window │ to come
 //!   a cancelled call: its task, if there is one, ───────────────► stands before here
 //! ```
 //!
-//! A call is cancelled once, after its last task was offered, so the number of tasks that had been offered
-//! by then says when its own has been taken, or never was there. Then the call is forgotten.
+//! A call is cancelled once, after its last task was offered. So once all tasks that had been offered by then are taken, its
+//! own task was taken, or never existed, and the call is forgotten.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,7 +14,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::attempt_list::Key;
 
-/// How many calls cancelled in the queue a pool remembers.
+/// How many cancelled calls with queued tasks a pool remembers.
 const CANCELLED_LEN_MAX: usize = 65_536;
 
 /// See the [module](self).
@@ -22,7 +22,7 @@ const CANCELLED_LEN_MAX: usize = 65_536;
 pub(super) struct CancelledCalls {
     /// For each call, how many tasks had been offered when it was cancelled.
     offered: HashMap<Key, u64, FxBuildHasher>,
-    /// The same in the order in which they were cancelled; some have been taken out of the table since.
+    /// The same, in the order of the cancels; some may have been removed from the table since.
     order: VecDeque<(u64, Key)>,
     len_max: usize,
 }
@@ -51,9 +51,8 @@ impl CancelledCalls {
         self.order.len()
     }
 
-    /// Remembers a call that is cancelled when `offered` tasks have been offered, unless all of these
-    /// have been taken. If there are too many, the one that was cancelled first is forgotten: should its
-    /// task still come, an attempt runs that nobody waits for.
+    /// Remembers a call that is cancelled when `offered` tasks have been offered, unless all of these have been taken. If
+    /// there are too many, the earliest cancel is forgotten: if that call's task still comes, its attempt runs in vain.
     pub(super) fn insert(&mut self, key: Key, (offered, taken): (u64, u64)) {
         self.forget_taken(taken);
         if taken >= offered || self.offered.contains_key(&key) {
@@ -66,15 +65,15 @@ impl CancelledCalls {
         self.order.push_back((offered, key));
     }
 
-    /// Whether a task that begins is one of a cancelled call. `taken` tasks had been taken before those
-    /// in the pool's hand.
+    /// Whether the task that begins belongs to a cancelled call. `taken` tasks had been taken before those in the pool's
+    /// hand.
     pub(super) fn take(&mut self, key: Key, taken: u64) -> bool {
         let is_cancelled = self.offered.remove(&key).is_some();
         self.forget_taken(taken);
         is_cancelled
     }
 
-    /// Forgets the calls whose tasks have been taken, if they ever were there.
+    /// Forgets the calls whose tasks must have been taken.
     fn forget_taken(&mut self, taken: u64) {
         let is_over = |of: &Self, &(offered, key): &(u64, Key)| {
             offered <= taken || of.offered.get(&key) != Some(&offered)
@@ -116,7 +115,7 @@ mod tests {
         (run, OperationId::new(number))
     }
 
-    /// A queue as simple as can be: what is in it, and which of that was cancelled there.
+    /// A simple model of a queue: its tasks, and which of them were cancelled there.
     #[derive(Default)]
     struct Model {
         queue: VecDeque<u32>,
@@ -154,7 +153,7 @@ mod tests {
                         model.taken = model.offered - model.queue.len() as u64;
                     }
                     _ => {
-                        // Often one that is not in the queue, or not any more, or was cancelled before.
+                        // Often a call without a task in the queue, or one that was cancelled before.
                         let back = u32::try_from(random(60)).unwrap();
                         let number = number.saturating_sub(back);
                         if model.queue.contains(&number) {
@@ -172,8 +171,8 @@ mod tests {
         }
     }
 
-    /// At the bound all that a pool remembered was forgotten: a genuine one, whose task still waited in the
-    /// queue, with the many that had been cancelled without ever having a task there.
+    /// Regression: at the bound the pool forgot everything that it remembered: also a call whose task still waited in the
+    /// queue, because of many cancels without any task there.
     #[test]
     fn at_the_bound_the_one_that_was_cancelled_first_is_forgotten_and_no_other() {
         let mut calls = CancelledCalls::with_len_max(100);
@@ -187,7 +186,7 @@ mod tests {
         assert!(calls.is_empty());
     }
 
-    /// The same of a whole pool and its queue, whose tasks are taken in hands, put down and begun.
+    /// The same for a whole pool and its queue, whose tasks are taken, put down and begun.
     #[tokio::test]
     async fn a_pool_begins_what_was_not_cancelled_and_remembers_nothing_when_its_queue_is_empty() {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
@@ -209,7 +208,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
-        // What is in the queue, in order, and what was cancelled.
+        // The queue in order, and the cancelled tasks.
         let (mut waiting, mut cancelled) = (VecDeque::new(), BTreeSet::new());
         let mut next = 0;
         for _ in 0..2_000 {

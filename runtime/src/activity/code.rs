@@ -1,4 +1,4 @@
-//! The code of activities, its types erased, and the memory in which attempts lie that are under way.
+//! The code of activities with its types erased, and the memory for running attempts.
 //!
 //! ```text
 //!   ActivityImplementation ──► seat ──begin──► future in it ──poll──► … ──► outcome
@@ -21,8 +21,7 @@ use super::pace::Pace;
 use super::tap::{ActivityTap, TappedSeat};
 use super::{ActivityContext, AttemptFailure, AttemptOutcome};
 
-/// The memory for one attempt of one activity at a time. An attempt that has ended leaves nothing in it,
-/// unless it panicked.
+/// Memory for one attempt of one activity at a time. An ended attempt leaves nothing in it, unless it panicked.
 pub(super) trait Seat: Send {
     /// Begins an attempt and polls it.
     fn begin(self: Pin<&mut Self>, cx: ActivityContext, task: &mut Context<'_>) -> Poll<AttemptOutcome>;
@@ -30,7 +29,7 @@ pub(super) trait Seat: Send {
     /// Polls the attempt that has begun and not ended.
     ///
     /// # Panics
-    /// If there is none; and if the activity's code does.
+    /// If there is no attempt; and if the activity's code panics.
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<AttemptOutcome>;
 }
 
@@ -38,8 +37,8 @@ pub(super) trait Seat: Send {
 pub(super) type AnySeat = Pin<Box<dyn Seat>>;
 
 pin_project! {
-    /// A seat whose types are known. The future lies in it, not in a box of its own: both are asked for at
-    /// each attempt that has a task.
+    /// A seat with known types. The future is stored in it, not in another box: both would be allocated for each attempt that
+    /// has a task.
     struct SeatOf<S, Fut, E> {
         start: Arc<S>,
         #[pin]
@@ -68,7 +67,7 @@ where
         let future = future.expect("an attempt is polled from its beginning to its end");
         future.poll(task).map(|end| {
             let outcome = (seat.end)(end);
-            // What the code holds on to is given back before anybody hears of the end.
+            // What the code holds is dropped before the end is reported.
             seat.future.set(None);
             outcome
         })
@@ -94,8 +93,7 @@ impl ActivityImplementation {
         F: FnOnce(ActivityContext, I) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
-        // Each attempt has a clone of what the code captures, which is nothing if it is a function: so its
-        // future may own that.
+        // Each attempt has its own clone of the code's captures (nothing, for a function), which its future may own.
         let start = move |cx: ActivityContext| {
             let input = decode_input(&cx)?;
             Ok(code.clone()(cx, input))
@@ -103,7 +101,7 @@ impl ActivityImplementation {
         Self::of_parts(activity, start, encode_end)
     }
 
-    /// Binds code that begins with `start`, and whose outcome `end` makes of what it comes to.
+    /// Binds code that begins with `start`, and whose result `end` converts into the outcome.
     pub(super) fn of_parts<I, O, E, Fut>(
         activity: Activity<I, O, E>,
         start: impl Fn(ActivityContext) -> Result<Fut, Box<AttemptFailure>> + Send + Sync + 'static,
@@ -128,14 +126,14 @@ impl ActivityImplementation {
         }
     }
 
-    /// The same code, whose attempts the tap is told of.
+    /// The same code, with a tap that is told of its attempts.
     pub(crate) fn tapped(mut self, tap: Arc<dyn ActivityTap>) -> Self {
         let seat = self.seat;
         self.seat = Arc::new(move || Box::pin(TappedSeat::new(seat(), Arc::clone(&tap))));
         self
     }
 
-    /// Memory for its attempts, one after the other.
+    /// Memory for its attempts, used one after the other.
     pub(super) fn seat(&self) -> AnySeat {
         (self.seat)()
     }

@@ -1,4 +1,4 @@
-//! What an activity's code sees of the runtime.
+//! The runtime as an activity's code sees it.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::streams::durable::log::StreamLog;
 use crate::streams::table::StreamUse;
 use crate::{Runtime, StopCause};
 
-/// What an activity knows about itself, and how it says how far it is. A clone copies the
-/// details of the last heartbeat, if there are any, and nothing else that is large.
+/// What an activity knows about itself, and the way to report progress. A clone copies the details of the last heartbeat, if
+/// there are any, and nothing else that is large.
 #[derive(Clone, Debug)]
 pub struct ActivityContext {
     task: ActivityTask,
@@ -26,8 +26,7 @@ pub struct ActivityContext {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeartbeatError {
-    /// Nobody waits for this attempt any more: it was cancelled, or is out of time, or the runtime has
-    /// stopped. Stop.
+    /// This attempt is not waited for any more: it was cancelled, or is out of time, or the runtime has stopped. Stop.
     #[error("nobody waits for this attempt any more")]
     Cancelled,
     /// The details could not be encoded.
@@ -52,7 +51,7 @@ impl ActivityContext {
         &self.task
     }
 
-    /// Lists a stream that is to end with the attempt, and takes its use unless it is listed already; `None` if the attempt
+    /// Lists a stream that ends with the attempt, and counts it as in use unless it is listed already; `None` if the attempt
     /// has ended.
     pub(crate) fn list_stream(
         &self,
@@ -69,8 +68,8 @@ impl ActivityContext {
 
     /// The runtime that the attempt runs on: to start, signal or ask other instances, or to publish.
     ///
-    /// It is a handle as any other, and keeps the runtime alive: while an attempt has it, the drop of the other
-    /// handles does not end the runtime, and [`Runtime::shutdown`] does.
+    /// It is a handle like any other, and keeps the runtime alive: while an attempt has it, dropping the other handles does
+    /// not end the runtime, but [`Runtime::shutdown`] does.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -100,19 +99,17 @@ impl ActivityContext {
         }
     }
 
-    /// Names this step for ever: the same for each attempt, another for every other step of any
-    /// run. Hand it to whatever the activity changes, so that doing it twice has the effect of
-    /// doing it once.
+    /// A permanent name of this step: the same for each attempt, and different for every other step of any run. Pass it on to
+    /// the system that the activity changes, so that a repeated attempt has the effect of one.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         self.cause().to_string()
     }
 
-    /// The call that this is an attempt of, for what the activity causes: hand it to
-    /// [`Headers::caused_by_run`](millrun_broker::Headers::caused_by_run) of what is published,
-    /// [`Start::caused_by`](crate::builders::Start::caused_by) of what is started, and
-    /// [`signal_caused_by`](crate::RunHandle::signal_caused_by). As text it is the
-    /// [idempotency key](Self::idempotency_key).
+    /// The call that this is an attempt of, as the cause of further effects: pass it to
+    /// [`Headers::caused_by_run`](millrun_broker::Headers::caused_by_run) of an envelope,
+    /// [`Start::caused_by`](crate::builders::Start::caused_by) of a start, and
+    /// [`signal_caused_by`](crate::RunHandle::signal_caused_by). Its text is the [idempotency key](Self::idempotency_key).
     #[must_use]
     pub fn cause(&self) -> Cause {
         Cause {
@@ -121,23 +118,21 @@ impl ActivityContext {
         }
     }
 
-    /// The place of this call in a distributed trace, for what the attempt calls: hand it on as a `traceparent` header,
-    /// which is what it is as text, to [`Headers::trace`](millrun_broker::Headers::trace) of what is published, and to
-    /// [`Start::traced`](crate::builders::Start::traced) of what is started. `None` if the run has no trace: nobody
-    /// [said one](crate::builders::Start::traced) when it was started, and the runtime did not
-    /// [choose it](crate::RuntimeConfig::traced_per_million).
+    /// The place of this call in a distributed trace, for the attempt's own calls: pass it on as a `traceparent` header,
+    /// whose form its text has, to [`Headers::trace`](millrun_broker::Headers::trace) of an envelope, and to
+    /// [`Start::traced`](crate::builders::Start::traced) of a start. `None` if the run has no trace: its start [named
+    /// none](crate::builders::Start::traced), and the runtime did not [choose it](crate::RuntimeConfig::traced_per_million).
     ///
-    /// Its span is that of the call, the same for each attempt and after each crash.
+    /// Its span is that of the call, the same for each attempt and after a crash.
     #[must_use]
     pub fn trace(&self) -> Option<TraceContext> {
         let trace = self.task().trace.as_deref()?;
         Some(trace.at_operation(self.cause()))
     }
 
-    /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of
-    /// this step, also of one that a crash cut off. One case is open: if a shard failed while the
-    /// process lived, and the process is killed before the step says anything more, the next attempt
-    /// may have the number of the last.
+    /// The number of this attempt: 1 for the first. It is higher than that of any earlier attempt of this step, also of one
+    /// that a crash cut off. There is one exception: if a shard failed while the process lived, and the process is killed
+    /// before the step records anything more, the next attempt may have the same number as the last.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.task().attempt
@@ -161,12 +156,12 @@ impl ActivityContext {
         &self.task().scheduled.activity
     }
 
-    /// Says that the attempt is alive, and how far it is: should it fail or be cut off, the next
-    /// attempt finds this in [`details`](Self::details). Never waits.
+    /// Reports that the attempt is alive, with its progress: if it fails or is cut off, the next attempt finds this in
+    /// [`details`](Self::details). Never waits.
     ///
-    /// Call it as often as is convenient: the runtime records a few per
-    /// [heartbeat timeout](crate::workflow::Call::heartbeat), the last one of an attempt that fails always. A
-    /// crash of the process loses at most what was said since the last one recorded.
+    /// Call it as often as is convenient: the runtime records a few per [heartbeat
+    /// timeout](crate::workflow::Call::heartbeat), and always the last one of an attempt that fails. A crash of the process
+    /// loses at most the heartbeats since the last recorded one.
     ///
     /// ```
     /// use millrun::{ActivityContext, ActivityError};
@@ -189,7 +184,7 @@ impl ActivityContext {
         self.pool.heartbeat(self.task(), details)
     }
 
-    /// What the last heartbeat of an earlier attempt said; `None` if none said anything.
+    /// The details of the last heartbeat of an earlier attempt; `None` if there was none.
     ///
     /// # Errors
     /// When it does not decode as a `T`.
@@ -198,8 +193,8 @@ impl ActivityContext {
         self.task().details.as_ref().map(|details| details.decode())
     }
 
-    /// Whether nobody waits for this attempt any more: it was cancelled, or is out of time, or the
-    /// runtime has stopped. Async code is dropped at its next await then; code that blocks looks here.
+    /// Whether this attempt is not waited for any more: it was cancelled, or is out of time, or the runtime has stopped.
+    /// Async code is then dropped at its next await; blocking code has to check this.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         !self.pool.is_current(self.task())

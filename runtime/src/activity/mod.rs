@@ -1,4 +1,4 @@
-//! Activities: their code, the queue they wait in, and the pool that runs them.
+//! Activities: their code, their task queues, and the pools that run them.
 //!
 //! ```text
 //!   shard ──effect──► topic "millrun.tasks.<queue>" ──► pool ──► attempt (a task, unless quick)
@@ -35,31 +35,31 @@ pub(crate) use reports::ActivityReports;
 pub(crate) use running::PoolState;
 pub use tap::ActivityTap;
 
-/// One attempt to be made, as it travels to a pool.
+/// An attempt to be made, on its way to a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct ActivityTask {
     pub(crate) run: RunId,
-    /// The epoch of the run's partition when the attempt was decided: none begins under another one.
+    /// The epoch of the run's partition at the decision: the attempt does not begin under another one.
     pub(crate) life: Epoch,
     pub(crate) id: InstanceId,
     pub(crate) attempt: u32,
     pub(crate) scheduled: Arc<ActivityScheduled>,
-    /// What the last heartbeat of an earlier attempt said.
+    /// The details of the last heartbeat of an earlier attempt.
     pub(crate) details: Option<Box<Payload>>,
     /// The place of the run in a distributed trace, if it has one.
     pub(crate) trace: Option<Box<TraceContext>>,
-    /// Until when it must begin, as far as the history says.
+    /// Until when it must begin, as far as the history knows.
     pub(crate) start_by: Option<Timestamp>,
 }
 
 impl ActivityTask {
-    /// Names the step.
+    /// The step that it belongs to.
     pub(crate) fn key(&self) -> (RunId, OperationId) {
         (self.run, self.scheduled.operation)
     }
 }
 
-/// How an attempt went, as it travels back to the instance.
+/// The report of an attempt, on its way back to its run.
 #[derive(Clone, Debug)]
 pub(crate) struct ActivityReport {
     pub(crate) run: RunId,
@@ -68,7 +68,7 @@ pub(crate) struct ActivityReport {
     pub(crate) outcome: AttemptOutcome,
 }
 
-/// A value, or why there is none.
+/// A value, or a failure.
 pub(crate) type AttemptOutcome = Result<Payload, Box<AttemptFailure>>;
 
 /// An attempt that gave no value.
@@ -81,7 +81,7 @@ pub(crate) struct AttemptFailure {
     pub(crate) kind: Option<Box<str>>,
     /// The pause that the activity's own error asks for, if it does.
     pub(crate) retry_after: Option<Duration>,
-    /// What the last heartbeat said, if there was one.
+    /// The details of the last heartbeat, if there was one.
     pub(crate) details: Option<Box<Payload>>,
 }
 

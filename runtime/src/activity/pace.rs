@@ -1,12 +1,12 @@
-//! How long an activity's code runs before its first await, measured: what ends there at once, and
-//! soon, is run where it arrives and gets no task of its own.
+//! Measures how long an activity's code runs until its first await. Short attempts that end there run on the pool's thread,
+//! without a task of their own.
 //!
-//! A task costs about as much as the rest of a step's way through the pool. An activity is taken to
-//! be quick while the moving average of its first polls says so; one that waits for something, or
-//! computes, is not, and has its task, beside which others run.
+//! A task costs about as much as the rest of a step's way through the pool. An activity counts as quick while the moving
+//! average of its first polls is low. One that waits, or computes, is not quick, and gets a task, beside which others can
+//! run.
 //!
-//! Asking the clock takes as long as the shortest attempts do. So those that end one after the other where
-//! they begin are measured a few at a time, as many as are expected to take as long as one may.
+//! Reading the clock takes as long as the shortest attempts. So attempts that end at once are measured several at a time: as
+//! many as should take no longer than a single one may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,18 +14,16 @@ use std::time::Duration;
 
 /// Below this average an activity is quick: starting a task would take longer.
 const QUICK_NANOS: u32 = 5_000;
-/// What an attempt that does not end at once counts as; also where the average begins, so that it
-/// takes sixteen quick attempts to be quick.
+/// The value of an attempt that does not end at once. The average also begins here, so that it takes sixteen quick attempts
+/// to become quick.
 const WAITING_NANOS: u32 = 40_000;
-/// What attempts that are measured together count as at most: the average forgets a single one that is slow
-/// within two dozen others.
+/// The largest value of attempts that are measured together: the average forgets a single slow one within two dozen others.
 const SLOWEST_NANOS: u32 = 1_000_000;
 
-/// How many attempts are measured together at most: this many that are not quick any more may be run before
-/// that is known.
+/// How many attempts are measured together at most: this many slow ones may run before that is noticed.
 const STRETCH_LEN_MAX: u32 = 4;
 
-/// An average that stays.
+/// An average that stays for ever.
 const NEVER_NANOS: u32 = u32::MAX;
 
 /// The moving average over about eight attempts, in nanoseconds.
@@ -39,7 +37,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Whether the next attempt may be run where it arrives.
+    /// Whether the next attempt may run on the pool's thread.
     pub(super) fn is_quick(&self) -> bool {
         self.0.load(Ordering::Relaxed) < QUICK_NANOS
     }
@@ -52,13 +50,13 @@ impl Pace {
         }
     }
 
-    /// Notes how long `len` attempts took together that ended where they began.
+    /// Notes how long `len` attempts took together that ended at once.
     fn note_stretch(&self, took: Duration, len: u32) {
         let nanos = u32::try_from(took.as_nanos()).map_or(SLOWEST_NANOS, |nanos| nanos.min(SLOWEST_NANOS));
         self.add(nanos / len, len);
     }
 
-    /// Moves the average by `len` attempts of so long each.
+    /// Moves the average by `len` attempts of `nanos` each.
     fn add(&self, nanos: u32, len: u32) {
         let moved = |average| (0..len).fold(average, |average, _| average - average / 8 + nanos / 8);
         let next = |average| (average != NEVER_NANOS).then(|| moved(average));
@@ -74,25 +72,25 @@ impl Pace {
         (QUICK_NANOS / average).clamp(1, STRETCH_LEN_MAX)
     }
 
-    /// It has a task from now on, always.
+    /// Gives every later attempt a task.
     pub(super) fn give_up(&self) {
         self.0.store(NEVER_NANOS, Ordering::Relaxed);
     }
 }
 
-/// Attempts of one activity that have ended one after the other since the clock was asked.
+/// Attempts of one activity that have ended one after the other since the clock was read.
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     pace: Option<Arc<Pace>>,
     began_at: Duration,
     len: u32,
     len_max: u32,
-    /// Something else was done since the clock was asked.
+    /// Whether something else was done since the clock was read.
     has_lapsed: bool,
 }
 
 impl Stretch {
-    /// What the clock said when it was last asked.
+    /// When the clock was last read.
     pub(super) fn began_at(&self) -> Duration {
         self.began_at
     }
@@ -101,12 +99,12 @@ impl Stretch {
         self.len == 0
     }
 
-    /// Whether an attempt may be measured with those that are in it.
+    /// Whether an attempt may be measured together with these.
     pub(super) fn takes(&self, pace: &Arc<Pace>) -> bool {
         self.is_empty() || self.is_of(pace)
     }
 
-    /// Adds an attempt that has ended. Whether the clock is to be asked now.
+    /// Adds an attempt that has ended. Returns whether the clock has to be read now.
     pub(super) fn add(&mut self, pace: &Arc<Pace>) -> bool {
         if self.is_empty() {
             if !self.is_of(pace) {
@@ -118,7 +116,7 @@ impl Stretch {
         self.len >= self.len_max
     }
 
-    /// Notes how long the attempts in it took, and begins anew.
+    /// Notes how long the attempts took, and begins again.
     pub(super) fn end(&mut self, now: Duration) {
         if let Some(pace) = self.pace.as_ref().filter(|_| self.len > 0) {
             pace.note_stretch(now.saturating_sub(self.began_at), self.len);
@@ -126,14 +124,14 @@ impl Stretch {
         self.begin(now);
     }
 
-    /// Begins anew: what has been done since the clock was asked is none of them.
+    /// Begins again, without counting what was done since the clock was read.
     pub(super) fn begin(&mut self, now: Duration) {
         self.began_at = now;
         self.len = 0;
         self.has_lapsed = false;
     }
 
-    /// Notes that something else was done: the clock is to be asked before an attempt is measured.
+    /// Notes that something else was done: the clock has to be read before the next attempt.
     pub(super) fn lapse(&mut self) {
         self.len = 0;
         self.has_lapsed = true;
@@ -179,7 +177,7 @@ mod tests {
         assert!(!pace.is_quick(), "never again");
     }
 
-    /// How many attempts of so long are run by a pool in stretches until they are known not to be quick.
+    /// How many attempts of this length a pool runs itself until it notices that they are not quick.
     fn attempts_until_known(nanos: u64) -> u32 {
         let pace = Arc::new(Pace::default());
         (0..100).for_each(|_| pace.note(Some(Duration::from_nanos(200))));

@@ -1,5 +1,5 @@
-//! A pool runs the activities of one task queue, as many at once as the limit allows, each with its
-//! deadlines: those that are quick where they arrive, every other as a task of its own.
+//! A pool runs the activities of one task queue, up to a number at once, each with its deadlines: quick ones on its own
+//! thread, every other in a task.
 //!
 //! ```text
 //!                            ┌─ quick ──► ended ────────────► reports of this turn ─┐
@@ -7,7 +7,7 @@
 //!                            └─ not known to be quick ─────┴► task ──► its report ──┘
 //! ```
 //!
-//! A pool that cannot get rid of its reports begins nothing more.
+//! A pool that cannot send its reports begins no more attempts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,14 +25,13 @@ use super::{
 };
 use crate::mail::ShardDoors;
 
-/// How long a turn runs attempts itself, those apart that are measured together with its last. Then others
-/// have their turn.
+/// How long a turn runs attempts itself, apart from those that are measured together with its last. Then other parts have
+/// their turns.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
-/// How often a pool looks whether attempts may begin again, while its node cannot write.
+/// How often a pool checks whether attempts may begin again, while its node cannot write.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
 
-/// The part.
 pub(crate) struct Pool {
     queue: Arc<TaskQueue>,
     queues: Arc<TaskQueues>,
@@ -41,13 +40,13 @@ pub(crate) struct Pool {
     host: Arc<dyn Host>,
     running_max: usize,
     payload_bytes_max: usize,
-    /// For the next attempt of each activity that its pool runs itself, by the activity's number.
+    /// By activity number: the seat for the next attempt that the pool runs itself.
     seats: Vec<Option<AnySeat>>,
     last_activity: LastActivity,
     stretch: Stretch,
-    /// Of attempts that ended in this turn.
+    /// The reports of attempts that ended in this turn.
     reports: Vec<ActivityReport>,
-    /// Whether a task waits for room for former reports.
+    /// Whether a task waits for room for earlier reports.
     is_reporting: Arc<AtomicBool>,
 }
 
@@ -80,7 +79,7 @@ impl Pool {
 
     /// Begins an attempt at the time `now`.
     fn start(&mut self, task: ActivityTask, now: Timestamp) {
-        // The shard sends only what is registered; what is not waits in its history.
+        // A shard only sends registered activities; others wait in their histories.
         let found = self
             .queues
             .activity(&task.scheduled.activity, &mut self.last_activity);
@@ -92,7 +91,7 @@ impl Pool {
             self.stretch.end(self.host.elapsed());
         }
         if !self.state.begin(&task, now) {
-            // Many of these may follow each other, before one that is measured.
+            // Many of these may follow each other before a measured one.
             return self.stretch.end(self.host.elapsed());
         }
         let (key, number) = (task.key(), task.attempt);
@@ -105,7 +104,7 @@ impl Pool {
             }
             match attempt::begin(implementation, &mut self.seats[place], cx, payload_bytes_max) {
                 Ok(outcome) => {
-                    // Perhaps of this place: nobody's code is run here twice to find out.
+                    // The panic may come from running here: the code is not run here again to find out.
                     if matches!(&outcome, Err(failure) if failure.is_panic()) {
                         pace.give_up();
                     }
@@ -136,11 +135,11 @@ impl Pool {
             let attempt = attempt::run(implementation, cx, payload_bytes_max, Arc::clone(&self.host));
             self.spawn(key, number, attempt);
         }
-        // What that took is not the next attempt's.
+        // The time for this does not count for the next attempt.
         self.stretch.lapse();
     }
 
-    /// Gives an attempt a task of its own.
+    /// Runs an attempt in a task of its own.
     fn spawn(&self, key: Key, number: u32, attempt: impl Future<Output = AttemptOutcome> + Send + 'static) {
         let (state, doors, bell) = (
             Arc::clone(&self.state),
@@ -162,7 +161,7 @@ impl Pool {
         self.state.keep_handle(key, number, handle);
     }
 
-    /// Sends the reports of this turn; what finds no room is sent by a task, and the pool's bell rung.
+    /// Sends the reports of this turn. Reports without room are sent by a task, which then rings the pool's bell.
     fn send_reports(&mut self) {
         let count = self.reports.len();
         let rest = self.doors.try_report(&mut self.reports);
@@ -190,12 +189,12 @@ impl Pool {
         self.state.next_deadline().map_or(Next::Idle, Next::At)
     }
 
-    /// Reports attempts whose time is up, and stops them.
+    /// Reports attempts whose time is over, and stops them.
     fn expire(&self, now: Timestamp) {
         while let Some(report) = self.state.take_expired(now) {
             let (doors, state) = (self.doors.clone(), Arc::clone(&self.state));
             let bell = self.queue.bell().clone();
-            // The shard may have no room; a pool does not wait for it.
+            // The shard may have no room, and a pool does not wait for it.
             let work = async move {
                 doors.report(report).await;
                 state.sent_reports(1);
@@ -213,7 +212,7 @@ impl Part for Pool {
             .running_max
             .saturating_sub(self.state.running_len())
             .min(budget);
-        // A hand that is put down unfinished rings again, so nothing is taken up without room.
+        // Dropping an unfinished hand would ring again, so nothing is taken without room.
         if room == 0 || self.state.is_stopping() || self.is_reporting.load(Ordering::Acquire) {
             return self.next_deadline();
         }
@@ -245,7 +244,7 @@ impl Part for Pool {
 }
 
 impl Drop for Pool {
-    /// What has ended is reported, also if the turn in which it ended did not.
+    /// Sends the reports of ended attempts, also if the turn in which they ended did not finish.
     fn drop(&mut self) {
         if !self.reports.is_empty() {
             self.send_reports();

@@ -1,13 +1,12 @@
-//! Task queues: a bounded window, in memory, on the durable backlog of activities.
+//! Task queues: a bounded window in memory on the durable backlog of activities.
 //!
 //! ```text
 //!   shards ──► topic ──► inbox: [ tasks │ tasks │ … ] ──► hand: task, task … ──► pool
 //!                  several to an envelope                  └── put down: kept for the next
 //! ```
 //!
-//! What does not fit the window stays in the histories of its runs. The shard that was refused
-//! leaves its bell, and is rung when there is room. Tasks count one by one, however many travel
-//! together.
+//! Tasks that do not fit the window stay in the histories of their runs. A refused shard registers its bell, and is rung when
+//! there is room. Tasks are counted singly, however many are in one envelope.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,19 +34,19 @@ pub(crate) struct TaskQueue {
     inbox: Inbox<Envelope<ActivityTasks>>,
     topic: TopicHandle<ActivityTasks>,
     len_max: usize,
-    /// How many tasks there are: in the inbox, put down, and in a hand that has not been put down.
+    /// The number of tasks: in the inbox, put down, and in a hand that has not been put down.
     len: AtomicUsize,
-    /// How many tasks there have been.
+    /// The number of all tasks ever offered.
     offered: AtomicU64,
-    /// What was in a hand when it was put down: before all that is in the inbox.
+    /// Tasks of a hand that was put down: they come before those in the inbox.
     put_down: Mutex<PutDown>,
     durations: Arc<DurationTallies>,
-    /// How long tasks have waited here; looked up by the first hand that records it.
+    /// How long tasks have waited here; set by the first hand that records it.
     waits: OnceLock<Arc<DurationTally>>,
     waiting: Mutex<Vec<Bell>>,
 }
 
-/// What is left of one envelope.
+/// The rest of one envelope.
 #[derive(Debug, Default)]
 struct PutDown {
     tasks: VecDeque<ActivityTask>,
@@ -70,7 +69,7 @@ impl TaskQueue {
             name: format!("pool {name}"),
             inbox: MailboxConfig {
                 capacity: len_max,
-                // The window alone says how much there is.
+                // Only the window limits the amount.
                 bytes_max: usize::MAX,
             },
             overflow: Overflow::Fail,
@@ -96,26 +95,25 @@ impl TaskQueue {
         })
     }
 
-    /// The bell of the pool that works the queue off.
+    /// The bell of the pool that serves the queue.
     pub(crate) fn bell(&self) -> &Bell {
         self.inbox.bell()
     }
 
-    /// Takes as many tasks as there is room for, the first ones. The others stay in the histories of
-    /// their runs.
+    /// Takes as many tasks as there is room for, the first ones. The others stay in the histories of their runs.
     pub(crate) fn offer(&self, tasks: &mut Vec<ActivityTask>) {
         let wanted = tasks.len();
         let taken = |len: usize| Some(len + wanted.min(self.len_max.saturating_sub(len)));
         let (Ok(before) | Err(before)) = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
         let mut taken = tasks.drain(..wanted.min(self.len_max.saturating_sub(before)));
-        // Before they are in the inbox: what stands there before one of them has been counted with it.
+        // Counted before they enter the inbox: so whatever is in the inbox has been counted.
         self.offered.fetch_add(taken.len() as u64, Ordering::Release);
         while taken.len() > 0 {
             let mut sent = Vec::with_capacity(taken.len().min(TASKS_LEN_MAX));
             sent.extend(taken.by_ref().take(TASKS_LEN_MAX));
             let sent_len = sent.len();
-            // There is room in the inbox, which is as large as the window. Another subscriber may
-            // have none; and where the inbox is closed, the runtime stops, and histories know what is due.
+            // The inbox is as large as the window, so it has room. Another subscriber may have none; and if the inbox is
+            // closed, the runtime stops, and the histories know what is due.
             if let Err(error) = self.topic.try_publish(sent)
                 && error.into_refused().by().contains(&self.inbox.id())
             {
@@ -125,26 +123,25 @@ impl TaskQueue {
         }
     }
 
-    /// How many tasks have been offered, and how many of these, the first ones, have been taken and begun,
-    /// or more.
+    /// The number of tasks offered, and a lower bound for the number of the first of these that have been taken.
     pub(super) fn offered_and_taken(&self) -> (u64, u64) {
-        // In this order: tasks that are offered meanwhile do not pass for taken.
+        // In this order, so that tasks that are offered meanwhile do not count as taken.
         let offered = self.offered.load(Ordering::Acquire);
         let left = self.len.load(Ordering::Acquire) as u64;
         (offered, offered.saturating_sub(left))
     }
 
-    /// How many tasks wait here, and how many may; more wait in the histories of their runs.
+    /// How many tasks wait here, and how many may; further ones wait in the histories of their runs.
     pub(crate) fn len_and_max(&self) -> (usize, usize) {
         (self.len.load(Ordering::Relaxed), self.len_max)
     }
 
-    /// How many tasks would fit now, about.
+    /// About how many tasks would fit now.
     pub(crate) fn room(&self) -> usize {
         self.len_max.saturating_sub(self.len.load(Ordering::Relaxed))
     }
 
-    /// Takes what there is in hand, to be begun task by task at the time `now`.
+    /// Takes the waiting tasks in hand, to be begun one by one at the time `now`.
     pub(super) fn take(&self, now: Timestamp) -> Hand<'_> {
         let PutDown { tasks, offered_at } = std::mem::take(&mut *self.lock_put_down());
         Hand {
@@ -172,8 +169,7 @@ impl TaskQueue {
         self.put_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings `shard` when room is announced. `true` if there is some by now, which may have been announced
-    /// before.
+    /// Registers `shard` to be rung when there is room. `true` if there is room by now, which may have been announced before.
     pub(crate) fn wait_for_room(&self, shard: &Bell) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if !waiting.iter().any(|bell| bell.is_same(shard)) {
@@ -183,22 +179,22 @@ impl TaskQueue {
         self.room() > 0
     }
 
-    /// Rings for the shards that were refused.
+    /// Rings the shards that were refused.
     fn announce_room(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         waiting.iter().for_each(Bell::ring);
     }
 }
 
-/// What a pool has taken out of its queue. Dropped, it announces room, puts down what was not begun, and
-/// rings if that is something.
+/// The tasks that a pool has taken out of its queue. When it is dropped, it announces room, puts down what was not begun, and
+/// rings if there is any.
 pub(super) struct Hand<'a> {
     queue: &'a TaskQueue,
     tasks: VecDeque<ActivityTask>,
-    /// When these were offered: they have come in one envelope.
+    /// When these tasks were offered: they came in one envelope.
     offered_at: Timestamp,
     now: Timestamp,
-    /// Counts how long each task has waited; `None` until durations are recorded.
+    /// Records how long each task has waited; `None` until durations are recorded.
     waits: Option<&'a DurationTally>,
     inbox: Envelopes<Envelope<ActivityTasks>>,
     begun_len: usize,
@@ -207,12 +203,12 @@ pub(super) struct Hand<'a> {
 impl Iterator for Hand<'_> {
     type Item = ActivityTask;
 
-    /// The next task; it is the caller's from now on.
+    /// The next task, which then belongs to the caller.
     fn next(&mut self) -> Option<ActivityTask> {
         while self.tasks.is_empty() {
             let envelope = self.inbox.next()?;
             self.offered_at = envelope.time();
-            // Other subscribers of the topic have the envelope too.
+            // Other subscribers of the topic share the envelope, so it may have to be cloned.
             self.tasks = envelope
                 .into_payload()
                 .unwrap_or_else(|envelope| envelope.payload().clone())
@@ -242,17 +238,16 @@ impl Drop for Hand<'_> {
     }
 }
 
-/// All task queues of a runtime, and what each activity's code is.
+/// All task queues of a runtime, and the code of each activity.
 #[derive(Debug)]
 pub(crate) struct TaskQueues {
-    /// In the order of their names.
+    /// Ordered by name.
     queues: Vec<Arc<TaskQueue>>,
-    /// In the order of their names, each with the number of its queue.
+    /// Ordered by name, each with the number of its queue.
     activities: Vec<(ActivityImplementation, usize)>,
 }
 
-/// The number of the activity that was looked for last. It is looked at first: calls of one come in
-/// numbers.
+/// The number of the activity that was last looked up. It is tried first: calls of one activity often follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastActivity(usize);
 
@@ -279,7 +274,7 @@ impl TaskQueues {
         Ok(Self { queues, activities })
     }
 
-    /// All queues, each at the place of its number.
+    /// All queues, indexed by their numbers.
     pub(crate) fn all(&self) -> &[Arc<TaskQueue>] {
         &self.queues
     }
@@ -291,8 +286,7 @@ impl TaskQueues {
             .map(|(activity, _)| (activity.name, activity.queue))
     }
 
-    /// The number of the queue of a call that can be performed here: its activity is registered, and one
-    /// whose queue is the call's.
+    /// The number of a call's queue, if the call can be performed here: its activity is registered, and the queue has a pool.
     pub(crate) fn number_for(&self, scheduled: &ActivityScheduled, last: &mut LastActivity) -> Option<usize> {
         let (_, activity, number) = self.find(&scheduled.activity, last)?;
         if is_same(activity.queue, &scheduled.queue) {
@@ -334,7 +328,7 @@ impl TaskQueues {
     }
 }
 
-/// Whether two names are equal. Most that are stand in the program once.
+/// Whether two names are equal. Most equal names are the same static string.
 #[inline]
 fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && (one.as_ptr() == other.as_ptr() || one == other)
@@ -412,7 +406,7 @@ mod tests {
                 taken.extend(hand.by_ref().take(len));
                 drop(hand);
                 assert_eq!(queue.bell().answer(), taken.len() < 150);
-                // These are behind what was put down.
+                // These come after what was put down.
                 tasks.extend((0..10).map(|number| task(90 + 10 * round + number)));
             }
             assert_eq!(numbers(&taken), (0..150).collect::<Vec<_>>());

@@ -1,18 +1,18 @@
-//! Reports of attempts on their way from a pool to a shard, several to an envelope.
+//! Reports of attempts on their way from a pool to a shard, several in an envelope.
 
 use super::ActivityReport;
 
-/// How many reports travel in one envelope at most.
+/// The largest number of reports in one envelope.
 const REPORTS_LEN_MAX: usize = 64;
 
-/// How many bytes the values of one envelope's reports have, but for the last of them.
+/// The size of the values in one envelope at most; the last value may exceed it.
 const REPORTS_BYTES_MAX: usize = 64 * 1_024;
 
 /// At least one report, in the order in which the attempts ended.
 #[derive(Clone, Debug)]
 pub(crate) struct ActivityReports {
     first: ActivityReport,
-    /// Most reports travel alone, and allocate nothing here.
+    /// Most reports travel alone, without an allocation here.
     others: Vec<ActivityReport>,
 }
 
@@ -26,14 +26,14 @@ impl From<ActivityReport> for ActivityReports {
 }
 
 impl ActivityReports {
-    /// Puts reports together that go to the same shard, and empties the list.
+    /// Groups reports for the same shard, and empties the list.
     pub(crate) fn of(
         reports: &mut Vec<ActivityReport>,
         shards_len: usize,
         shard_of: impl Fn(&ActivityReport) -> usize,
     ) -> impl Iterator<Item = (usize, Self)> {
         if shards_len > 1 {
-            // Stable: what two attempts of one step say stays in order.
+            // A stable sort: reports of the same step stay in order.
             reports.sort_by_key(&shard_of);
         }
         let mut rest = reports.drain(..).peekable();

@@ -1,5 +1,4 @@
-//! What a pool knows of its attempts. It outlives the pool's part, so that a restarted pool knows
-//! what is still running.
+//! The attempts of a pool. This outlives the pool's part, so that a restarted pool knows what is still running.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,17 +26,17 @@ use crate::streams::table::StreamUse;
 /// The attempts of one task queue.
 #[derive(Debug)]
 pub(crate) struct PoolState {
-    /// The pool's queue. Its bell rings for an attempt that is cancelled, which makes room.
+    /// The pool's queue. Its bell rings for a cancelled attempt, which makes room.
     queue: Arc<TaskQueue>,
     host: Arc<dyn Host>,
     doors: ShardDoors,
     payload_bytes_max: usize,
-    /// One permit per thread that blocking activities may have, in all pools together.
+    /// One permit for each thread of blocking activities, in all pools together.
     threads: Arc<Semaphore>,
     owned: OwnedTable,
     gate: LeaseGate,
     running: Mutex<Running>,
-    /// How many attempts have ended whose reports are on their way. It grows under the lock of the list that they leave.
+    /// How many ended attempts have reports that are not sent yet. Incremented under the lock of the list that they leave.
     unsent_len: AtomicUsize,
     is_stopping: AtomicBool,
     runtime: OnceLock<Weak<Inner>>,
@@ -46,29 +45,29 @@ pub(crate) struct PoolState {
 #[derive(Debug, Default)]
 struct Running {
     attempts: AttemptList,
-    /// How many have been started since the runtime was.
+    /// The number of attempts started since the runtime started.
     started_len: usize,
     cancelled: CancelledCalls,
-    /// Attempts that must begin before a deadline, and have not.
+    /// Attempts that must begin before a deadline, and have not begun.
     queued: HashMap<Key, Queued, FxBuildHasher>,
     starts: BTreeSet<(Timestamp, Key)>,
     deadlines: BTreeSet<(Timestamp, Key)>,
-    /// Nobody hears of any attempt any more.
+    /// Whether no end of an attempt is reported any more.
     is_cut_off: bool,
 }
 
-/// An attempt under way, as observers see it.
+/// An attempt under way, for observers.
 #[derive(Clone, Debug)]
 pub(crate) struct AttemptView {
     pub(crate) number: u32,
     pub(crate) began_at: Timestamp,
     pub(crate) close_at: Timestamp,
-    /// When it has been silent for too long.
+    /// When it will have been silent for too long.
     pub(crate) heartbeat_by: Option<Timestamp>,
     pub(crate) heartbeat: Option<Payload>,
 }
 
-/// An attempt that must begin in time.
+/// An attempt that must begin before a deadline.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     number: u32,
@@ -101,9 +100,9 @@ impl PoolState {
         }
     }
 
-    /// Says of which runtime it is, before its first attempt begins.
+    /// Sets the runtime that it belongs to, before its first attempt begins.
     pub(crate) fn connect(&self, runtime: Weak<Inner>) {
-        // It is of one runtime for ever.
+        // It always belongs to the same runtime.
         drop(self.runtime.set(runtime));
     }
 
@@ -140,12 +139,12 @@ impl PoolState {
         })
     }
 
-    /// Until when the attempt of this call must have begun, if it waits and that is limited.
+    /// Until when the attempt of this call must have begun, if it is waiting and has such a limit.
     pub(crate) fn start_by(&self, key: Key) -> Option<Timestamp> {
         Some(self.lock().queued.get(&key)?.start_by)
     }
 
-    /// How many attempts are under way, those among them that have ended and not been reported.
+    /// The number of attempts under way, including ended ones whose reports are not sent.
     pub(crate) fn running_len(&self) -> usize {
         self.len_of(&self.lock())
     }
@@ -154,7 +153,7 @@ impl PoolState {
         running.attempts.len() + self.unsent_len.load(Ordering::Acquire)
     }
 
-    /// Adds the partitions with attempts under way. False if the report of one that has ended is still on its way.
+    /// Adds the partitions with attempts under way. False if the report of an ended one is not sent yet.
     pub(crate) fn note_busy(&self, busy: &mut PartitionSet) -> bool {
         let running = self.lock();
         let keys = running.attempts.keys();
@@ -162,18 +161,18 @@ impl PoolState {
         self.unsent_len.load(Ordering::Acquire) == 0
     }
 
-    /// How many calls it remembers that were cancelled in the queue.
+    /// How many cancelled calls with queued tasks it remembers.
     #[cfg(test)]
     pub(super) fn cancelled_len(&self) -> usize {
         self.lock().cancelled.len()
     }
 
-    /// How many attempts have been started since the runtime was.
+    /// The number of attempts started since the runtime started.
     pub(crate) fn started_len(&self) -> usize {
         self.lock().started_len
     }
 
-    /// Starts nothing more.
+    /// Lets no further attempt begin.
     pub(crate) fn stop_starting(&self) {
         self.is_stopping.store(true, Ordering::Release);
     }
@@ -182,8 +181,8 @@ impl PoolState {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// The runtime goes: attempts under way are stopped, and code that cannot be stopped learns that
-    /// nobody waits for it. Nothing more begins.
+    /// The runtime ends: attempts under way are stopped, and code that cannot be stopped is told that it is not waited for.
+    /// No further attempt begins.
     pub(crate) fn cut_off(&self) {
         let mut running = self.lock();
         running.is_cut_off = true;
@@ -195,19 +194,19 @@ impl PoolState {
         attempts.abort();
     }
 
-    /// An attempt is about to be queued, or waits for a pool that has its code, that must begin in
-    /// time: as the history says, or before `timeout` is over if the one before had begun.
+    /// An attempt with a deadline for its beginning is about to be queued, or waits for a pool that has its code. The
+    /// deadline is the history's, or `timeout` from now if the attempt before had begun.
     pub(crate) fn expect_start(&self, task: &ActivityTask, timeout: Duration) {
         let key = (task.run, task.scheduled.operation);
         let mut running = self.lock();
         if let Some(queued) = running.queued.get(&key).copied() {
-            // It stands in the queue already, or in the backlog.
+            // It is in the queue or the backlog already.
             if queued.number == task.attempt {
                 return;
             }
             running.starts.remove(&(queued.start_by, key));
         }
-        // One that goes on while its shard is brought back had begun, though nothing says so yet.
+        // An attempt that continues while its shard restarts had begun, although no event says so yet.
         let start_by = task.start_by.filter(|_| running.attempts.get(key).is_none());
         let start_by = start_by.unwrap_or_else(|| self.host.now() + timeout);
         let number = task.attempt;
@@ -222,14 +221,14 @@ impl PoolState {
         self.queue.bell().ring();
     }
 
-    /// Lists an attempt that begins. `false` if it must not: it was cancelled while it waited, or
-    /// waited too long; or the runtime goes.
+    /// Lists an attempt that begins. `false` if it must not: it was cancelled while it waited, or waited too long, or the
+    /// runtime ends.
     pub(super) fn begin(&self, task: &ActivityTask, now: Timestamp) -> bool {
         let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
         let mut running = self.lock();
-        // Who has stopped it, and looks behind that under the lock, sees all that have begun.
+        // Whoever stops it first and then looks under the lock sees all attempts that have begun.
         let is_ending = running.is_cut_off || self.is_stopping();
         if is_ending || !self.owned.is_owned_under(task.run.partition(), task.life) {
             return false;
@@ -259,8 +258,8 @@ impl PoolState {
         true
     }
 
-    /// An attempt is to go on beside its pool: from now on its time is looked at. `false` if it must
-    /// not, since it was cancelled meanwhile.
+    /// An attempt is about to get a task: from now on its time is watched. `false` if it must not continue, since it was
+    /// cancelled meanwhile.
     pub(super) fn expect_end(&self, key: Key, number: u32) -> bool {
         let mut running = self.lock();
         let Running {
@@ -275,17 +274,17 @@ impl PoolState {
         true
     }
 
-    /// Notes that `count` reports have reached the inboxes of their shards. Until then their attempts count as under way, so that a
-    /// shutdown waits for them.
+    /// Notes that `count` reports have reached the inboxes of their shards. Until then their attempts count as under way, so
+    /// that a shutdown waits for them.
     pub(super) fn sent_reports(&self, count: usize) {
         if count > 0 {
             self.unsent_len.fetch_sub(count, Ordering::Release);
         }
     }
 
-    /// As [`sent_reports`](Self::sent_reports), of one. Whether there was no room for another attempt with this `running_max`: the
-    /// pool may have found none, and is to be rung for. It is looked at now, since the pool may have begun others while the
-    /// report was on its way.
+    /// As [`sent_reports`](Self::sent_reports), for one report. Returns whether there was no room for another attempt with
+    /// this `running_max`: then the pool may have found none, and has to be rung. This is checked now, since the pool may
+    /// have begun others while the report was being sent.
     pub(super) fn sent_report(&self, running_max: usize) -> bool {
         let running = self.lock();
         let was_full = self.len_of(&running) >= running_max;
@@ -293,8 +292,8 @@ impl PoolState {
         was_full
     }
 
-    /// Keeps what stops an attempt, unless it has ended by now: its task may be sending its report, and
-    /// must not be stopped. When the runtime goes nobody hears of it, and it is stopped at once.
+    /// Keeps the handle that stops an attempt, unless the attempt has ended by now: its task may be sending its report, and
+    /// must not be stopped. If the runtime ends, reports are not read any more, and the attempt is stopped at once.
     pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
         let mut running = self.lock();
         if running.is_cut_off {
@@ -308,8 +307,8 @@ impl PoolState {
         }
     }
 
-    /// Takes an attempt that has ended off the list. Gives its report, if anybody waits for it, which is to be
-    /// [sent](Self::sent_report); otherwise also whether there was no room for another attempt with this `running_max`.
+    /// Removes an attempt that has ended. Returns its report, which has to be [sent](Self::sent_report), if it is waited for;
+    /// otherwise whether there was no room for another attempt with this `running_max`.
     pub(super) fn end(
         &self,
         key: Key,
@@ -326,8 +325,8 @@ impl PoolState {
         (attempt.map(|attempt| attempt.report(key, outcome)), was_full)
     }
 
-    /// Takes an attempt that has ended off the list, if anybody waits for its report, which the pool
-    /// keeps until it can be [sent](Self::sent_reports).
+    /// Removes an attempt that has ended. Returns its report, if it is waited for; the pool keeps it until it can be
+    /// [sent](Self::sent_reports).
     pub(super) fn end_unsent(&self, key: Key, number: u32) -> Option<Attempt> {
         let mut running = self.lock();
         let attempt = match running.attempts.end_begun(key, number) {
@@ -338,8 +337,8 @@ impl PoolState {
         Some(attempt)
     }
 
-    /// Stops an attempt whose report nobody waits for, or keeps it from being started if its task waits in
-    /// the queue. No task of this call is offered any more.
+    /// Stops an attempt that is not waited for any more, or keeps it from being started if its task waits in the queue. No
+    /// further task of this call is offered.
     pub(crate) fn cancel(&self, key: Key) {
         let mut running = self.lock();
         running.forget_queued(key);
@@ -356,7 +355,7 @@ impl PoolState {
         }
     }
 
-    /// These partitions have another owner: attempts of their runs are stopped, and none of them begins any more.
+    /// These partitions have another owner: attempts of their runs are stopped, and no other of them begins.
     pub(crate) fn lose(&self, lost: &PartitionSet) {
         let is_lost = |key: &Key| lost.contains(key.0.partition());
         let mut running = self.lock();
@@ -381,7 +380,7 @@ impl PoolState {
         self.queue.bell().ring();
     }
 
-    /// Looks no longer at the time of a call on a queue that nobody works off, which was cancelled.
+    /// Stops watching the deadline of a cancelled call on a queue without a pool.
     pub(crate) fn forget_start(&self, key: Key) {
         self.lock().forget_queued(key);
     }
@@ -401,11 +400,11 @@ impl PoolState {
             operation,
             attempt,
         };
-        // The place was reserved with the attempt: it has one such message.
+        // The place was reserved with the attempt, which sends one such message.
         self.doors.push(run, message);
     }
 
-    /// Lists a stream of an attempt, which ends with it, and takes its use unless it is listed already; `None` if the attempt
+    /// Lists a stream that ends with an attempt, and counts it as in use unless it is listed already; `None` if the attempt
     /// has ended.
     pub(super) fn list_stream(
         &self,
@@ -420,7 +419,7 @@ impl PoolState {
         attempt?.list_stream(operation, used, log)
     }
 
-    /// An attempt says how far it is.
+    /// Takes a heartbeat of an attempt.
     pub(super) fn heartbeat(&self, task: &ActivityTask, details: Payload) -> Result<(), HeartbeatError> {
         let (bytes, bytes_max) = (details.len(), self.payload_bytes_max);
         if bytes > bytes_max {
@@ -442,13 +441,13 @@ impl PoolState {
                 attempt: task.attempt,
                 details,
             };
-            // The place was reserved with the attempt: it has one message under way per pause.
+            // The place was reserved with the attempt, which has at most one such message under way.
             self.doors.push(run, message);
         }
         Ok(())
     }
 
-    /// When something is to be looked at next.
+    /// When the next deadline has to be looked at.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
         let running = self.lock();
         let first = |set: &BTreeSet<(Timestamp, Key)>| set.first().map(|(deadline, _)| *deadline);
@@ -456,8 +455,7 @@ impl PoolState {
         earliest.into_iter().flatten().min()
     }
 
-    /// An attempt whose time is up by now, which is taken off the list and stopped. Its report is to be
-    /// [sent](Self::sent_reports).
+    /// Removes and stops an attempt whose time is over by now. Its report has to be [sent](Self::sent_reports).
     pub(super) fn take_expired(&self, now: Timestamp) -> Option<ActivityReport> {
         let mut running = self.lock();
         let is_due = |(deadline, _): &&(Timestamp, Key)| *deadline <= now;
@@ -503,7 +501,7 @@ impl PoolState {
 }
 
 impl Running {
-    /// Takes an attempt off the list, if it is still this one.
+    /// Removes an attempt, if it is still this one.
     fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
         let attempt = self.attempts.remove(key, number)?;
         if let Some(deadline) = attempt.deadline {
@@ -518,8 +516,8 @@ impl Running {
         }
     }
 
-    /// Whether what is to begin waits for room that an older attempt of its own step takes, which its
-    /// shard's successor does not know of. Its time then counts from when that one's is up.
+    /// Whether a waiting attempt needs room that an older attempt of its own step still takes, which the restarted shard does
+    /// not know of. Its time then counts from the end of the older one's.
     fn waits_for_older(&mut self, key: Key, now: Timestamp) -> bool {
         let (Some(older), Some(queued)) = (self.attempts.get(key), self.queued.get_mut(&key)) else {
             return false;
@@ -531,7 +529,7 @@ impl Running {
         true
     }
 
-    /// Which time of an attempt is up; if none is, it is listed for a later look.
+    /// Which time limit of an attempt has passed; if none, the attempt is listed for a later look.
     fn look_at(&mut self, deadline: Timestamp, key: Key, now: Timestamp) -> Option<TimeoutKind> {
         let Some(attempt) = self.attempts.get_mut(key) else {
             self.deadlines.remove(&(deadline, key));

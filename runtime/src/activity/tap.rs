@@ -1,5 +1,5 @@
-//! What sees each attempt of each activity begin and end: the world of the testkit, which records calls, and which can
-//! crash the process between the effect of an attempt and the news of it.
+//! A tap sees each attempt of each activity begin and end. The testkit's world uses it to record calls, and to crash the
+//! process between the effect of an attempt and its report.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,23 +12,23 @@ use millrun_workflow::Payload;
 use super::code::{AnySeat, Seat};
 use super::{ActivityContext, AttemptOutcome};
 
-/// Sees attempts of activities begin and end, on the thread that makes them.
+/// Sees attempts of activities begin and end, on the thread that runs them.
 #[doc(hidden)]
 pub trait ActivityTap: Send + Sync + fmt::Debug + 'static {
-    /// An attempt is about to begin. If this says no, its code is not called, and the attempt does not end by itself: for
-    /// a simulated process that has crashed, of which nothing may have an effect any more.
+    /// An attempt is about to begin. If this returns `false`, its code is not called, and the attempt does not end by itself:
+    /// for a simulated process that has crashed, and must have no further effect.
     fn begins(&self, cx: &ActivityContext, input: &Payload) -> bool;
 
-    /// The attempt has ended: with a value, with the message of an error, or (`None`) with a panic. The runtime does not
-    /// know yet. An attempt that is cut off by a timeout, a cancel or a crash is not told of.
+    /// The attempt has ended: with a value, with the message of an error, or (`None`) with a panic. The runtime does not know
+    /// yet. An attempt that is cut off by a timeout, a cancel or a crash is not reported.
     fn has_ended(&self, cx: &ActivityContext, end: Option<Result<&Payload, String>>);
 }
 
-/// A seat that tells of its attempts.
+/// A seat that tells the tap of its attempts.
 pub(super) struct TappedSeat {
     seat: AnySeat,
     tap: Arc<dyn ActivityTap>,
-    /// That of the attempt which is under way.
+    /// The context of the attempt under way.
     cx: Option<ActivityContext>,
 }
 
@@ -68,7 +68,7 @@ impl Seat for TappedSeat {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<AttemptOutcome> {
         if self.cx.is_none() {
-            // It was not let begin.
+            // The tap did not let it begin.
             return Poll::Pending;
         }
         self.told(|seat| seat.poll(task))

@@ -1,4 +1,4 @@
-//! The streams of an attempt under way, which end with it.
+//! The streams of an attempt under way; they end with it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use millrun_workflow::OperationId;
 use super::durable::log::StreamLog;
 use super::table::StreamUse;
 
-/// Which attempt a chunk is of.
+/// The attempt that a chunk belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StreamAttempt {
     /// The step: the number of the call within its run.
     pub operation: OperationId,
-    /// The attempt of that step, as [`ActivityContext::attempt`](crate::ActivityContext::attempt) has it.
+    /// The number of the attempt, as in [`ActivityContext::attempt`](crate::ActivityContext::attempt).
     pub attempt: u32,
 }
 
-/// How an attempt ended, as readers of its streams are told. It is told when the attempt has ended, perhaps before that is
-/// durable in the history: the [result](crate::RunHandle::result) of the run tells what came of it.
+/// How an attempt ended, as told to readers of its streams. They are told when the attempt has ended, perhaps before that is
+/// durable in the history: only the [result](crate::RunHandle::result) of the run tells what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AttemptEnd {
-    /// It gave a value.
+    /// It returned a value.
     Succeeded,
     /// It failed, panicked, or was out of time. Another one may follow.
     Failed,
-    /// Nobody waits for it any more: its call was cancelled, or its run has ended.
+    /// It is not waited for any more: its call was cancelled, or its run has ended.
     Cancelled,
-    /// It is not known what came of it: its process has ended, another process has its run now, or another attempt has taken
-    /// its place.
+    /// Its outcome is unknown: its process has ended, another process has its run now, or another attempt has taken its
+    /// place.
     Lost,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for AttemptEnd {
     }
 }
 
-/// The streams that an attempt has opened. Dropped, they end as [lost](AttemptEnd::Lost).
+/// The streams that an attempt has opened. When it is dropped, they end as [lost](AttemptEnd::Lost).
 #[derive(Debug)]
 pub(crate) struct AttemptStreams {
     attempt: StreamAttempt,
@@ -57,17 +57,17 @@ pub(crate) struct AttemptStreams {
 #[derive(Debug)]
 struct OpenStream {
     used: StreamUse,
-    /// Whether its readers are told that the attempt has begun.
+    /// Whether readers have been told that the attempt has begun.
     has_begun: Arc<AtomicBool>,
-    /// Where it is kept, if it is durable.
+    /// Its log, if it is durable.
     log: Option<Arc<StreamLog>>,
 }
 
-/// What an attempt says of itself at a stream that it opens.
+/// How an attempt identifies itself to a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct AttemptMark {
     pub(super) attempt: StreamAttempt,
-    /// Set before its end is told: behind that nothing of it is.
+    /// Set before the attempt's end is announced: no chunk follows that.
     pub(super) is_over: Arc<AtomicBool>,
     pub(super) has_begun: Arc<AtomicBool>,
 }
@@ -81,8 +81,8 @@ impl AttemptStreams {
         }
     }
 
-    /// Lists a stream and takes its use, unless it is listed already. `None` if it is listed with another log: that one is broken,
-    /// and what the attempt has sent to it has ended.
+    /// Lists a stream and counts it as in use, unless it is listed already. `None` if it is listed with another log: that log
+    /// is broken, and the attempt's part of the stream has ended.
     pub(crate) fn list(
         &mut self,
         used: &mut Option<StreamUse>,
@@ -117,7 +117,7 @@ impl AttemptStreams {
         })
     }
 
-    /// The attempt has ended like this.
+    /// Ends the streams: the attempt has ended in this way.
     pub(crate) fn end(mut self, end: AttemptEnd) {
         self.tell(end);
     }

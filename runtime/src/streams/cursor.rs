@@ -1,4 +1,4 @@
-//! Where a reader stands in the tail of a stream.
+//! The place of a reader in the tail of a stream.
 
 use std::collections::VecDeque;
 
@@ -14,18 +14,18 @@ use crate::operating::Lost;
 pub(super) struct StreamCursor {
     /// The life of the stream.
     life: u64,
-    /// The items from `next` on that were taken and not given.
+    /// Items from `next` on that were taken and not returned yet.
     in_hand: VecDeque<TailItem>,
-    /// The number of the item that is given next.
+    /// The number of the item that is returned next.
     next: u64,
-    /// The position that it was opened behind, of another life of the stream, until that is told.
+    /// The position in another life of the stream behind which it was opened; set until the loss is reported.
     unknown_since: Option<StreamPosition>,
 }
 
 impl StreamCursor {
-    /// Begins behind a position, or else with the first item that there ever was. A position before the first item of another
-    /// life counts as none: a reader has it that was given nothing, or nothing since it was told of a loss. What that life had
-    /// is not told.
+    /// Begins behind a position, or with the stream's very first item. A position before the first item of another life
+    /// counts as none: a reader with such a position has read nothing, or nothing since it was told of a loss. The content of
+    /// that life is not reported.
     pub(super) fn new(life: u64, tail: &StreamTail, behind: Option<StreamPosition>) -> Self {
         let is_known = |position: &StreamPosition| position.life == life && position.number < tail.end();
         let (next, unknown_since) = match behind {
@@ -41,13 +41,13 @@ impl StreamCursor {
         }
     }
 
-    /// Behind which place the next item is.
+    /// The position behind which the next item is.
     pub(super) fn position(&self) -> StreamPosition {
         let here = StreamPosition {
             life: self.life,
             number: self.next - 1,
         };
-        // One in the life of this stream would say that nothing is missing before it.
+        // A position in this stream's life would mean that nothing is missing before it.
         self.unknown_since.unwrap_or(here)
     }
 
@@ -66,7 +66,7 @@ impl StreamCursor {
         })
     }
 
-    /// Takes in hand what there is, or tells what is gone before it. There must be nothing in hand.
+    /// Takes items in hand, or returns how many are missing before the next one. Nothing must be in hand.
     pub(super) fn look(&mut self, tail: &StreamTail) -> Option<Lost> {
         let missed = tail.first().saturating_sub(self.next);
         self.next += missed;
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// What is done with a stream and its reader.
+    /// An action on a stream and its reader.
     #[derive(Clone, Debug)]
     enum Act {
         /// A chunk with a text of this number of bytes is sent.
@@ -109,7 +109,7 @@ mod tests {
         Read,
         /// The reader is opened again behind its position.
         Resume,
-        /// It is opened behind its position in another life of the stream, which has the same items.
+        /// The reader is opened behind its position in another life of the stream, which has the same items.
         Move,
     }
 
@@ -122,7 +122,7 @@ mod tests {
         ]
     }
 
-    /// The first number that a list of all sizes, kept by its bounds, still has.
+    /// The first number that a list with items of these sizes still keeps, within its bounds.
     fn first_kept(sizes: &[usize]) -> usize {
         let mut first = sizes.len().saturating_sub(LEN_MAX);
         let fits = |first: usize| sizes[first..].iter().sum::<usize>() <= BYTES_MAX;
@@ -147,7 +147,7 @@ mod tests {
             let mut tail = StreamTail::new(LEN_MAX, BYTES_MAX);
             let mut life = LIFE;
             let mut cursor = StreamCursor::new(life, &tail, None);
-            // All that was sent; what the reader took in hand; the number of items told; whether it has moved.
+            // What was sent; what the reader took in hand; the number of items returned; whether it has moved.
             let (mut sizes, mut sent): (Vec<usize>, Vec<Payload>) = (Vec::new(), Vec::new());
             let (mut held_until, mut given, mut has_moved) = (0, 0, false);
             for act in acts {
@@ -189,7 +189,7 @@ mod tests {
                     }
                     Act::Move => {
                         life += 1;
-                        // A reader that has not told of the loss before this one tells of both at once.
+                        // A reader that has not reported the previous loss reports both at once.
                         has_moved |= given > 0;
                         cursor = StreamCursor::new(life, &tail, Some(cursor.position()));
                         (held_until, given) = (0, 0);

@@ -1,4 +1,4 @@
-//! Output streams: what the activities of a run send while they work, and readers of the run follow.
+//! Output streams: chunks that the activities of a run send while they work, and that readers of the run follow.
 //!
 //! ```text
 //!   attempt ─► sender ─► tail of the stream [ 17 │ 18 │ … │ 90 ] ──► each reader, from where it stands
@@ -6,15 +6,15 @@
 //!     └──────────────────► told in the same tail
 //! ```
 //!
-//! A run has one stream per name. What several steps of a run send to it, and several attempts of a step, stands in it in the
-//! order in which it was sent, each chunk with its step and attempt.
+//! A run has one stream per name. Several steps of a run, and several attempts of a step, can send to it; the chunks are in
+//! the order in which they were sent, each with its step and attempt.
 //!
-//! Invariants: a sender waits for no reader, and what a stream keeps is bounded. Behind the end of an attempt there is no
-//! chunk of it. A reader passes over nothing without a word. Positions name the life of their tail, so one of another
-//! process, or of a tail that was given up, is never taken for one of this. No lock is held while another is taken.
+//! Invariants: a sender waits for no reader, and a stream's size is bounded. No chunk of an attempt follows the attempt's
+//! end. A reader skips nothing silently. Positions name the life of their tail, so a position of another process, or of a
+//! tail that was dropped, is never mistaken for one of this tail. No lock is held while another is taken.
 //!
-//! A stream is kept in memory alone, unless its sender asks for a durable one, whose records are in the journal. Nothing of
-//! either is in a history: what a run decides by belongs into the result of the activity.
+//! A stream is only in memory, unless its sender asks for a durable one, whose records are in the journal. Neither is in a
+//! history: data on which a run's decisions depend belongs into the result of the activity.
 
 pub(crate) mod attempt;
 mod cursor;

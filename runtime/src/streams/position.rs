@@ -1,25 +1,25 @@
-//! Places in output streams.
+//! Positions in output streams.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A place in the output stream of a run, behind which a reader goes on: see [`StreamReader::position`](super::StreamReader::position).
-/// As text it has the form that it is read back from.
+/// A position in the output stream of a run, behind which a reader can continue: see
+/// [`StreamReader::position`](super::StreamReader::position). It can be written as text and read back.
 ///
-/// It names the life of the stream: in another process, or when the stream was given up meanwhile, the reader is told that
-/// it is not known how much it has missed.
+/// It names the life of the stream: in another process, or if the stream was dropped meanwhile, the reader is told that the
+/// number of missed items is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StreamPosition {
-    /// Drawn when the stream was made.
+    /// Random; chosen when the stream was made.
     pub(super) life: u64,
-    /// That of the last item before the place; items are counted from 1.
+    /// The number of the last item before the position; items are counted from 1.
     pub(super) number: u64,
 }
 
-/// A text is no [`StreamPosition`]: take one from a reader.
+/// The text is not a [`StreamPosition`]: use one from a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no position that a reader of an output stream has given")]
 pub struct StreamPositionError;

@@ -1,4 +1,4 @@
-//! Readers of output streams, each at a place of its own.
+//! Readers of output streams, each with a place of its own.
 //!
 //! ```text
 //!   items in hand ──► next item
@@ -34,13 +34,14 @@ use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamItem<T> {
-    /// An attempt has begun to send. If it is not the first of its step, what earlier ones have sent is of a try that gave nothing.
+    /// An attempt has begun to send. If it is not the first of its step, the chunks of earlier attempts belong to tries
+    /// without a result.
     Began(StreamAttempt),
     /// An attempt has sent this.
     Chunk(StreamAttempt, T),
     /// An attempt that had begun to send has ended.
     Ended(StreamAttempt, AttemptEnd),
-    /// Items were gone before they were read. Counted are those of all kinds.
+    /// Items were dropped before they were read, counted over all kinds.
     Missed(Lost),
 }
 
@@ -48,7 +49,7 @@ pub enum StreamItem<T> {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamOpenError {
-    /// No stream has such a name: one has 1 to 255 bytes.
+    /// The name is not valid for a stream: it has 1 to 255 bytes.
     #[error("the name of an output stream has 1 to {NAME_BYTES_MAX} bytes, not {bytes}")]
     Name {
         /// The length of the name.
@@ -60,12 +61,12 @@ pub enum StreamOpenError {
         /// The limit, [`streams_len_max`](crate::RuntimeConfig::streams_len_max).
         len_max: usize,
     },
-    /// The stream of this name is known to carry another type.
+    /// The stream of this name was opened with another type.
     #[error("the output stream {name:?} of this run carries {known}")]
     OtherType {
         /// The name.
         name: String,
-        /// The type that it was opened with first.
+        /// The type with which it was first opened.
         known: &'static str,
     },
     /// The stream is a [durable](crate::ActivityContext::durable_stream) one, and cannot be read now.
@@ -79,18 +80,18 @@ pub enum StreamOpenError {
     Run(#[from] RunError),
 }
 
-/// Why a reader has no item to give.
+/// Why a reader has no item to return.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamReadError {
-    /// A chunk is not what the stream carries. The next call goes on behind it.
+    /// A chunk does not decode as the stream's type. The next call continues behind it.
     #[error("the chunk cannot be decoded: {problem}")]
     Undecodable {
         /// What is wrong with it.
         problem: String,
     },
-    /// Records of a [durable](crate::ActivityContext::durable_stream) stream are damaged, or cannot be read with one that is. The
-    /// next call goes on behind them.
+    /// Records of a [durable](crate::ActivityContext::durable_stream) stream are damaged, or cannot be read because they are
+    /// stored together with a damaged one. The next call continues behind them.
     #[error("{count} items cannot be read: {cause}")]
     Damaged {
         /// How many.
@@ -98,13 +99,13 @@ pub enum StreamReadError {
         /// What is wrong with them.
         cause: String,
     },
-    /// A durable stream cannot be read now. No item is passed over: the next call tries again.
+    /// A durable stream cannot be read now. No item is skipped: the next call tries again.
     #[error("the output stream cannot be read now: {problem}")]
     Unreadable {
         /// What is wrong.
         problem: String,
     },
-    /// It cannot be learnt whether the run has ended: the next call tries again. Of a durable stream also
+    /// It cannot be found out whether the run has ended: the next call tries again. For a durable stream also
     /// [`RunError::Expired`]: the run was removed, and the stream with it.
     #[error(transparent)]
     Run(RunError),
@@ -115,16 +116,16 @@ pub enum StreamReadError {
 
 /// Follows an output stream of a run; made by [`RunHandle::stream`]. It keeps the runtime alive, as a handle does.
 ///
-/// Each reader has a place of its own and holds up nobody: one that lags is told how many items it has
+/// Each reader has a place of its own and delays nobody: a reader that lags is told how many items it has
 /// [missed](StreamItem::Missed). It holds up to 256 items, of about 64 KiB.
 pub struct StreamReader<T> {
     inner: Arc<Inner>,
     run: RunId,
     used: StreamUse,
     cursor: StreamCursor,
-    /// Where it stands in a durable stream, once that is known to be one.
+    /// Its place in a durable stream, once it is known to be one.
     log: Option<Box<LogCursor>>,
-    /// Where the run's end is told, once it is asked for.
+    /// The future for the run's end, once it is needed.
     end: Option<RunEnd>,
     has_ended: bool,
     payload: PhantomData<fn() -> T>,
@@ -139,10 +140,10 @@ impl<T> fmt::Debug for StreamReader<T> {
     }
 }
 
-/// Ready when a run has ended.
+/// Completes when a run has ended.
 type RunEnd = Pin<Box<dyn Future<Output = Result<(), RunError>> + Send>>;
 
-/// What a reader waits for has come.
+/// What woke a reader.
 enum Woken {
     News(Result<(), StreamReadError>),
     RunEnded(Result<(), RunError>),
@@ -150,11 +151,11 @@ enum Woken {
 }
 
 impl<O, E> RunHandle<O, E> {
-    /// Follows what activities of the run send to [a stream](crate::ActivityContext::stream), from the earliest item that is kept.
-    /// It may be opened before an activity sends, and after the run has ended.
+    /// Follows what activities of the run send to [a stream](crate::ActivityContext::stream), from the earliest item that is
+    /// kept. It may be opened before an activity sends, and after the run has ended.
     ///
-    /// The run is the one that the handle was made with, or else the latest of its id. It is not followed into a run in which it
-    /// goes on: that has streams of its own.
+    /// The run is that of the handle, or else the latest one of its id. The reader does not continue in a run that continues
+    /// this one, which has streams of its own.
     ///
     /// # Errors
     /// See [`StreamOpenError`].
@@ -166,8 +167,8 @@ impl<O, E> RunHandle<O, E> {
         reader.typed(stream.name())
     }
 
-    /// As [`stream`](Self::stream), behind a [position](StreamReader::position) that an earlier reader gave, in this process or
-    /// another. What is not kept any more is [told](StreamItem::Missed).
+    /// As [`stream`](Self::stream), behind a [position](StreamReader::position) of an earlier reader, in this process or
+    /// another. Items that are not kept any more are [reported](StreamItem::Missed).
     ///
     /// # Errors
     /// See [`StreamOpenError`].
@@ -199,7 +200,7 @@ impl<O, E> RunHandle<O, E> {
 
 impl UntypedHandle {
     /// As [`RunHandle::stream`] and [`RunHandle::stream_behind`], with the stream's name; chunks are read
-    /// [as encoded](StreamReader::next_encoded).
+    /// [encoded](StreamReader::next_encoded).
     ///
     /// # Errors
     /// See [`StreamOpenError`].
@@ -261,7 +262,7 @@ impl<T> StreamReader<T> {
         self.run
     }
 
-    /// Behind which place the next item is: that of the last item that was given, to be kept and given to
+    /// The position behind which the next item is: that of the last returned item. Keep it to continue with
     /// [`stream_behind`](RunHandle::stream_behind).
     #[must_use]
     pub fn position(&self) -> StreamPosition {
@@ -271,7 +272,7 @@ impl<T> StreamReader<T> {
         }
     }
 
-    /// Waits for the next item, with a chunk as it is encoded. `None` when the run has ended, and so will be no more.
+    /// Waits for the next item, with an encoded chunk. `None` when the run has ended, and no item can follow.
     ///
     /// # Errors
     /// See [`StreamReadError`].
@@ -285,7 +286,7 @@ impl<T> StreamReader<T> {
             }
             let stream = Arc::clone(self.used.stream());
             let mut told = std::pin::pin!(stream.news.notified());
-            // Listed before it is looked, so that nothing comes between.
+            // Registered before it looks, so that no item is missed.
             told.as_mut().enable();
             self.follow_log();
             let log = stream.log();
@@ -295,7 +296,7 @@ impl<T> StreamReader<T> {
                     None => std::future::pending().await,
                 }
             });
-            // Polled once, it is listed.
+            // The first poll registers it.
             let is_changed = futures_util::poll!(changed.as_mut()).is_ready();
             let is_sent_to = match self.next_there().await? {
                 (Some(item), _) => return Ok(Some(item)),
@@ -346,7 +347,7 @@ impl<T> StreamReader<T> {
         }
     }
 
-    /// What is in hand, if there is anything.
+    /// The next item in hand, if any.
     fn in_hand(&mut self) -> Option<Result<StreamItem<Payload>, StreamReadError>> {
         match &mut self.log {
             Some(log) => log.in_hand(&self.inner),
@@ -354,7 +355,7 @@ impl<T> StreamReader<T> {
         }
     }
 
-    /// Goes on in the journal, if the stream has turned out to be a durable one.
+    /// Continues in the journal, if the stream has turned out to be durable.
     fn follow_log(&mut self) {
         if self.log.is_none()
             && let Some(log) = self.used.stream().log()
@@ -365,7 +366,7 @@ impl<T> StreamReader<T> {
         }
     }
 
-    /// The next item that is there, and whether an attempt was sending before it was looked.
+    /// The next item, if it exists already, and whether an attempt was sending before the look.
     async fn next_there(&mut self) -> Result<(Option<StreamItem<Payload>>, bool), StreamReadError> {
         let is_sent_to = self.is_sent_to();
         if let Some(log) = &mut self.log {
@@ -376,8 +377,8 @@ impl<T> StreamReader<T> {
         Ok((item.or_else(|| self.cursor.take_in_hand()), is_sent_to))
     }
 
-    /// The next item that is there already, as [`try_next_encoded`](Self::try_next_encoded) gives it, also one of a durable
-    /// stream that the store has to be read for.
+    /// The next item, if it exists already, as [`try_next_encoded`](Self::try_next_encoded) returns it; for a durable stream
+    /// this may read the store.
     ///
     /// # Errors
     /// See [`StreamReadError`].
@@ -392,11 +393,11 @@ impl<T> StreamReader<T> {
         }
     }
 
-    /// The next item that is there already, with a chunk as it is encoded; `None` where [`next_encoded`](Self::next_encoded)
-    /// would wait for one, or has none any more. It does not wait: of a durable stream it gives what is in hand.
+    /// The next item, if it exists already, with an encoded chunk; `None` where [`next_encoded`](Self::next_encoded) would
+    /// wait for one, or has none any more. It does not wait: for a durable stream it returns what is in hand.
     pub fn try_next_encoded(&mut self) -> Option<StreamItem<Payload>> {
         if let Some(log) = &mut self.log {
-            // What cannot be read is told by the next call that waits.
+            // The next waiting call reports what cannot be read.
             return log.try_in_hand(&self.inner);
         }
         if !self.cursor.has_in_hand()
@@ -407,7 +408,7 @@ impl<T> StreamReader<T> {
         self.cursor.take_in_hand()
     }
 
-    /// Whether an attempt has begun to send and has not ended. An attempt may go on for a while after the run has ended.
+    /// Whether an attempt has begun to send and has not ended. An attempt may continue for a while after the run has ended.
     #[must_use]
     pub fn is_sent_to(&self) -> bool {
         let tail = self.used.stream().lock();
@@ -417,8 +418,8 @@ impl<T> StreamReader<T> {
         }
     }
 
-    /// Takes in hand what there is, or tells what is gone before it, and whether an attempt is sending at that moment: if none
-    /// is, and the run has ended, the stream has. If there is nothing the next item is news.
+    /// Takes items in hand, or returns how many are missing before the next one; also returns whether an attempt is sending
+    /// at that moment. If none is, and the run has ended, so has the stream.
     fn look(&mut self) -> (Option<Lost>, bool) {
         let mut tail = self.used.stream().lock();
         let lost = self.cursor.look(&tail.items);
@@ -428,7 +429,7 @@ impl<T> StreamReader<T> {
 }
 
 impl<T: DeserializeOwned> StreamReader<T> {
-    /// Waits for the next item. `None` when the run has ended, and so there will be no more.
+    /// Waits for the next item. `None` when the run has ended, and no item can follow.
     ///
     /// # Errors
     /// See [`StreamReadError`].
@@ -452,8 +453,8 @@ impl<T: DeserializeOwned> StreamReader<T> {
         }))
     }
 
-    /// The same as a stream, which ends when the run has ended, or behind the error that the runtime
-    /// [has stopped](StreamReadError::Stopped), or that the run is not there any more.
+    /// The items as a stream. It ends when the run has ended, or after the error that the runtime [has
+    /// stopped](StreamReadError::Stopped) or that the run does not exist any more.
     pub fn into_stream(self) -> impl FutureStream<Item = Result<StreamItem<T>, StreamReadError>> + Send
     where
         T: Send,
@@ -481,13 +482,13 @@ fn refused(why: NoStream, name: &str) -> StreamOpenError {
     }
 }
 
-/// Waits until a run has ended, also one that is parked meanwhile.
+/// Waits until a run has ended, also while it is parked.
 async fn run_ended(inner: Arc<Inner>, run: RunId) -> Result<(), RunError> {
     let target = Target::Run(run);
     loop {
         let standing = match standing(&inner, &target).await {
             Ok(Standing::Parked(_)) => {
-                // Listed before it is asked again, so that no change comes between.
+                // Registered before it asks again, so that no change is missed.
                 let (reply, answer) = oneshot::channel();
                 let watch = Request::Watch {
                     target: target.clone(),

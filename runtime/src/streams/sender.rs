@@ -1,4 +1,4 @@
-//! What an attempt sends with.
+//! The sender of an attempt.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,11 +37,11 @@ impl<T> fmt::Debug for StreamSender<T> {
     }
 }
 
-/// Why an attempt has not opened a stream.
+/// Why a stream was not opened for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputStreamError {
-    /// Nobody waits for this attempt any more: it was cancelled, or is out of time, or the runtime has stopped. Stop.
+    /// This attempt is not waited for any more: it was cancelled, or is out of time, or the runtime has stopped. Stop.
     #[error("nobody waits for this attempt any more")]
     Cancelled,
     /// The runtime has as many streams as it may, and all are in use.
@@ -50,15 +50,15 @@ pub enum OutputStreamError {
         /// The limit, [`streams_len_max`](crate::RuntimeConfig::streams_len_max).
         len_max: usize,
     },
-    /// The stream of this name is [durable](ActivityContext::durable_stream): a stream is of one kind.
+    /// The stream of this name is [durable](ActivityContext::durable_stream): a stream is either durable or in memory.
     #[error("the output stream of this name is a durable one")]
     Durable,
-    /// The stream of this name is known to carry another type.
+    /// The stream of this name was opened with another type.
     #[error("the output stream {name:?} of this run carries {known}")]
     OtherType {
         /// The name.
         name: &'static str,
-        /// The type that it was opened with first.
+        /// The type with which it was first opened.
         known: &'static str,
     },
 }
@@ -67,13 +67,13 @@ pub enum OutputStreamError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// The attempt has ended, or nobody waits for it any more. Stop.
+    /// The attempt has ended, or is not waited for any more. Stop.
     #[error("nobody waits for this attempt any more")]
     Cancelled,
     /// The chunk could not be encoded.
     #[error("the chunk could not be encoded")]
     Payload(#[from] PayloadError),
-    /// The chunk is larger than one may be. Nothing was sent.
+    /// The chunk is larger than the limit. Nothing was sent.
     #[error("the chunk has {bytes} bytes, one may have {bytes_max}: send smaller ones, or a reference")]
     TooLarge {
         /// Its encoded size.
@@ -84,15 +84,16 @@ pub enum ChunkError {
 }
 
 impl ActivityContext {
-    /// Opens an output stream of the run, to which this attempt sends while it works. Readers
-    /// [follow it](crate::RunHandle::stream) live, and are told that the attempt has begun, and when and how it ends: that an
-    /// attempt is a retry is visible to them. Opened again by the same attempt it is the same.
+    /// Opens an output stream of the run, to which this attempt sends while it works. Readers [follow
+    /// it](crate::RunHandle::stream) live, and are told when the attempt begins, and when and how it ends, so that they can
+    /// recognise a retry. If the same attempt opens it again, it gets the same stream.
     ///
-    /// The stream belongs to the run and the name. Other steps of the run may send to it as well: each chunk is labelled with its
-    /// step and attempt.
+    /// The stream belongs to the run, under its name. Other steps of the run may send to it as well: each chunk is labelled
+    /// with its step and attempt.
     ///
-    /// It is kept in memory, its latest [`stream_tail_len_max`](crate::RuntimeConfig::stream_tail_len_max) items, and ends with the
-    /// process. What must not be lost belongs into the activity's result, or into a [durable](Self::durable_stream) stream.
+    /// Its latest [`stream_tail_len_max`](crate::RuntimeConfig::stream_tail_len_max) items are kept in memory, and end with
+    /// the process. Data that must not be lost belongs into the activity's result, or into a [durable](Self::durable_stream)
+    /// stream.
     ///
     /// ```
     /// use millrun::streams::{AttemptEnd, StreamItem};
@@ -169,14 +170,14 @@ impl ActivityContext {
 }
 
 impl<T> StreamSender<T> {
-    /// Sends a chunk. Never waits: no reader, or a slow one, costs the attempt nothing. The chunk is there for readers from now
-    /// on, until later ones have taken its place.
+    /// Sends a chunk. Never waits: a slow reader costs the attempt nothing. Readers can get the chunk from now on, until
+    /// later ones have taken its place.
     ///
-    /// What is borrowed of a `T` may be sent in its place, a `&str` for a `String` say.
+    /// A borrowed form of `T` may be sent too, a `&str` for a `String` say.
     ///
     /// # Errors
-    /// [`ChunkError::Cancelled`] when the attempt should stop; a `?` does that. Otherwise nothing was sent, and the next chunk
-    /// may be.
+    /// [`ChunkError::Cancelled`] when the attempt should stop; a `?` does that. With any other error nothing was sent, and
+    /// the next chunk can be sent.
     pub fn send<C>(&self, chunk: &C) -> Result<(), ChunkError>
     where
         T: std::borrow::Borrow<C>,

@@ -1,4 +1,4 @@
-//! Which output streams a run has.
+//! The output streams of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub struct OutputStreamSummary {
 }
 
 impl<O, E> RunHandle<O, E> {
-    /// The output streams of the run to which its activities have sent, by name: those in memory that are kept in this process,
-    /// and the [durable](crate::ActivityContext::durable_stream) ones. The run is the one that [`stream`](Self::stream) follows.
+    /// The output streams to which the run's activities have sent, by name: those in memory that are kept in this process,
+    /// and the [durable](crate::ActivityContext::durable_stream) ones. The run is the one that [`stream`](Self::stream)
+    /// follows.
     ///
-    /// It looks through the streams of all runs that are known, at most
-    /// [`streams_len_max`](crate::RuntimeConfig::streams_len_max) and
-    /// [`durable_streams_len_max`](crate::RuntimeConfig::durable_streams_len_max).
+    /// This looks through all known streams of all runs, at most [`streams_len_max`](crate::RuntimeConfig::streams_len_max)
+    /// and [`durable_streams_len_max`](crate::RuntimeConfig::durable_streams_len_max).
     ///
     /// # Errors
-    /// Those of [`describe`](Self::describe), of a handle that does not know its run.
+    /// As [`describe`](Self::describe), for a handle that does not know its run.
     pub async fn streams(&self) -> Result<Vec<OutputStreamSummary>, RunError> {
         let run = match self.run_id() {
             Some(run) => run,
@@ -62,7 +62,7 @@ impl Inner {
         }
         for stream in self.shared.streams.of_run(run) {
             let log = stream.log();
-            // Without either, a reader waits for what nobody has sent yet.
+            // Only a reader waits for it, and nothing was sent yet.
             if log.is_none() && !stream.is_volatile() {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! The streams of a runtime, by run and name.
 //!
-//! One that is in use, by an attempt or a reader, stays. One that is not is kept until its place is needed: the one that is
-//! out of use the longest goes first.
+//! A stream that an attempt or a reader uses stays. Others are kept until their places are needed: the one that has been out
+//! of use the longest is dropped first.
 
 use std::any::{TypeId, type_name};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use crate::RuntimeConfig;
 /// Names a stream.
 pub(super) type StreamKey = (RunId, Arc<str>);
 
-/// Why an attempt does not begin to send.
+/// Why an attempt cannot begin to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotBegun {
     /// It has ended.
@@ -30,7 +30,7 @@ pub(super) enum NotBegun {
     Durable,
 }
 
-/// Why a stream is not there.
+/// Why there is no stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoStream {
     TooMany { len_max: usize },
@@ -46,7 +46,7 @@ pub(crate) struct OutputStreams {
 #[derive(Debug, Default)]
 struct StreamTable {
     streams: HashMap<StreamKey, KeptStream, FxBuildHasher>,
-    /// Those out of use, by the turn in which they came out of it.
+    /// Streams out of use, in the order in which they came out of use.
     unused: BTreeMap<u64, StreamKey>,
     turns: u64,
 }
@@ -55,7 +55,7 @@ struct StreamTable {
 struct KeptStream {
     stream: Arc<Stream>,
     users: usize,
-    /// Where it stands among those out of use, while it has no users.
+    /// Its key in `unused`, while it has no users.
     unused_since: u64,
 }
 
@@ -63,23 +63,23 @@ struct KeptStream {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(super) key: StreamKey,
-    /// Drawn when it was made; names it in positions.
+    /// Random; chosen when it was made. Positions name it.
     pub(super) life: u64,
     payload: OnceLock<(TypeId, &'static str)>,
     tail: Mutex<AwaitedTail>,
     pub(super) news: Notify,
-    /// Who finds out what there is of a durable stream holds this.
+    /// Locked while the state of a durable stream is being read.
     pub(super) opening: tokio::sync::Mutex<()>,
 }
 
-/// The tail, and whether a reader waits for what comes next.
+/// The tail, and its waiting readers.
 #[derive(Debug)]
 pub(super) struct AwaitedTail {
     pub(super) items: StreamTail,
     pub(super) is_awaited: bool,
-    /// Attempts that have begun and not ended.
+    /// The number of attempts that have begun and not ended.
     attempts_len: usize,
-    /// Where it is kept, once it is known to be durable: then nothing is in the tail.
+    /// Its log, once it is known to be durable: then the tail is empty.
     log: Option<Arc<StreamLog>>,
 }
 
@@ -88,7 +88,7 @@ impl AwaitedTail {
         self.attempts_len > 0
     }
 
-    /// Where the stream is kept, if it is known to be durable.
+    /// The stream's log, if it is known to be durable.
     pub(super) fn log(&self) -> Option<&Arc<StreamLog>> {
         self.log.as_ref()
     }
@@ -106,7 +106,7 @@ impl OutputStreams {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses a stream, which is made if there is none.
+    /// Counts a stream as in use, and makes it if there is none.
     pub(crate) fn use_stream(
         self: &Arc<Self>,
         run: RunId,
@@ -152,18 +152,19 @@ impl OutputStreams {
 }
 
 impl OutputStreams {
-    /// The streams of this run that are at hand, also those to which nothing was sent.
+    /// The streams of this run in memory, also those to which nothing was sent.
     pub(super) fn of_run(&self, run: RunId) -> Vec<Arc<Stream>> {
         let table = self.lock();
         let all = table.streams.iter().filter(|((of, _), _)| *of == run);
         all.map(|(_, kept)| Arc::clone(&kept.stream)).collect()
     }
 
-    /// Closes this durable stream for good, unless an attempt sends to it or its end is not durable yet. Whether it is closed.
+    /// Closes this durable stream for good, unless an attempt sends to it or an attempt's end is not durable yet. Returns
+    /// whether it is closed.
     pub(super) fn close_unless_sent_to(&self, key: &StreamKey) -> bool {
         let stream = (self.lock().streams.get(key)).map(|kept| Arc::clone(&kept.stream));
         let Some(stream) = stream else { return true };
-        // One that is being opened finds out what there is.
+        // If it is being opened, the opener finds out its state.
         let Ok(_opening) = stream.opening.try_lock() else {
             return false;
         };
@@ -186,12 +187,12 @@ impl StreamTable {
         Some(Arc::clone(&kept.stream))
     }
 
-    /// Makes room for one more; gives the stream that had to go, to be dropped without the lock.
+    /// Makes room for one more. Returns the stream that was removed, to be dropped outside of the lock.
     fn make_room(&mut self, len_max: usize) -> Result<Option<KeptStream>, NoStream> {
         if self.streams.len() < len_max {
             return Ok(None);
         }
-        // What a former life left of a durable one may be on its way to the journal.
+        // The ends of attempts of a former life may be on their way to the journal.
         let may_go = |key: &&StreamKey| {
             let log = self.streams.get(*key).and_then(|kept| kept.stream.log());
             log.is_none_or(|log| !log.is_sent_to())
@@ -208,7 +209,7 @@ impl StreamTable {
         self.streams.remove(key)
     }
 
-    /// Gives the stream if nothing was ever sent to it, and so nothing of it is kept.
+    /// Returns the stream if nothing was ever sent to it, so that nothing of it has to be kept.
     fn give_up(&mut self, stream: &Stream, is_empty: bool) -> Option<KeptStream> {
         let kept = self.streams.get_mut(&stream.key)?;
         kept.users -= 1;
@@ -245,7 +246,7 @@ impl Stream {
         })
     }
 
-    /// Where it is kept, if it is known to be durable.
+    /// Its log, if it is known to be durable.
     pub(super) fn log(&self) -> Option<Arc<StreamLog>> {
         self.lock().log.clone()
     }
@@ -256,7 +257,7 @@ impl Stream {
         tail.attempts_len > 0 || tail.items.end() > 1
     }
 
-    /// It is durable, and kept there; readers are told. `false` if something was sent to it in memory meanwhile.
+    /// Sets its log: the stream is durable, and readers are notified. `false` if chunks were sent to it in memory meanwhile.
     pub(super) fn set_log(&self, log: Arc<StreamLog>) -> bool {
         let mut tail = self.lock();
         if tail.attempts_len > 0 || tail.items.end() > 1 {
@@ -268,7 +269,7 @@ impl Stream {
         true
     }
 
-    /// Adds a chunk of an attempt, if that has not ended.
+    /// Adds a chunk of an attempt, if the attempt has not ended.
     #[inline]
     pub(super) fn send(&self, mark: &AttemptMark, payload: Payload) -> bool {
         self.add(|_| {
@@ -280,7 +281,7 @@ impl Stream {
         .is_ok()
     }
 
-    /// Tells readers how an attempt has ended that they know of.
+    /// Tells readers how an attempt has ended, if they know of it.
     pub(super) fn end(&self, has_begun: &AtomicBool, attempt: StreamAttempt, end: AttemptEnd) {
         let ended: Result<(), ()> = self.add(|tail| {
             let is_told = has_begun.load(Ordering::Relaxed);
@@ -290,7 +291,8 @@ impl Stream {
         debug_assert!(ended.is_ok(), "an end is always told");
     }
 
-    /// Adds what `item` gives, which is called under the lock: what it looks at changes under this lock alone, or before.
+    /// Adds the item that `item` returns. It is called under the lock: what it checks only changes under this lock, or
+    /// before.
     #[inline]
     fn add<E>(&self, item: impl FnOnce(&mut AwaitedTail) -> Result<Option<TailItem>, E>) -> Result<(), E> {
         let mut tail = self.lock();
@@ -312,7 +314,7 @@ impl StreamUse {
         &self.stream
     }
 
-    /// Says what it carries, if that is not said yet.
+    /// Sets the type of its chunks, if it is not set yet.
     pub(super) fn typed<T: 'static>(&self) -> Result<(), NoStream> {
         let (id, known) = self
             .stream
@@ -329,7 +331,7 @@ impl Drop for StreamUse {
     fn drop(&mut self) {
         let is_empty = {
             let tail = self.stream.lock();
-            // A log knows what there is, and may have the ends of a former life on their way.
+            // A log knows its state, and may have the ends of a former life on their way.
             tail.items.end() == 1 && tail.log.as_ref().is_none_or(|log| log.is_broken())
         };
         let given_up = self.streams.lock().give_up(&self.stream, is_empty);

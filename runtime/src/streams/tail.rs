@@ -6,7 +6,7 @@ use millrun_workflow::Payload;
 
 use super::attempt::{AttemptEnd, StreamAttempt};
 
-/// How many items a reader takes at once, and of how many bytes about.
+/// How many items a reader takes at once, and about how many bytes.
 const TAKEN_LEN_MAX: usize = 256;
 const TAKEN_BYTES_MAX: usize = 64 << 10;
 
@@ -48,17 +48,17 @@ impl StreamTail {
         }
     }
 
-    /// The number of the item that comes next.
+    /// The number of the next item.
     pub(super) fn end(&self) -> u64 {
         self.first + self.items.len() as u64
     }
 
-    /// The number of the earliest item that is there, or will be.
+    /// The number of the earliest item that is left, or will be next.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// Adds an item, and drops the earliest ones that there is no room for. The last one always has room.
+    /// Adds an item, and drops the earliest ones without room. The last one always has room.
     pub(super) fn push(&mut self, item: TailItem) {
         self.bytes += item.bytes();
         self.items.push_back(item);
@@ -71,7 +71,7 @@ impl StreamTail {
         }
     }
 
-    /// Copies the items from this number on, up to a bound, behind what a reader has in hand.
+    /// Copies items from this number on, up to a bound, into a reader's hand.
     pub(super) fn copy_from(&self, number: u64, into: &mut VecDeque<TailItem>) {
         let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! The traced runs that have ended and whose spans have not been told.
+//! The traced runs that have ended and whose spans have not been passed on.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millrun_core::RunId;
 use tokio::sync::Notify;
 
-/// What the shards tell, and one reader takes. Its lock is held alone, and never while anything is waited for.
+/// Filled by the shards, emptied by one reader. No other lock is taken and nothing is waited for while its lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct TracedEnds {
     /// `None` while there is no reader.
@@ -41,14 +41,14 @@ impl TracedEnds {
         true
     }
 
-    /// The reader has gone: the runs that wait are lost.
+    /// The reader is gone: the waiting runs are lost.
     pub(super) fn close(&self) {
         let waiting = self.lock().take();
         self.note_lost(waiting.map_or(0, |waiting| waiting.runs.len()));
     }
 
-    /// The ends of these traced runs are durable. A reader that opens the feed from here on finds them in the journal,
-    /// if it looks back.
+    /// Adds traced runs whose ends are durable. A reader that opens the feed from here on finds them in the journal, if it
+    /// looks back.
     pub(crate) fn push(&self, runs: impl Iterator<Item = RunId>) {
         let mut waiting = self.lock();
         let Some(ends) = &mut *waiting else {
@@ -75,22 +75,22 @@ impl TracedEnds {
         ends.runs.drain(..len).collect()
     }
 
-    /// Rings when a run has been pushed.
+    /// Notified when a run has been added.
     pub(super) fn news(&self) -> &Notify {
         &self.news
     }
 
-    /// Counts runs whose spans were told.
+    /// Counts runs whose spans were passed on.
     pub(super) fn note_told(&self, len: usize) {
         self.told.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Counts runs whose spans will not be told.
+    /// Counts runs whose spans are lost.
     pub(super) fn note_lost(&self, len: usize) {
         self.lost.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// How many runs were told with their spans, and how many were lost.
+    /// How many runs were passed on with their spans, and how many were lost.
     pub(crate) fn told_and_lost(&self) -> (u64, u64) {
         (
             self.told.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! The task that takes spans out of the feed and hands them to an exporter of OpenTelemetry.
+//! The task that takes spans from the feed and gives them to an OpenTelemetry exporter.
 
 use std::fmt;
 use std::pin::pin;
@@ -20,19 +20,19 @@ use super::otel::{scope, span_data};
 use crate::Runtime;
 use crate::shared::ShardShared;
 
-/// What an exporter is told of the program, and the bounds of an [export of spans](Runtime::export_spans).
+/// The program's name for an exporter, and the bounds of an [export of spans](Runtime::export_spans).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanExportConfig {
     /// The name under which collectors list the program: the attribute `service.name` of its resource.
     pub service_name: String,
-    /// The bounds of the feed that the spans come from.
+    /// The bounds of the feed from which the spans come.
     pub feed: SpanFeedConfig,
-    /// How many spans an export has before it is sent, 512 by default. Runs are not divided: the run that reaches the
-    /// bound is exported with all its spans, and with fewer when none waits.
+    /// How many spans are collected before they are exported, 512 by default. Runs are not divided: the run that reaches the
+    /// bound is exported with all its spans. If no run waits, fewer spans are exported.
     pub batch_len_max: usize,
-    /// How long an export may take, 30 s by default; exporters have bounds of their own, and this is for one that
-    /// hangs. At the bound the batch is dropped, and its runs are counted as lost.
+    /// How long an export may take, 30 s by default. Exporters have bounds of their own; this is for one that hangs. At the
+    /// bound the batch is dropped, and its runs count as lost.
     pub export_wait_max: Duration,
 }
 
@@ -49,8 +49,8 @@ impl SpanExportConfig {
     }
 }
 
-/// Spans on their way to an exporter, see [`Runtime::export_spans`]. Dropped, it ends: the runs that wait are not
-/// exported, and counted as lost.
+/// An export of spans, see [`Runtime::export_spans`]. Dropping it ends the export: the waiting runs are not exported, and
+/// count as lost.
 #[must_use = "dropping it ends the export"]
 pub struct SpanExport {
     task: TaskHandle,
@@ -72,28 +72,28 @@ impl Drop for SpanExport {
 }
 
 impl SpanExport {
-    /// Exports the runs that have ended by now, and ends; call it before [`Runtime::shutdown`]. It gives up at the first
-    /// batch that the collector does not take, within [`export_wait_max`](SpanExportConfig::export_wait_max): the runs
-    /// that wait then are counted as lost.
+    /// Exports the runs that have ended by now, and ends the export; call it before [`Runtime::shutdown`]. It gives up at the
+    /// first batch that the collector does not accept within [`export_wait_max`](SpanExportConfig::export_wait_max): the runs
+    /// that wait then count as lost.
     ///
     /// # Cancel safety
     /// Dropping the future ends the export.
     pub async fn finish(mut self) {
         self.is_finishing.store(true, Ordering::Relaxed);
         self.shared.traced_ends.news().notify_waiters();
-        // An error says that the task has ended, which is what is waited for.
+        // An error means that the task has ended, which is what this waits for.
         drop((&mut self.ended).await);
     }
 }
 
 impl Runtime {
-    /// Hands the spans of traced runs that end to an exporter of OpenTelemetry, in a task of the runtime's host: see
-    /// [`spans`](Self::spans). The exporter is given a resource with the name of the program.
+    /// Gives the spans of ending traced runs to an OpenTelemetry exporter, in a task of the runtime's host: see
+    /// [`spans`](Self::spans). The exporter gets a resource with the name of the program.
     ///
-    /// A collector that is slow or away holds up nothing: batches that it does not take are dropped, and so are runs that
-    /// wait beyond [`queue_len_max`](SpanFeedConfig::queue_len_max); both are counted
-    /// ([`RuntimeStats::traced_runs_lost`](crate::operating::RuntimeStats::traced_runs_lost)). What is exported twice has
-    /// the same ids both times. It keeps the runtime alive as a handle does.
+    /// A slow or missing collector delays nothing: batches that it does not accept are dropped, and so are runs that wait
+    /// beyond [`queue_len_max`](SpanFeedConfig::queue_len_max); both are counted
+    /// ([`RuntimeStats::traced_runs_lost`](crate::operating::RuntimeStats::traced_runs_lost)). If a run is exported twice, it
+    /// has the same ids both times. The export keeps the runtime alive as a handle does.
     ///
     /// ```
     /// # use millrun::operating::SpanExportConfig;
@@ -148,7 +148,7 @@ impl Runtime {
             is_failing: false,
         };
         let work = async move {
-            // Dropped when the work has ended, which is how `finish` learns of it.
+            // Dropped when the work has ended, which `finish` waits for.
             let _done = done;
             exporting.work(feed).await;
         };
@@ -168,17 +168,17 @@ struct Exporting<E> {
     config: SpanExportConfig,
     shared: Arc<ShardShared>,
     is_finishing: Arc<AtomicBool>,
-    /// Whether the last batch was not taken.
+    /// Whether the last batch was not accepted.
     is_failing: bool,
 }
 
 impl<E: SpanExporter> Exporting<E> {
-    /// Exports until the runtime stops, or the export is to end and all is exported or a batch is not taken.
+    /// Exports until the runtime stops, or until the export has to end and everything is exported or a batch is not accepted.
     async fn work(mut self, mut feed: SpanFeed) {
         let (scope, shared) = (scope(), Arc::clone(&self.shared));
         let mut batch = SpanBatch::new(&shared.traced_ends);
         loop {
-            // What is gathered does not wait for more.
+            // A batch that has runs does not wait for more.
             let may_wait = batch.runs_len == 0;
             let is_over = || !may_wait || self.is_finishing.load(Ordering::Relaxed);
             match feed.next_unless(usize::MAX, is_over).await {
@@ -224,7 +224,7 @@ impl<E: SpanExporter> Exporting<E> {
     }
 }
 
-/// Whole runs on their way. Should the export end before they are exported, they count as lost.
+/// Whole runs being exported. If the export ends first, they count as lost.
 struct SpanBatch<'a> {
     spans: Vec<SpanData>,
     runs_len: usize,
@@ -246,7 +246,7 @@ impl<'a> SpanBatch<'a> {
             .extend(runs.iter().flat_map(|run| span_data(run, scope)));
     }
 
-    /// The runs were told, or they are lost: the batch is empty.
+    /// Counts the runs as passed on or lost, and empties the batch.
     fn count(&mut self, were_told: bool) {
         match (std::mem::take(&mut self.runs_len), were_told) {
             (len, true) => self.ends.note_told(len),

@@ -1,4 +1,4 @@
-//! The feed of spans: what one reader is given of the traced runs that have ended.
+//! The feed of spans: passes the traced runs that have ended on to one reader.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,29 +16,29 @@ use crate::inner::Inner;
 use crate::looking::find::{RunCursor, RunSearch};
 use crate::{RunError, Runtime, StopCause};
 
-/// How many histories are read together, and so the most runs that are given at once: their spans are in memory.
+/// How many histories are read together, and so how many runs are returned at once, with all spans in memory.
 const TOGETHER_LEN: usize = 16;
 
-/// How many finished runs of a former process are looked at in one go.
+/// How many finished runs of a former process are examined at once.
 const BACK_PAGE_LEN: usize = 100;
 
 /// The bounds of a [feed of spans](Runtime::spans).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanFeedConfig {
-    /// How many traced runs that have ended wait to be told, 4,096 by default. At the bound the one that ended first is
-    /// dropped, and counted ([`RuntimeStats::traced_runs_lost`](crate::operating::RuntimeStats::traced_runs_lost)).
+    /// How many ended traced runs may wait, 4,096 by default. At the bound the one that ended first is dropped and counted
+    /// ([`RuntimeStats::traced_runs_lost`](crate::operating::RuntimeStats::traced_runs_lost)).
     pub queue_len_max: usize,
-    /// How many events of a history are looked at, 10,000 by default. Those between the bound and the run's end are not,
-    /// and an attribute of its span says how many these are.
+    /// How many events of a history are read, 10,000 by default. Further ones before the run's end are skipped, and an
+    /// attribute of its span has their number.
     pub events_len_max: usize,
-    /// How much of a run its spans tell.
+    /// How much detail the spans of a run contain.
     pub bounds: SpanBounds,
-    /// For how long before the feed was opened runs that ended are told as well, in no order among the others; zero, the
-    /// default, for none. Behind a crash it tells again what the former process may have told and may not have, under
-    /// the same ids; a run that ends while the feed is opened may be told twice for it.
+    /// For how long before the opening of the feed ended runs are passed on as well, in any order among the others; zero, the
+    /// default, for none. After a crash this repeats runs that the former process may or may not have passed on, with the
+    /// same ids; a run that ends while the feed is opened may come twice.
     pub look_back: Duration,
-    /// How many finished runs are looked at for that, traced or not, the latest ended ones; 10,000 by default.
+    /// How many finished runs are examined for that, traced or not, the latest ended ones; 10,000 by default.
     pub look_back_len_max: usize,
 }
 
@@ -54,24 +54,24 @@ impl Default for SpanFeedConfig {
     }
 }
 
-/// A feed of spans is open already. There is one at a time, since each run is told once: drop the other first.
+/// A feed of spans is open already. There is one at a time, since each run is passed on once: drop the other first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a feed of spans is open already")]
 pub struct SpanFeedTaken;
 
-/// The spans of traced runs that have ended, see [`Runtime::spans`]. It keeps the runtime alive, as a handle does.
+/// The spans of ended traced runs, see [`Runtime::spans`]. It keeps the runtime alive, as a handle does.
 #[must_use = "runs are gathered as long as it is open"]
 pub struct SpanFeed {
     runtime: Runtime,
     config: SpanFeedConfig,
     back: Option<LookBack>,
-    /// Runs that were taken and not given yet, which a call that is cancelled leaves to the next.
+    /// Runs that were taken and not returned yet: a cancelled call leaves them to the next.
     taken: VecDeque<RunId>,
-    /// Whether shards have told of them; the others were found by looking back.
+    /// Whether shards have reported them; the others were found by looking back.
     are_new: bool,
 }
 
-/// Finished runs of before.
+/// Finished runs from before the opening.
 struct LookBack {
     filter: RunSearch,
     after: Option<RunCursor>,
@@ -97,14 +97,13 @@ impl Drop for SpanFeed {
 }
 
 impl Runtime {
-    /// Opens the feed of spans: each traced run that ends from now on is told with its spans, made from its history.
-    /// Traced are the runs whose place in a distributed trace says that it is recorded: by
-    /// [their caller](crate::builders::Start::traced), or
-    /// [by the runtime](crate::RuntimeConfig::traced_per_million). With the feature `otel`, `export_spans` hands them
-    /// to an exporter of OpenTelemetry.
+    /// Opens the feed of spans: each traced run that ends from now on is passed on with its spans, made from its history.
+    /// Runs are traced if their place in a distributed trace is marked as recorded: by [their
+    /// caller](crate::builders::Start::traced), or [by the runtime](crate::RuntimeConfig::traced_per_million). With the
+    /// feature `otel`, `export_spans` gives them to an exporter.
     ///
-    /// A reader that is slow holds up no run: of those that wait the oldest are dropped and counted. What a run was
-    /// [trimmed](crate::RuntimeConfig::keep_history) of has no spans any more.
+    /// A slow reader delays no run: the oldest waiting ones are dropped and counted. Parts of a history that were
+    /// [trimmed](crate::RuntimeConfig::keep_history) have no spans any more.
     ///
     /// ```
     /// use millrun::operating::SpanFeedConfig;
@@ -137,7 +136,7 @@ impl Runtime {
         let back = (!config.look_back.is_zero()).then(|| {
             let back_us = u64::try_from(config.look_back.as_micros()).unwrap_or(u64::MAX);
             let from = Timestamp::from_micros(now.as_micros().saturating_sub(back_us));
-            // Without an end: the clock may have been set back since.
+            // Without an end, because the clock may have been set back since.
             let ended = TimeRange {
                 from,
                 until: Timestamp::from_micros(u64::MAX),
@@ -163,15 +162,15 @@ impl SpanFeed {
         self.runtime.inner()
     }
 
-    /// Waits for traced runs that have ended, and gives the spans of at least one and at most `len_max` of them; of no
-    /// more than 16, since all their spans are in memory. A run whose history cannot be read, because retention has
-    /// dropped it meanwhile, say, is counted as lost.
+    /// Waits for ended traced runs, and returns the spans of at least one and at most `len_max` of them; never more than 16,
+    /// since all their spans are in memory. A run whose history cannot be read, because retention has dropped it meanwhile,
+    /// say, counts as lost.
     ///
     /// # Errors
-    /// Why the runtime has stopped. The runs that waited are lost then, and counted when the feed is dropped.
+    /// Why the runtime has stopped. The waiting runs are lost then, and counted when the feed is dropped.
     ///
     /// # Cancel safety
-    /// No run is lost when the future is dropped: the next call gives it.
+    /// No run is lost when the future is dropped: the next call returns it.
     pub async fn next(&mut self, len_max: usize) -> Result<Vec<RunSpans>, StopCause> {
         let runs = self.next_unless(len_max, || false).await?;
         let runs = runs.expect("it waits until there are some");
@@ -179,8 +178,8 @@ impl SpanFeed {
         Ok(runs)
     }
 
-    /// As [`next`](Self::next), without counting what is given as told; `None` when there is nothing to give and the
-    /// reader does not want to wait for more.
+    /// As [`next`](Self::next), without counting the returned runs; `None` when there are none and the reader does not want
+    /// to wait.
     pub(super) async fn next_unless(
         &mut self,
         len_max: usize,
@@ -190,7 +189,7 @@ impl SpanFeed {
         loop {
             let shared = Arc::clone(&self.inner().shared);
             let mut news = Box::pin(shared.traced_ends.news().notified());
-            // Listed before the queue is looked at, so that no run comes between.
+            // Registered before the queue is checked, so that no run is missed.
             news.as_mut().enable();
             if self.taken.is_empty() {
                 (self.taken, self.are_new) = (shared.traced_ends.take(len_max), true);
@@ -219,7 +218,7 @@ impl SpanFeed {
         }
     }
 
-    /// The next finished runs of before the feed was opened.
+    /// The next finished runs from before the opening of the feed.
     async fn next_back(&mut self) -> Result<VecDeque<RunId>, StopCause> {
         let Some(back) = &mut self.back else {
             return Ok(VecDeque::new());
@@ -246,8 +245,8 @@ impl SpanFeed {
         Ok(page.runs.into_iter().map(|run| run.run).collect())
     }
 
-    /// The spans of the first runs that were taken, as far as these are traced and can be read. Those that shards have
-    /// told of count as lost if they cannot.
+    /// The spans of the first runs that were taken, as far as these are traced and can be read. Runs that shards have
+    /// reported count as lost if they cannot.
     async fn read(&mut self, len_max: usize) -> Result<Vec<RunSpans>, StopCause> {
         let (inner, config) = (self.inner(), &self.config);
         let some: Vec<_> = self.taken.iter().take(len_max).copied().collect();
@@ -259,7 +258,7 @@ impl SpanFeed {
             inner.view(spans)
         });
         let read = join_all(reads).await;
-        // Nothing is waited for behind this: what leaves `taken` is given.
+        // Nothing is awaited after this: what leaves `taken` is returned.
         let mut all = Vec::with_capacity(some.len());
         let mut lost = 0;
         for (run, spans) in some.iter().zip(read) {

@@ -1,13 +1,13 @@
-//! Spans of runs that are traced, for a collector: made from their histories once they have ended.
+//! Spans of traced runs, for a collector: made from their histories after they have ended.
 //!
 //! ```text
 //!   shard ── commit of the end of a traced run ──► queue [ run │ run │ … ] ──► reader folds its history ──► spans
 //!                              oldest dropped ◄─┘                                       exporter (feature `otel`)
 //! ```
 //!
-//! Invariants: nothing is made where code runs, so that a replay makes no span; the ids of spans follow from the run and
-//! its operations, so that what is told twice, behind a crash say, is told under the same ids. A slow collector holds up
-//! no run: the queue drops what is oldest, and counts it. An untraced run pays for one question at its end.
+//! Invariants: no span is made where code runs, so a replay makes none; the ids of spans follow from the run and its
+//! operations, so a run that is passed on twice, after a crash say, has the same ids. A slow collector delays no run: the
+//! queue drops the oldest, and counts them. For an untraced run, the only cost is a check at its end.
 
 mod ends;
 #[cfg(feature = "otel")]

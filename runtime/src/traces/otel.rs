@@ -1,4 +1,4 @@
-//! Spans as OpenTelemetry has them.
+//! Spans in the form of OpenTelemetry.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use opentelemetry::trace::{Event, Link, SpanContext, SpanKind, Status, TraceFlag
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-/// The scope under which all spans are told.
+/// The instrumentation scope of all spans.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("millrun")
         .with_version(env!("CARGO_PKG_VERSION"))
@@ -37,7 +37,7 @@ fn one(span: &RunSpan, trace: &TraceContext, scope: &InstrumentationScope) -> Sp
         .map(|link| Link::with_context(context(*link, trace)));
     links.links.extend(linked);
     let status = match &span.end {
-        // The specification of OpenTelemetry leaves "Ok" to applications; a library sets errors alone.
+        // The specification of OpenTelemetry leaves "Ok" to applications; a library only sets errors.
         SpanEnd::Open | SpanEnd::Done => Status::Unset,
         SpanEnd::Dropped => {
             attributes.push(KeyValue::new("millrun.dropped", true));
@@ -50,7 +50,7 @@ fn one(span: &RunSpan, trace: &TraceContext, scope: &InstrumentationScope) -> Sp
         parent_span_id: span
             .parent
             .map_or(opentelemetry::trace::SpanId::INVALID, otel_span),
-        // The parent of a run is its caller, which may be another process.
+        // The parent of a run's span belongs to the caller, which may be another process.
         parent_span_is_remote: span.of == SpanOf::Run && span.parent.is_some(),
         span_kind: match span.of {
             SpanOf::Publish => SpanKind::Producer,
@@ -86,7 +86,7 @@ fn context(span: SpanId, trace: &TraceContext) -> SpanContext {
 fn key_value((name, value): &(&'static str, SpanValue)) -> KeyValue {
     let value = match value {
         SpanValue::Text(text) => Value::from(text.clone()),
-        // No history has a number that is larger.
+        // No number in a history is larger than `i64::MAX`.
         SpanValue::Number(number) => Value::from(i64::try_from(*number).unwrap_or(i64::MAX)),
     };
     KeyValue::new(*name, value)

@@ -1,4 +1,4 @@
-//! Where a reader stands in a durable output stream.
+//! The place of a reader in a durable output stream.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::topics::durable::reader::{TopicReadError, TopicReader};
 pub(crate) struct LogCursor {
     topic: TopicReader<()>,
     run: RunId,
-    /// The name of the topic, as long as the stream is there.
+    /// The name of the topic, while the stream exists.
     name: String,
-    /// Tells the positions of this stream apart from those of others.
+    /// Distinguishes the positions of this stream from those of others.
     life: u64,
-    /// The position that it was opened behind, of another stream, until that is told.
+    /// The position in another stream behind which it was opened; set until the loss is reported.
     unknown_since: Option<StreamPosition>,
-    /// What the next call tells.
+    /// The error that the next call returns.
     failure: Option<StreamReadError>,
 }
 
@@ -72,7 +72,7 @@ impl LogCursor {
         self.unknown_since.unwrap_or(here)
     }
 
-    /// The next item that is in hand, if there is one; does not wait.
+    /// The next item in hand, if any; does not wait.
     pub(crate) fn in_hand(&mut self, inner: &Inner) -> Option<Result<StreamItem<Payload>, StreamReadError>> {
         if let Some(failure) = self.failure.take() {
             return Some(Err(failure));
@@ -88,7 +88,7 @@ impl LogCursor {
         }
     }
 
-    /// As [`in_hand`](Self::in_hand); an error is left to that.
+    /// As [`in_hand`](Self::in_hand), which reports any error later.
     pub(crate) fn try_in_hand(&mut self, inner: &Inner) -> Option<StreamItem<Payload>> {
         if self.failure.is_some() {
             return None;
@@ -102,7 +102,7 @@ impl LogCursor {
         }
     }
 
-    /// The next item that is there; the store may be read for it.
+    /// The next item, if it exists already. This may read the store.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -133,7 +133,7 @@ impl LogCursor {
         self.topic.until_page().await.map_err(|error| self.failed(error))
     }
 
-    /// What a reader is told of this; `None` if it is a record of another stream.
+    /// Converts a record for a reader; `None` if the record belongs to another stream.
     fn told(
         &mut self,
         inner: &Inner,
@@ -164,7 +164,7 @@ impl LogCursor {
         }))
     }
 
-    /// Whether its topic is still that of the stream.
+    /// Whether its topic still belongs to the stream.
     fn is_there(&self, inner: &Inner) -> bool {
         let summary = inner.streams().summary(self.topic.known().number);
         summary.is_some_and(|summary| summary.name == self.name)
@@ -181,7 +181,7 @@ impl LogCursor {
     }
 }
 
-/// The run was removed, and its streams with it.
+/// The run was removed, together with its streams.
 fn removed() -> StreamReadError {
     StreamReadError::Run(RunError::Expired)
 }

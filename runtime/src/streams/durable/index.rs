@@ -1,4 +1,4 @@
-//! Which durable output streams a store has, by run and name, and which numbers of topics wait for the next.
+//! The durable output streams of a store by run and name, and the topic numbers that are free for the next streams.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use rustc_hash::FxBuildHasher;
 use super::sender::DurableStreamError;
 use crate::topics::durable::declared::KnownTopic;
 
-/// How the names of the topics begin in which streams are kept; the run and the name of the stream follow.
+/// The prefix of the names of topics in which streams are kept; the run and the stream's name follow.
 const KEPT_BEFORE: &str = "millrun.output ";
-/// How the names of topics begin whose number waits for the next stream; the number follows.
+/// The prefix of the names of topics whose number is free for the next stream; the number follows.
 const FREE_BEFORE: &str = "millrun.output-free ";
-/// The longest name of a durable output stream, in bytes: with the run it is the name of a topic.
+/// The longest name of a durable output stream in bytes: together with the run it makes the name of a topic.
 pub const DURABLE_STREAM_NAME_BYTES_MAX: usize = 200;
 
 /// Names a stream.
@@ -24,10 +24,10 @@ pub(crate) type KeptStreamKey = (RunId, Arc<str>);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct DurableOutputs {
-    /// There may be streams; without any, nobody takes the lock.
+    /// Whether there may be streams; without any, the lock is not taken.
     has_any: AtomicBool,
     lists: Mutex<Lists>,
-    /// Held by who looks for room, and how many looks have begun.
+    /// Locked while a task looks for room; counts the looks that have begun.
     pub(super) looking: tokio::sync::Mutex<()>,
     pub(super) looks_begun: AtomicU64,
 }
@@ -36,7 +36,7 @@ pub(crate) struct DurableOutputs {
 struct Lists {
     kept: HashMap<KeptStreamKey, KnownTopic, FxBuildHasher>,
     free: Vec<TopicNumber>,
-    /// The task that removes streams is started with the first stream.
+    /// Whether the task that removes streams was started, with the first stream.
     is_removing: bool,
 }
 
@@ -49,7 +49,7 @@ fn free_name(number: TopicNumber) -> String {
     format!("{FREE_BEFORE}{}", number.get())
 }
 
-/// The stream that is kept in a topic of this name.
+/// The stream that is kept in the topic of this name.
 fn stream_of(name: &str) -> Option<KeptStreamKey> {
     let (run, name) = name.strip_prefix(KEPT_BEFORE)?.split_once(' ')?;
     let is_run = run.len() == 32;
@@ -58,7 +58,7 @@ fn stream_of(name: &str) -> Option<KeptStreamKey> {
 }
 
 impl DurableOutputs {
-    /// Those that a store has.
+    /// The streams of a store.
     pub(crate) fn of(journal: &dyn Journal) -> Self {
         let mut lists = Lists::default();
         if let Some(streams) = journal.topics() {
@@ -89,12 +89,12 @@ impl DurableOutputs {
         !self.has_any.load(Ordering::Acquire)
     }
 
-    /// Whether the task that removes streams is to be started, which is said once.
+    /// Returns true once, when the task that removes streams has to be started.
     pub(super) fn starts_removing(&self) -> bool {
         !std::mem::replace(&mut self.lock().is_removing, true)
     }
 
-    /// Where this stream is kept, if it is.
+    /// The topic in which this stream is kept, if any.
     pub(crate) fn get(&self, key: &KeptStreamKey) -> Option<KnownTopic> {
         if self.is_empty() {
             return None;
@@ -119,7 +119,7 @@ impl DurableOutputs {
         all.collect()
     }
 
-    /// Has the journal keep a stream. There are at most `len_max`.
+    /// Makes a stream in the journal. There may be at most `len_max`.
     pub(super) fn add(
         &self,
         key: &KeptStreamKey,
@@ -143,13 +143,13 @@ impl DurableOutputs {
         {
             match streams.replace(number, &free_name(number), &name, retention) {
                 Ok(_) => given = Some(number),
-                // Another runtime on this journal has it meanwhile.
+                // Another runtime on this journal has taken it meanwhile.
                 Err(TopicChangeRefused::Unknown { .. }) => {}
                 Err(TopicChangeRefused::Failed(failure)) => {
                     lists.free.push(number);
                     return Err(DurableStreamError::Failed(failure));
                 }
-                // The name is there already: another runtime on this journal has had the run.
+                // The name exists already: another runtime on this journal has had the run.
                 Err(_) => {
                     lists.free.push(number);
                     break;
@@ -171,7 +171,8 @@ impl DurableOutputs {
         Ok(known)
     }
 
-    /// Removes a stream: its records are gone, and its number waits for the next. Whether it was there and could be removed now.
+    /// Removes a stream: its records are dropped, and its number is free for the next stream. Returns whether it existed and
+    /// could be removed now.
     pub(super) fn remove(&self, key: &KeptStreamKey, journal: &dyn Journal) -> bool {
         let Some(streams) = journal.topics() else {
             return false;
@@ -184,9 +185,9 @@ impl DurableOutputs {
         let retention = TopicRetention::unbounded();
         let is_free = match streams.replace(known.number, &from, &to, retention) {
             Ok(_) => true,
-            // It is gone already.
+            // It was removed already.
             Err(TopicChangeRefused::Unknown { .. }) => false,
-            // A journal that does not replace topics has to delete them.
+            // A journal that cannot replace topics has to delete them.
             Err(TopicChangeRefused::Unsupported) if streams.delete(&[known.number]).is_ok() => false,
             Err(_) => return false,
         };

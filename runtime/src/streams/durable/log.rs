@@ -1,13 +1,13 @@
-//! A durable output stream that is in use: what is on its way to the journal, and the attempts under way.
+//! A durable output stream in use: the items on their way to the journal, and the attempts under way.
 //!
 //! ```text
 //!   push ─► queue [ began │ 17 │ 18 │ ended ] ─► writer takes what there is ─► one append ─► durable
 //!             bounded by bytes                        ▲ the next when that is answered ────────┘
 //! ```
 //!
-//! Invariants: one append is under way at a time, behind the record that was the last one when the former was answered: what is
-//! asked again after its answer was lost is not appended twice. Nothing counts as durable that was not answered so, or read back.
-//! The writer is there as long as an attempt is under way. The lock is held while nothing else is called.
+//! Invariants: one append is under way at a time, and only behind the record that the former answer named as the last: so an
+//! append that is repeated after its answer was lost is not made twice. Nothing counts as durable unless it was confirmed, or
+//! read back. The writer exists while an attempt is under way. The lock is not held during calls to other parts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,10 +28,10 @@ use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::publish::{DurablePublishError, RecordToAppend, append_records};
 use crate::topics::durable::reader::TopicReader;
 
-/// How many items one append has at most, and of how many bytes about.
+/// How many items one append has at most, and about how many bytes.
 const APPENDED_LEN_MAX: usize = 256;
 const APPENDED_BYTES_MAX: usize = 256 << 10;
-/// How long the writer waits before it asks again a part that was restarted.
+/// The writer's pause before it asks again after a part was restarted.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// See the [module](self).
@@ -39,26 +39,26 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct StreamLog {
     pub(super) known: KnownTopic,
     pub(super) run: RunId,
-    /// The name of its topic, as long as it is there.
+    /// The name of its topic, while that exists.
     name: String,
     state: Mutex<LogState>,
-    /// Told when something has become durable, or the state has changed otherwise.
+    /// Notified when something has become durable, or the state has changed in another way.
     pub(in crate::streams) changed: Notify,
-    /// Told when there is something to append.
+    /// Notified when there is something to append.
     to_write: Notify,
 }
 
 #[derive(Debug)]
 struct LogState {
     queue: VecDeque<QueuedItem>,
-    /// How many items were queued, and how many of them are durable, since it was opened.
+    /// The number of items queued since it was opened, and of those that are durable.
     queued: u64,
     durable: u64,
-    /// Bytes of what is queued or being appended.
+    /// The bytes that are queued or being appended.
     in_flight_bytes: usize,
     /// Bytes of all items, those in flight included.
     bytes: usize,
-    /// The attempts that have begun, whose end is not durable.
+    /// The attempts that have begun and whose end is not durable.
     under_way: Vec<StreamAttempt>,
     /// The last record.
     last: Sequence,
@@ -66,7 +66,7 @@ struct LogState {
     broken: Option<LogBroken>,
 }
 
-/// An item on its way. That which ends an attempt keeps the stream in use until it is durable.
+/// An item on its way. The item that ends an attempt keeps the stream in use until it is durable.
 #[derive(Debug)]
 struct QueuedItem {
     item: TailItem,
@@ -74,7 +74,7 @@ struct QueuedItem {
     used: Option<StreamUse>,
 }
 
-/// What was found of a stream when it was opened.
+/// The state of a stream, found when it was opened.
 #[derive(Debug, Default)]
 pub(super) struct FoundLog {
     pub(super) last: Sequence,
@@ -83,7 +83,7 @@ pub(super) struct FoundLog {
     pub(super) under_way: Vec<StreamAttempt>,
 }
 
-/// Why nothing more is appended.
+/// Why nothing more can be appended.
 #[derive(Clone, Debug)]
 pub(super) enum LogBroken {
     /// Another process has the run's partition.
@@ -106,13 +106,13 @@ pub(super) enum NotQueued {
     /// The attempt has ended.
     Over,
     Full,
-    /// There is no room in flight: it is tried again when that has changed.
+    /// There is no room in flight: try again when the state has changed.
     Later(TailItem),
     Broken(LogBroken),
 }
 
 impl LogState {
-    /// Queues an item; gives its number.
+    /// Queues an item, and returns its number.
     fn push(&mut self, item: TailItem, used: Option<StreamUse>) -> u64 {
         let bytes = record::bytes_of(&item);
         self.in_flight_bytes += bytes;
@@ -131,7 +131,7 @@ impl LogState {
 }
 
 impl StreamLog {
-    /// The stream that was found so. Attempts that another life has begun end as lost, unless `is_read_only`.
+    /// The stream in this state. Attempts that began in another life end as lost, unless `is_read_only`.
     pub(super) fn new(known: KnownTopic, key: &KeptStreamKey, found: FoundLog, is_read_only: bool) -> Self {
         let mut state = LogState {
             queue: VecDeque::new(),
@@ -166,7 +166,7 @@ impl StreamLog {
         !self.lock().under_way.is_empty()
     }
 
-    /// Closes it for good, as its run was removed, unless an attempt is under way. Whether it is closed.
+    /// Closes the log for good, since its run was removed, unless an attempt is under way. Returns whether it is closed.
     pub(crate) fn close_unless_sent_to(&self) -> bool {
         let mut state = self.lock();
         let is_unused = state.under_way.is_empty();
@@ -176,12 +176,12 @@ impl StreamLog {
         is_unused
     }
 
-    /// Whether nothing more is appended.
+    /// Whether nothing more can be appended.
     pub(in crate::streams) fn is_broken(&self) -> bool {
         self.lock().broken.is_some()
     }
 
-    /// Whether it knows what there is, if `last` is the last durable record: another owner of the partition may have appended
+    /// Whether its state is complete, if `last` is the last durable record: another owner of the partition may have appended
     /// while nothing was on its way from here.
     pub(super) fn is_up_to_date(&self, last: Sequence) -> bool {
         let state = self.lock();
@@ -209,7 +209,7 @@ impl StreamLog {
         Ok(())
     }
 
-    /// Queues a chunk of an attempt; gives its number.
+    /// Queues a chunk of an attempt, and returns its number.
     pub(super) fn push(
         &self,
         mark: &AttemptMark,
@@ -225,7 +225,7 @@ impl StreamLog {
         if state.bytes.saturating_add(bytes) > bounds.bytes_max {
             return Err(NotQueued::Full);
         }
-        // One that is larger than what may be in flight goes alone.
+        // A chunk larger than the limit in flight goes alone.
         if state.in_flight_bytes > 0 && state.in_flight_bytes + bytes > bounds.in_flight_bytes_max {
             return Err(NotQueued::Later(item));
         }
@@ -235,8 +235,8 @@ impl StreamLog {
         Ok(number)
     }
 
-    /// Queues the end of an attempt, if it has begun here, and keeps the stream in use until that is durable. That the attempt is
-    /// over has been said before.
+    /// Queues the end of an attempt, if the attempt has begun here, and keeps the stream in use until that is durable. The
+    /// attempt has been marked as over before.
     pub(crate) fn end(
         &self,
         used: StreamUse,
@@ -245,7 +245,7 @@ impl StreamLog {
         end: AttemptEnd,
     ) {
         let mut state = self.lock();
-        // Of a broken one, what came of it is found in the journal by who opens the stream next.
+        // If the log is broken, the next opener of the stream finds the outcome in the journal.
         if !has_begun.load(Ordering::Relaxed) || state.broken.is_some() {
             drop(state);
             return;
@@ -253,20 +253,20 @@ impl StreamLog {
         state.push(TailItem::Ended(attempt, end), Some(used));
         drop(state);
         self.to_write.notify_one();
-        // Who waits for room is told that the attempt is over.
+        // Attempts that wait for room are told that theirs is over.
         self.changed.notify_waiters();
     }
 
-    /// How many items were queued up to now.
+    /// The number of items queued so far.
     pub(super) fn queued(&self) -> u64 {
         self.lock().queued
     }
 
-    /// Waits until the item of this number is durable.
+    /// Waits until the item with this number is durable.
     pub(super) async fn until_durable(&self, number: u64) -> Result<(), LogBroken> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Listed before it is looked, so that nothing comes between.
+            // Registered before it looks, so that no change is missed.
             changed.as_mut().enable();
             {
                 let state = self.lock();
@@ -281,7 +281,7 @@ impl StreamLog {
         }
     }
 
-    /// Starts the writer, unless it is there or has nothing to do.
+    /// Starts the writer, unless it is running or has nothing to do.
     pub(super) fn start_writer(self: &Arc<Self>, inner: &Arc<Inner>) {
         {
             let mut state = self.lock();
@@ -295,7 +295,7 @@ impl StreamLog {
         drop(host.spawn("millrun-output-stream", Box::pin(writer)));
     }
 
-    /// Takes what is appended next, with the record that it goes behind; `None` if there is nothing.
+    /// Takes the items of the next append, and the record behind which they go; `None` if there is nothing.
     fn take(&self) -> Option<(Vec<QueuedItem>, Sequence)> {
         let mut state = self.lock();
         let (mut taken, mut bytes) = (Vec::new(), 0);
@@ -311,7 +311,7 @@ impl StreamLog {
         (!taken.is_empty()).then_some((taken, state.last))
     }
 
-    /// Whether the writer ends, as no attempt is under way.
+    /// Ends the writer if no attempt is under way. Returns whether it ends.
     fn ends_writer(&self) -> bool {
         let mut state = self.lock();
         let ends = state.broken.is_some() || (state.queue.is_empty() && state.under_way.is_empty());
@@ -347,7 +347,7 @@ impl StreamLog {
     }
 }
 
-/// The writer of a stream, as long as an attempt is under way.
+/// The writer of a stream, which runs while an attempt is under way.
 async fn write(log: Arc<StreamLog>, inner: Weak<Inner>) {
     loop {
         let Some((taken, last)) = log.take() else {
@@ -373,7 +373,7 @@ async fn write(log: Arc<StreamLog>, inner: Weak<Inner>) {
     }
 }
 
-/// Appends these items behind the record `last`. Gives the last one then.
+/// Appends these items behind the record `last`. Returns the new last record.
 async fn append(
     log: &StreamLog,
     inner: &Arc<Inner>,
@@ -403,7 +403,7 @@ async fn append(
                 if summary.is_none_or(|summary| summary.name != log.name) {
                     return Err(LogBroken::Removed);
                 }
-                // They may have been appended when it was asked for before, and the answer was lost with a part.
+                // An earlier request may have appended them, and its answer was lost with a part.
                 let are_there = was_answer_lost && are_behind(log, inner, items, last).await;
                 let through = Sequence::new(last.get() + items.len() as u64);
                 return if are_there {
@@ -413,14 +413,14 @@ async fn append(
                 };
             }
             Err(DurablePublishError::Stopped(StopCause::Part { .. })) if inner.settled_cause().is_none() => {
-                // A part was restarted with what was asked of it.
+                // A part was restarted with the request in hand.
                 was_answer_lost = true;
                 let host = &inner.shared.host;
                 host.sleep_until(host.now() + PAUSE).await;
             }
             Err(DurablePublishError::Stopped(cause)) => return Err(LogBroken::Stopped(cause)),
             Err(error) => {
-                // Sizes are checked before.
+                // Cannot happen, since sizes are checked before.
                 tracing::error!(%error, "an item of a durable output stream was refused");
                 return Err(LogBroken::Stopped(inner.stop_cause()));
             }
@@ -428,7 +428,7 @@ async fn append(
     }
 }
 
-/// Whether the records behind `last` are these items: another owner's may stand there.
+/// Whether the records behind `last` are these items, and not another owner's.
 async fn are_behind(log: &StreamLog, inner: &Arc<Inner>, items: &[QueuedItem], last: Sequence) -> bool {
     let mut reader = TopicReader::<()>::behind(Arc::clone(inner), log.known, last);
     let mut next = last.next();

@@ -1,4 +1,4 @@
-//! Durable output streams: what activities send, kept in the journal until the run is removed.
+//! Durable output streams: chunks that activities send, kept in the journal until the run is removed.
 //!
 //! ```text
 //!   attempt ─► sender ─► queue of the stream ─► writer, one append at a time ─► shard of the run ─► journal
@@ -7,13 +7,13 @@
 //!   reader ◄── items in hand ◄── pages of the records ◄───────────────────────────────────────────────┘
 //! ```
 //!
-//! Each stream is a topic of the journal's under a reserved name, which says the run and the name of the stream. When the run is
-//! removed, the number of the topic is given to the next stream: a store gives a bounded count of numbers.
+//! Each stream is a topic of the journal under a reserved name, which contains the run and the stream's name. When the run is
+//! removed, the topic's number is reused for another stream, since a store has a bounded number of them.
 //!
-//! Invariants: what a sender was told of is durable. The records of a stream stand in the order in which they were sent, each
-//! once. Behind the end of an attempt there is no chunk of it; an attempt that has begun in the records and has no end there is
-//! under way in this process, or ends as lost before anything further is appended. A stream that was removed is read by
-//! nobody as another one: each record names its run.
+//! Invariants: what a sender was told of is durable. The records of a stream are in the order in which they were sent, each
+//! once. No chunk of an attempt follows the attempt's end. An attempt that has begun in the records and has no end there is
+//! under way in this process, or ends as lost before anything further is appended. A removed stream is never mistaken for
+//! another one: each record names its run.
 
 mod cursor;
 pub(crate) mod index;

@@ -1,4 +1,4 @@
-//! Opening a durable output stream: where it is kept, and what is found there.
+//! Opening a durable output stream: finds its topic, and reads its state.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::streams::tail::TailItem;
 use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::reader::{TopicReadError, TopicReader};
 
-/// Why it is not known what a stream has.
+/// Why the state of a stream is unknown.
 #[derive(Debug)]
 pub(crate) enum NotFoundOut {
     Read(String),
@@ -25,7 +25,7 @@ pub(crate) enum NotFoundOut {
 }
 
 impl Inner {
-    /// The durable stream that this is, if it is kept; attempts of a former life end as lost.
+    /// The durable log of this stream, if it has one; attempts of a former life end as lost.
     pub(crate) async fn kept_log(
         self: &Arc<Self>,
         stream: &Stream,
@@ -39,7 +39,7 @@ impl Inner {
         self.open_log(stream, known).await.map(Some)
     }
 
-    /// The durable stream that this is, which is made if there is none. Nothing may have been sent to it in memory.
+    /// The durable log of this stream, which is made if there is none. Nothing may have been sent to the stream in memory.
     pub(super) async fn log_to_send(
         self: &Arc<Self>,
         stream: &Stream,
@@ -57,7 +57,7 @@ impl Inner {
         let (shared, journal) = (&self.shared, &*self.shared.journal);
         let len_max = shared.config.durable_streams_len_max;
         let known = match shared.outputs.add(&stream.key, len_max, journal) {
-            // Those of removed runs make room.
+            // Streams of removed runs make room.
             Err(DurableStreamError::TooMany { .. }) => {
                 self.remove_outputs_together().await;
                 shared.outputs.add(&stream.key, len_max, journal)?
@@ -72,7 +72,7 @@ impl Inner {
         })
     }
 
-    /// The log of a stream, if it is open and knows what there is.
+    /// The log of a stream, if it is open and its state is complete.
     fn usable_log(&self, stream: &Stream) -> Option<Arc<StreamLog>> {
         let log = stream.log()?;
         let summary = self.streams().summary(log.known.number)?;
@@ -89,7 +89,7 @@ impl Inner {
         if let Some(log) = self.usable_log(stream) {
             return Ok(log);
         }
-        // Readers wait there.
+        // Readers wait for this news.
         self.shared.durable.news_of(&self.shared.journal);
         let found = self.find_out(stream, known).await?;
         let is_kept = |now: KnownTopic| now.number == known.number;
@@ -108,7 +108,7 @@ impl Inner {
         Ok(log)
     }
 
-    /// Reads through the records of a stream: what there is of it, and which attempts have begun and not ended.
+    /// Reads all records of a stream: its state, and which attempts have begun and not ended.
     async fn find_out(self: &Arc<Self>, stream: &Stream, known: KnownTopic) -> Result<FoundLog, NotFoundOut> {
         let mut found = FoundLog::default();
         let Some(summary) = self.streams().summary(known.number) else {

@@ -1,11 +1,11 @@
-//! The bytes of an item of a durable output stream.
+//! An item of a durable output stream as bytes.
 //!
 //! ```text
 //!   header of a record, with the run and the step as its cause │ kind │ attempt │ chunk
 //!                                                              │ u8   │ u32     │ the rest, of a chunk
 //! ```
 //!
-//! Numbers are little-endian. Any bytes come to an item or an error.
+//! Numbers are little-endian. Any bytes give an item or an error.
 
 use bytes::Bytes;
 use millrun_core::{Cause, RunId};
@@ -17,16 +17,16 @@ use crate::topics::durable::stored::StoredHeader;
 
 const BEGAN: u8 = 1;
 const CHUNK: u8 = 2;
-/// The kinds of ends follow each other from here.
+/// The kinds of ends are numbered consecutively from here.
 const SUCCEEDED: u8 = 3;
 const FAILED: u8 = 4;
 const CANCELLED: u8 = 5;
 const LOST: u8 = 6;
 
-/// What one item of a stream is counted for beside its chunk: about what a store keeps beside it.
+/// The size that an item counts in addition to its chunk: about what a store keeps with it.
 pub(super) const ITEM_BYTES: usize = 64;
 
-/// Why a record is no item of an output stream.
+/// Why a record is not an item of an output stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoredItemError {
     #[error("it is no record: {0}")]
@@ -79,7 +79,7 @@ fn kind_of(end: AttemptEnd) -> u8 {
     }
 }
 
-/// The item of a record, and the run that it is of.
+/// The item of a record, and its run.
 pub(super) fn decode(body: &Bytes) -> Result<(RunId, TailItem), StoredItemError> {
     let (header, rest) =
         StoredHeader::decode(body).map_err(|error| StoredItemError::Record(error.to_string()))?;
@@ -164,7 +164,7 @@ mod tests {
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len()));
             }
-            // Other parts of a header that a changed bit announces are read, and are not written again.
+            // If a changed bit announces other parts of a header, these are read, but not written again.
             let has_only_a_cause = bytes.get(1) == Some(&8);
             if let Ok((run, item)) = decode(&bytes.clone().into())
                 && has_only_a_cause

@@ -1,7 +1,7 @@
 //! Removes the durable output streams of runs that retention has removed.
 //!
-//! The journal removes runs by itself, so each run with a stream is asked for, once in a while and when room for a stream is
-//! needed.
+//! The journal removes runs by itself, so this checks for each run with a stream whether it still exists: from time to time,
+//! and when a stream needs room.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,10 +14,10 @@ use crate::RunError;
 use crate::inner::Inner;
 use crate::mail::{Request, Target, Wake};
 
-/// How long it takes from one look at all runs to the next.
+/// The time between two looks at all runs.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Removes streams again and again, as long as there is the runtime.
+/// Removes streams again and again, while the runtime exists.
 pub(crate) async fn remove_streams(inner: Weak<Inner>) {
     let Some(host) = inner.upgrade().map(|inner| Arc::clone(&inner.shared.host)) else {
         return;
@@ -33,7 +33,7 @@ pub(crate) async fn remove_streams(inner: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Whether a run lives, or has ended and is retained.
+    /// Whether a run is live, or finished and retained.
     async fn is_there(&self, run: RunId) -> Result<(), RunError> {
         let target = Target::Run(run);
         let (reply, answer) = oneshot::channel();
@@ -48,7 +48,7 @@ impl Inner {
         }
     }
 
-    /// Starts the task that removes streams, unless it is there.
+    /// Starts the task that removes streams, unless it is running.
     pub(crate) fn start_removing_outputs(self: &Arc<Self>) {
         if self.shared.outputs.starts_removing() {
             let removing = remove_streams(Arc::downgrade(self));
@@ -57,7 +57,7 @@ impl Inner {
         }
     }
 
-    /// As [`remove_outputs`](Self::remove_outputs), for one caller at a time: those who came before a look began share it.
+    /// As [`remove_outputs`](Self::remove_outputs), shared by all callers that came before a look began.
     pub(super) async fn remove_outputs_together(self: &Arc<Self>) {
         let outputs = &self.shared.outputs;
         let came = outputs.looks_begun.load(Ordering::SeqCst);
@@ -69,11 +69,11 @@ impl Inner {
         self.remove_outputs().await;
     }
 
-    /// Removes the streams of removed runs. One that an attempt sends to stays for now, and so does one whose partition
-    /// another owner has.
+    /// Removes the streams of removed runs. A stream stays for now if an attempt sends to it, or if its partition has another
+    /// owner.
     pub(super) async fn remove_outputs(self: &Arc<Self>) {
         let shared = &self.shared;
-        // Streams of one run come together, so that it is asked for once.
+        // Sorted by run, so that each run is checked once.
         let mut all = shared.outputs.all();
         all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         let mut removed = None;
@@ -89,7 +89,7 @@ impl Inner {
                     Ok(()) | Err(_) => continue,
                 }
             }
-            // An attempt of it may go on, though nobody waits for it.
+            // An attempt may still be sending, although it is not waited for.
             if shared.streams.close_unless_sent_to(&key) {
                 shared.outputs.remove(&key, &*shared.journal);
             }

@@ -1,4 +1,4 @@
-//! What an attempt sends to a durable output stream with.
+//! The sender of an attempt for a durable output stream.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -45,14 +45,14 @@ impl<T> fmt::Debug for DurableStreamSender<T> {
     }
 }
 
-/// Why an attempt has not opened a durable stream.
+/// Why a durable stream was not opened for an attempt.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurableStreamError {
-    /// Nobody waits for this attempt any more: it was cancelled, or is out of time, or another process has its run. Stop.
+    /// This attempt is not waited for any more: it was cancelled, or is out of time, or another process has its run. Stop.
     #[error("nobody waits for this attempt any more")]
     Cancelled,
-    /// No durable stream has such a name: one has 1 to 200 bytes.
+    /// The name is not valid for a durable stream: it has 1 to 200 bytes.
     #[error(
         "the name of a durable output stream has 1 to {DURABLE_STREAM_NAME_BYTES_MAX} bytes, not {bytes}"
     )]
@@ -60,7 +60,7 @@ pub enum DurableStreamError {
         /// The length of the name.
         bytes: usize,
     },
-    /// The store has as many durable streams as it may, or the runtime as many streams in use. Those of runs that retention
+    /// The store has as many durable streams as it may, or the runtime as many streams in use. Streams of runs that retention
     /// removes make room.
     #[error("there are {len_max} output streams, and may be no more")]
     TooMany {
@@ -69,30 +69,31 @@ pub enum DurableStreamError {
         /// [`streams_len_max`](crate::RuntimeConfig::streams_len_max).
         len_max: usize,
     },
-    /// The stream has as many bytes as it may, so that no attempt begins in it.
+    /// The stream has as many bytes as it may, so that no further attempt can send.
     #[error("the output stream has {bytes_max} bytes, and may have no more")]
     Full {
         /// The limit, [`durable_stream_bytes_max`](crate::RuntimeConfig::durable_stream_bytes_max).
         bytes_max: usize,
     },
-    /// Something was sent to the stream of this name [in memory](ActivityContext::stream): a stream is of one kind.
+    /// Chunks were sent to the stream of this name [in memory](ActivityContext::stream): a stream is either durable or in
+    /// memory.
     #[error("the output stream of this name is one in memory")]
     Volatile,
-    /// The stream of this name is known to carry another type.
+    /// The stream of this name was opened with another type.
     #[error("the output stream {name:?} of this run carries {known}")]
     OtherType {
         /// The name.
         name: &'static str,
-        /// The type that it was opened with first.
+        /// The type with which it was first opened.
         known: &'static str,
     },
     /// The journal of this runtime keeps no topics, and so no streams.
     #[error("the journal of this runtime keeps no output streams")]
     NotKept,
-    /// The journal does not take the stream.
+    /// The journal refuses the stream.
     #[error("the journal does not take the output stream")]
     Refused(#[source] TopicRefused),
-    /// What the stream has already cannot be read now.
+    /// The present content of the stream cannot be read now.
     #[error("the output stream cannot be read now: {problem}")]
     Unreadable {
         /// What is wrong.
@@ -110,44 +111,44 @@ pub enum DurableStreamError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurableChunkError {
-    /// The attempt has ended, or nobody waits for it any more, or another process has its run. Stop. Chunks that were sent and
-    /// not yet acknowledged may or may not be durable.
+    /// The attempt has ended, or is not waited for any more, or another process has its run. Stop. Chunks that were sent and
+    /// not acknowledged may or may not be durable.
     #[error("nobody waits for this attempt any more")]
     Cancelled,
     /// The chunk could not be encoded. Nothing was sent.
     #[error("the chunk could not be encoded")]
     Payload(#[from] PayloadError),
-    /// The chunk is larger than one may be. Nothing was sent.
+    /// The chunk is larger than the limit. Nothing was sent.
     #[error("the chunk has {bytes} bytes, one may have {bytes_max}: send smaller ones, or a reference")]
     TooLarge {
         /// Its encoded size.
         bytes: usize,
-        /// The limit, [`stream_chunk_bytes_max`](crate::RuntimeConfig::stream_chunk_bytes_max), or what a turn of the journal has room
-        /// for.
+        /// The limit, [`stream_chunk_bytes_max`](crate::RuntimeConfig::stream_chunk_bytes_max), or what fits a turn of the
+        /// journal.
         bytes_max: usize,
     },
-    /// The stream has no room for the chunk. Nothing was sent, and what is there stays.
+    /// The stream has no room for the chunk. Nothing was sent, and its content stays.
     #[error("the output stream may have {bytes_max} bytes, and has no room for the chunk")]
     Full {
         /// The limit, [`durable_stream_bytes_max`](crate::RuntimeConfig::durable_stream_bytes_max).
         bytes_max: usize,
     },
-    /// The runtime has stopped. Chunks that were sent and not yet acknowledged may or may not be durable.
+    /// The runtime has stopped. Chunks that were sent and not acknowledged may or may not be durable.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
 impl ActivityContext {
-    /// Opens a durable output stream of the run: as [`stream`](Self::stream), with the difference that a chunk is kept in the
-    /// journal. What [`send`](DurableStreamSender::send) was awaited of is read by those who come later, also when the process
-    /// was killed meanwhile, from the beginning or behind a [position](crate::streams::StreamReader::position), until retention removes
-    /// the run, and its streams with it. Readers follow it with the same [methods](crate::RunHandle::stream).
+    /// Opens a durable output stream of the run: as [`stream`](Self::stream), but chunks are kept in the journal. A chunk
+    /// whose [`send`](DurableStreamSender::send) has completed can be read later, also if the process was killed meanwhile,
+    /// from the beginning or behind a [position](crate::streams::StreamReader::position), until retention removes the run
+    /// with its streams. Readers follow it with the same [methods](crate::RunHandle::stream).
     ///
-    /// The end of an attempt is in the stream as well. One that was cut off with its process ends as
+    /// The end of an attempt is in the stream as well. An attempt that ended with its process ends as
     /// [lost](crate::streams::AttemptEnd::Lost), before the next begins. Chunks of all attempts stay.
     ///
-    /// A stream has at most [`durable_stream_bytes_max`](crate::RuntimeConfig::durable_stream_bytes_max) bytes, those of failed attempts
-    /// included; nothing is dropped for new chunks.
+    /// A stream has at most [`durable_stream_bytes_max`](crate::RuntimeConfig::durable_stream_bytes_max) bytes, including
+    /// failed attempts; nothing is dropped for new chunks.
     ///
     /// ```
     /// use millrun::streams::StreamItem;
@@ -192,7 +193,7 @@ impl ActivityContext {
     /// See [`DurableStreamError`].
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the stream may or may not have been made. It can be opened again.
+    /// If it is dropped while it waits, the stream may or may not have been made. It can be opened again.
     pub async fn durable_stream<T: 'static>(
         &self,
         stream: OutputStream<T>,
@@ -237,13 +238,13 @@ impl ActivityContext {
 }
 
 impl<T> DurableStreamSender<T> {
-    /// Sends a chunk, and waits until it is durable: a sync of the disk, which all that is sent at the time shares.
+    /// Sends a chunk, and waits until it is durable: a sync of the disk, shared by everything that is sent at the time.
     ///
     /// # Errors
     /// See [`DurableChunkError`].
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the chunk may or may not have been sent, as a whole.
+    /// If it is dropped while it waits, the whole chunk may or may not have been sent.
     pub fn send<'s, C>(
         &'s self,
         chunk: &C,
@@ -259,16 +260,16 @@ impl<T> DurableStreamSender<T> {
         }
     }
 
-    /// Sends a chunk, and waits only for room: until as few bytes are in flight that it goes with them
-    /// ([`durable_stream_in_flight_bytes_max`](crate::RuntimeConfig::durable_stream_in_flight_bytes_max)). It is durable when a
-    /// [flush](Self::flush) or a later [`send`](Self::send) has ended. Without either it is sent all the same, and whether it has become
-    /// durable is not told.
+    /// Sends a chunk, and only waits until there is room for it among the bytes in flight
+    /// ([`durable_stream_in_flight_bytes_max`](crate::RuntimeConfig::durable_stream_in_flight_bytes_max)). It is known to be
+    /// durable when a [flush](Self::flush) or a later [`send`](Self::send) has completed. Without either it is still sent,
+    /// but its durability is not reported.
     ///
     /// # Errors
     /// See [`DurableChunkError`].
     ///
     /// # Cancel safety
-    /// Dropped while it waits, nothing was sent.
+    /// If it is dropped while it waits, nothing was sent.
     pub fn send_ahead<'s, C>(
         &'s self,
         chunk: &C,
@@ -281,10 +282,10 @@ impl<T> DurableStreamSender<T> {
         async move { self.queue(payload?).await.map(|_| ()) }
     }
 
-    /// Waits until all that was sent to the stream before is durable.
+    /// Waits until everything that was sent to the stream before is durable.
     ///
     /// # Errors
-    /// See [`DurableChunkError`]; only those errors that say what became of the attempt or the runtime.
+    /// See [`DurableChunkError`]: only the errors about the attempt or the runtime.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -292,7 +293,7 @@ impl<T> DurableStreamSender<T> {
         self.until_durable(self.log.queued()).await
     }
 
-    /// Queues a chunk as soon as there is room for it; gives its number.
+    /// Queues a chunk when there is room for it, and returns its number.
     async fn queue(&self, payload: Payload) -> Result<u64, DurableChunkError> {
         let (bytes, bytes_max) = (payload.len(), self.chunk_bytes_max);
         if bytes > bytes_max {
@@ -301,7 +302,7 @@ impl<T> DurableStreamSender<T> {
         let mut item = TailItem::Chunk(self.mark.attempt, payload);
         loop {
             let mut changed = std::pin::pin!(self.log.changed.notified());
-            // Listed before it is looked, so that nothing comes between.
+            // Registered before it looks, so that no change is missed.
             changed.as_mut().enable();
             item = match self.log.push(&self.mark, item, self.bounds) {
                 Ok(number) => return Ok(number),
