@@ -1,6 +1,6 @@
-//! The activity by which workflows have entities perform commands.
+//! The activity by which workflows send commands to entities.
 //!
-//! Each attempt names the call as the request of the command, so that the entity performs it once however often the
+//! Each attempt uses the call as the command's request name, so that the entity performs the command once, however often the
 //! activity runs.
 
 use millrun_core::InstanceId;

@@ -1,4 +1,4 @@
-//! Workflows and activities of millrun's own, which every runtime has.
+//! Built-in workflows and activities, which every runtime has.
 //!
 //! ```text
 //!   start of a runtime ──► registrations() ──► the code that users registered, and this
@@ -6,9 +6,10 @@
 //!   user: list, catalogue ──► without what is reserved
 //! ```
 //!
-//! Their names begin with `millrun.`, which users cannot register. An instance of such a workflow is one of millrun's own
-//! if its id begins with that name and a slash; ids of a user's own instances may begin so, too. An older store may have instances of a user's workflow under such a name:
-//! their ids begin otherwise, and they find no code, so that millrun's own never runs on a history of a user.
+//! Their names begin with `millrun.`, which users cannot register. An instance of such a workflow is built in if its id
+//! begins with the workflow's name and a slash; ids of users' instances may have that form, too. An older store may have
+//! instances of a user's workflow with such a name: their ids have another form, and they find no code, so built-in code
+//! never runs on a user's history.
 
 mod entity_commands;
 
@@ -18,7 +19,7 @@ use crate::bulk;
 use crate::code::workflows::is_reserved;
 use crate::opening::registry::{Definition, Registration};
 
-/// All that is registered beside the user's code. A new workflow of millrun's own is added here.
+/// All registrations besides the user's code. New built-in workflows are added here.
 pub(crate) fn registrations() -> impl Iterator<Item = Registration> {
     let commands = Definition::bind(ENTITY_COMMAND, entity_commands::command);
     let registrations = bulk::registrations().into_iter().chain([commands]);
@@ -27,23 +28,22 @@ pub(crate) fn registrations() -> impl Iterator<Item = Registration> {
     registrations
 }
 
-/// The id of an instance of one of millrun's own workflows, by the name that the user gives it.
+/// The id of an instance of a built-in workflow, from the name that the user gives it.
 pub(crate) fn id_of(workflow: &str, name: &str) -> String {
     format!("{workflow}/{name}")
 }
 
-/// The name that the user gave the instance with this id.
+/// The name that the user gave to the instance with this id.
 pub(crate) fn name_of<'a>(workflow: &str, id: &'a str) -> Option<&'a str> {
     id.strip_prefix(workflow)?.strip_prefix('/')
 }
 
-/// Whether this may be the id of an instance of millrun's own. A user's may have the same form: the name of its workflow
-/// decides.
+/// Whether this may be the id of a built-in instance. A user's id may have the same form: the name of its workflow decides.
 pub(crate) fn is_own_id(id: &str) -> bool {
     is_reserved(id) && id.contains('/')
 }
 
-/// Whether an instance is of a workflow with a reserved name and none of millrun's own.
+/// Whether an instance belongs to a workflow with a reserved name that is not a built-in one.
 pub(crate) fn is_clash(workflow: &str, id: &str) -> bool {
     is_reserved(workflow) && name_of(workflow, id).is_none()
 }

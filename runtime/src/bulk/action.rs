@@ -1,4 +1,4 @@
-//! What a bulk does to each instance, and to which it applies.
+//! The action of a bulk, and the runs to which it applies.
 
 use millrun_workflow::Payload;
 use serde::{Deserialize, Serialize};
@@ -10,32 +10,32 @@ use crate::looking::find::{RunSearch, RunStatus};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BulkAction {
-    /// Asks its run to cancel; as [`RunHandle::cancel`](crate::RunHandle::cancel).
+    /// Asks the run to cancel; as [`RunHandle::cancel`](crate::RunHandle::cancel).
     Cancel {
         /// Why.
         reason: String,
     },
-    /// Ends its run without asking its code; as [`RunHandle::terminate`](crate::RunHandle::terminate).
+    /// Ends the run without asking its code; as [`RunHandle::terminate`](crate::RunHandle::terminate).
     Terminate {
         /// Why.
         reason: String,
     },
-    /// Lets the code of a parked run run again, also of one that was paused by an operator; as
-    /// [`RunHandle::resume`](crate::RunHandle::resume). A run that is paused after the bulk has looked at it stays so.
+    /// Resumes the code of a parked run, also of one that an operator has paused; as
+    /// [`RunHandle::resume`](crate::RunHandle::resume). A run that is paused after the bulk has looked at it stays paused.
     Resume,
-    /// Sends it a signal, once; as [`UntypedHandle::signal_as`](crate::UntypedHandle::signal_as).
+    /// Sends the instance a signal, once; as [`UntypedHandle::signal_as`](crate::UntypedHandle::signal_as).
     Signal {
         /// The name of the signal.
         name: String,
         /// Its value.
         value: Payload,
     },
-    /// Starts another run of an instance that has finished, with the workflow and the input of its latest run. A run
-    /// that was trimmed has no input any more, and is a failure.
+    /// Starts another run of a finished instance, with the workflow and the input of its latest run. A run that was trimmed
+    /// has no input any more, and counts as a failure.
     StartAgain,
 }
 
-/// Which action it is, without what it says.
+/// The kind of action, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ActionKind {
     Cancel,
@@ -46,7 +46,7 @@ pub(super) enum ActionKind {
 }
 
 impl BulkAction {
-    /// Its name, as it is told outside of the process, in lower case and with hyphens.
+    /// Its name for the outside, in lower case and with hyphens.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl BulkAction {
 }
 
 impl ActionKind {
-    /// Whether there is something to be done to a run that does this.
+    /// Whether the action applies to a run with this status.
     pub(super) fn applies_to(self, status: InstanceStatus) -> bool {
         match self {
             Self::Cancel | Self::Terminate | Self::Signal => status != InstanceStatus::Finished,
@@ -79,8 +79,8 @@ impl ActionKind {
         }
     }
 
-    /// Of which runs there can be something to be done. A run that has gone on in another is not the latest of its
-    /// instance, so it is not started again.
+    /// The statuses to which it applies. A run that continued as new is not the latest of its instance, so it is not started
+    /// again.
     fn statuses(self) -> &'static [RunStatus] {
         match self {
             Self::Cancel | Self::Terminate | Self::Signal => &[
@@ -100,11 +100,11 @@ impl ActionKind {
         }
     }
 
-    /// A search for those of the runs looked for to which there is something to be done; `None` if there can be none.
+    /// The search, narrowed to runs to which the action applies; `None` if there can be none.
     pub(super) fn narrowed(self, search: &RunSearch) -> Option<RunSearch> {
         let statuses = self.statuses().iter().copied();
         let statuses: Vec<_> = statuses.filter(|status| search.has(*status)).collect();
-        // A search without a status is one for all.
+        // A search without a status would find all runs.
         (!statuses.is_empty()).then(|| RunSearch {
             statuses,
             ..search.clone()

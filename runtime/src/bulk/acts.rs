@@ -1,12 +1,12 @@
-//! The activity by which a bulk acts. It may run twice, and what it does has no second effect.
+//! The activity by which a bulk acts. It may run twice, but its acts have no second effect.
 //!
-//! | act | why it has none |
+//! | act | why it has no second effect |
 //! |---|---|
 //! | cancel | asking twice is asking once |
 //! | terminate | a run ends once |
-//! | resume | only while the run is parked as it was when it was looked at: its history tells what has come since |
-//! | signal | it has a request, made of the bulk's run and the run that is told |
-//! | start again | only in the place of the run that was found, which the shard looks at as it begins the run: when another has taken the id, it was done |
+//! | resume | only while the run is parked as it was when it was looked at: its history shows what has happened since |
+//! | signal | it has a request name, made of the bulk's run and the signalled run |
+//! | start again | only as the successor of the run that was found, which the shard checks as it begins the run: if another one has the id, it was done before |
 
 use futures_util::future::join_all;
 use millrun_core::{RunId, Sequence};
@@ -21,10 +21,10 @@ use crate::{ActivityContext, RunError, Runtime, StartError, UntypedHandle};
 
 pub(super) const ACT: Activity<Act, Vec<Became>> = Activity::named("millrun.bulk.act");
 
-/// How many events of a run that has gone on since it was looked at are read at once.
+/// How many later events of a run are read at once.
 const EVENTS_LEN_MAX: usize = 1_000;
 
-/// What is to be done to some runs.
+/// An action on some runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Act {
     /// The run of the bulk.
@@ -33,7 +33,7 @@ pub(super) struct Act {
     pub(super) action: StoredAction,
 }
 
-/// What became of a target.
+/// The result for a target.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Became {
     Done,
@@ -68,9 +68,9 @@ pub(super) async fn act(cx: ActivityContext, act: Act) -> Result<Vec<Became>, Ac
     join_all(acts).await.into_iter().collect()
 }
 
-/// Why something was not done.
+/// Why an action was not performed.
 enum Undone {
-    /// Nobody answered: it may have been done.
+    /// No answer came: it may have been performed.
     Stopped(String),
     Refused(String),
 }
@@ -120,7 +120,7 @@ async fn act_on(
     };
     match told {
         Ok(()) => Ok(Became::Done),
-        // Before this, or by an attempt of this whose answer nobody has.
+        // It was performed before this, or by an attempt whose answer was lost.
         Err(RunError::Finished | RunError::NotFound | RunError::Expired) => match action {
             BulkAction::Cancel { .. } | BulkAction::Terminate { .. } => Ok(Became::Done),
             _ => Ok(Became::PassedOver),
@@ -129,12 +129,12 @@ async fn act_on(
     }
 }
 
-/// What has become of a run that was parked when it was looked at.
+/// The present state of a run that was parked when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Park {
-    /// It is parked since then.
+    /// It has been parked since then.
     Same,
-    /// Its code has run since, so that if it is parked again, that is another time.
+    /// Its code has run since; if it is parked again, that is another time.
     Left,
     /// It was paused since.
     Paused,
@@ -156,7 +156,7 @@ async fn park_since(
     while after < described.sequence {
         let page = runtime.history(described.run, after, EVENTS_LEN_MAX).await?;
         let gone_before = page.trimmed_before.map_or(0, Sequence::get);
-        // A checkpoint is the code's, so that code has run.
+        // Only code makes a checkpoint, so the code has run.
         if gone_before > after.get() + 1 {
             return Ok(Park::Left);
         }
@@ -174,7 +174,7 @@ async fn park_since(
     Ok(walk.park)
 }
 
-/// What the events of a run say that came after it was looked at.
+/// Reads the later events of a run.
 struct ParkWalk {
     is_recorded: bool,
     park: Park,
@@ -193,11 +193,11 @@ impl ParkWalk {
             (Park::Same, Event::Resumed) => Park::Left,
             (Park::Same, Event::Parked { reason }) => match reason {
                 ParkReason::Paused { .. } => Park::Paused,
-                // It was resumed before its time, and waits for that.
+                // It was resumed early, and waits for its time.
                 ParkReason::Delayed { .. } => Park::Left,
                 _ => Park::Same,
             },
-            // With the first thing that happens to a run whose code does not run, its history says so.
+            // The history of a run whose code does not run says so with its next event.
             (Park::Same, _) if !self.is_recorded => Park::Left,
             (park, _) => park,
         };
@@ -205,7 +205,7 @@ impl ParkWalk {
     }
 }
 
-/// Starts another run of an instance in the place of this one.
+/// Starts another run of an instance, as the successor of this one.
 async fn start_again(runtime: &Runtime, run: RunId, id: &str) -> Result<Became, Undone> {
     let page = runtime.history(run, Sequence::ZERO, 1).await?;
     let Some(Event::Started(started)) = page.events.first().map(|first| &first.event) else {
@@ -244,7 +244,8 @@ mod tests {
         }
     }
 
-    /// An attempt whose answer was lost is repeated when the run has been resumed by it, and paused by somebody since.
+    /// Regression: an attempt whose answer was lost was repeated after the run had been resumed by it and paused again by an
+    /// operator.
     #[tokio::test]
     async fn a_resume_that_is_repeated_leaves_a_run_alone_that_was_paused_meanwhile() {
         let runtime = Runtime::volatile().register(WAIT, wait).start().await.unwrap();

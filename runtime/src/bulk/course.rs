@@ -1,4 +1,4 @@
-//! The workflow of a bulk: some instances at a time, a pause, the next.
+//! The workflow of a bulk: it acts on some instances, pauses, and goes on.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use super::{BULK_FAILURES_LEN_MAX, BulkAction, BulkFailure, BulkProgress};
 pub(super) const PROGRESS: Query<Course, (), BulkProgress> = Query::named("progress");
 pub(super) const DESCRIBED: Query<Course, (), StoredDescription> = Query::named("described");
 
-/// How long a count, a selection or an act on some runs may take before it is given up and repeated.
+/// How long a count, a selection or an action on some runs may take until it is repeated.
 const ACT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Behind how many acts a checkpoint bounds the history.
+/// After how many actions a checkpoint bounds the history.
 const CHECKPOINT_EVERY: usize = 32;
 
-/// How far a bulk has come, and where it goes on: what its checkpoints have.
+/// The progress of a bulk, which its checkpoints contain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Course {
     pub(super) described: StoredDescription,
     pub(super) progress: BulkProgress,
-    /// How many of the ids have been taken.
+    /// The number of ids that have been taken.
     ids_taken_len: u64,
     search: SearchPlace,
 }
 
-/// How far the search has come.
+/// The progress of the search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum SearchPlace {
-    /// It has not been counted what it finds.
+    /// Its result has not been counted yet.
     Uncounted,
     /// The next selection begins behind this cursor, or with the first run.
     Behind(Option<String>),
-    /// All has been selected, or nothing is looked for.
+    /// Everything has been selected, or there is no search.
     Over,
 }
 
@@ -68,7 +68,7 @@ impl Course {
         self.ids_left(order).is_empty() && self.search == SearchPlace::Over
     }
 
-    /// Counts what became of some targets.
+    /// Counts the results for some targets.
     fn note(&mut self, targets: &[BulkTarget], became: Vec<Became>) {
         let progress = &mut self.progress;
         for (target, became) in targets.iter().zip(became) {
@@ -84,7 +84,7 @@ impl Course {
                 }
             }
         }
-        // Runs that have come under the filter since it was counted.
+        // More runs match the filter than when it was counted.
         progress.selected_len = progress.selected_len.max(progress.looked_at_len());
     }
 }
@@ -95,7 +95,7 @@ pub(super) async fn bulk(cx: WorkflowContext, order: Order) -> Result<BulkProgre
     let chunk_len = order.chunk_len();
     let pause = Duration::from_secs(1) * u32::try_from(chunk_len).unwrap_or(1) / order.per_second.max(1);
     let kind = BulkAction::from(order.action.clone()).kind();
-    // An id tells milliseconds: with those that began in the same one as the bulk.
+    // A run's id has milliseconds, so runs that began in the bulk's millisecond are included.
     let started_before_us = cx.run_id().started().as_micros() + 1;
     let mut acts_len = 0;
     while !course.read(|course| course.is_over(&order)) {

@@ -1,4 +1,4 @@
-//! The bulks that there are.
+//! The list of bulks.
 
 use millrun_core::{RunId, Timestamp};
 
@@ -16,7 +16,7 @@ pub struct BulkSummary {
     pub name: String,
     /// Its run.
     pub run: RunId,
-    /// What it does, or how it ended: one that was stopped is cancelled.
+    /// Its status; a bulk that was stopped is cancelled.
     pub status: RunStatus,
     /// When it began, in whole milliseconds.
     pub started_at: Timestamp,
@@ -24,20 +24,20 @@ pub struct BulkSummary {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Some of the bulks.
+/// A page of bulks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulksPage {
-    /// Those that run, the latest begun first, then those that have ended and are retained, the latest ended first.
+    /// Running bulks, the latest begun first, then ended bulks that are retained, the latest ended first.
     pub bulks: Vec<BulkSummary>,
-    /// Where the next page begins; `None` if this is the last. A page may have fewer bulks than were asked for, even
-    /// none, and yet have a next: they stand among all finished runs.
+    /// Where the next page begins; `None` if this is the last. A page may have fewer bulks than asked for, even none, and
+    /// still have a next one, since bulks are found among all finished runs.
     pub next: Option<RunCursor>,
 }
 
 impl Runtime {
-    /// A page of the bulks, behind the cursor `after` (from the beginning, if there is none), of up to `len_max`, at
-    /// least one and at most 1,000. Nobody is woken.
+    /// A page of the bulks behind the cursor `after` (from the beginning, if there is none), of up to `len_max`, at least one
+    /// and at most 1,000. No run is woken.
     ///
     /// # Errors
     /// When the store cannot be read, or the runtime has stopped.
@@ -47,7 +47,7 @@ impl Runtime {
     pub async fn bulks(&self, after: Option<RunCursor>, len_max: usize) -> Result<BulksPage, RunError> {
         let page = self.find(&RunSearch::of_own(BULK.name()), after, len_max).await?;
         let bulks = page.runs.into_iter().filter_map(|found| {
-            // An older store may have instances of a user's under the name of the workflow.
+            // An older store may have a user's instances under the name of the workflow.
             let name = name_of(BULK.name(), found.id.as_str())?.to_owned();
             Some(BulkSummary {
                 name,
@@ -65,7 +65,7 @@ impl Runtime {
 }
 
 impl BulkHandle {
-    /// The bulk as it stands in the [list](Runtime::bulks). It is not woken.
+    /// The bulk's entry in the [list](Runtime::bulks). Its run is not woken.
     ///
     /// # Errors
     /// When there is no such bulk (any more), or the runtime has stopped.

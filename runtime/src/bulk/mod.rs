@@ -1,4 +1,4 @@
-//! One thing done to many instances: asked for once, done by a durable workflow at a bounded rate.
+//! Bulks: one action on many instances, requested once and performed by a durable workflow at a bounded rate.
 //!
 //! ```text
 //!   start ──► millrun.bulk:  look at some ids,    ──► act on the runs found ──► pause ──► the next … ──► progress
@@ -6,10 +6,10 @@
 //!                            │ recorded: which runs, and the place that the search has reached
 //! ```
 //!
-//! Invariants: each run is acted on once, whatever crashes. Which run an id stands for, or which were selected, is durable
-//! before that is acted on, so that another run that takes the id meanwhile is left alone; and an act that is repeated has
-//! no second effect ([acts]). A search goes by the times at which runs began or ended, which no act changes, so that runs
-//! that do not match any more behind an act make no gap; runs that begin after the bulk are not meant.
+//! Invariants: each run is acted on once, whatever crashes. The runs for ids, and the selected runs, are recorded before the
+//! action, so that another run that takes an id meanwhile is left alone; and an action that is repeated has no second effect
+//! ([acts]). A search goes by the times at which runs began or ended, which no action changes, so that runs that no longer
+//! match after an action leave no gap; runs that begin after the bulk are not selected.
 
 mod action;
 mod acts;
@@ -36,10 +36,10 @@ use selecting::TargetRun;
 
 pub(crate) const BULK: Workflow<Order, BulkProgress> = Workflow::named("millrun.bulk");
 
-/// How many failures a bulk tells by id; more are counted alone.
+/// How many failures a bulk shows with their ids; further ones are only counted.
 pub const BULK_FAILURES_LEN_MAX: usize = 100;
 
-/// How many bytes the ids and the action of a bulk leave free of what a payload may have.
+/// How many bytes of a payload the ids and the action of a bulk must leave free.
 const SPARE_BYTES: usize = 64 * CHUNK_LEN_MAX + 4_096;
 
 /// The code of bulks.
@@ -58,42 +58,42 @@ pub(crate) fn registrations() -> [Registration; 5] {
     ]
 }
 
-/// How many instances a bulk would reach.
+/// The number of instances that a bulk would reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkCount {
-    /// How many ids are selected, and how many runs a filter finds to which the action applies.
+    /// The number of selected ids and of runs that the filter finds and to which the action applies.
     pub selected_len: u64,
-    /// Of how many there is a run to which the action applies now.
+    /// For how many of them there is a run to which the action applies now.
     pub reached_len: u64,
 }
 
-/// How far a bulk has come.
+/// The progress of a bulk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BulkProgress {
-    /// How many ids are selected, and how many runs the filter has found: counted once when the bulk begins, and
-    /// corrected where more have come under it since. Of a bulk that is counting, the ids alone.
+    /// The number of selected ids and of runs that the filter has found: counted once when the bulk begins, and corrected if
+    /// more match since. While a bulk is counting, only the ids.
     pub selected_len: u64,
-    /// To how many it has been done.
+    /// For how many the action was performed.
     pub done_len: u64,
-    /// Of how many there was no run to which the action applies.
+    /// For how many there was no run to which the action applies.
     pub passed_over_len: u64,
-    /// How many have not taken it.
+    /// For how many it failed.
     pub failed_len: u64,
     /// The first [`BULK_FAILURES_LEN_MAX`] of these.
     pub failures: Vec<BulkFailure>,
 }
 
 impl BulkProgress {
-    /// How many instances have been looked at.
+    /// The number of instances that have been looked at.
     #[must_use]
     pub fn looked_at_len(&self) -> u64 {
         self.done_len + self.passed_over_len + self.failed_len
     }
 }
 
-/// An instance that has not taken what a bulk was to do.
+/// An instance for which the action failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BulkFailure {
@@ -103,26 +103,26 @@ pub struct BulkFailure {
     pub message: String,
 }
 
-/// What a bulk was started with.
+/// The arguments of a bulk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkDescription {
     /// The [name](BulkAction::name) of its action.
     pub action: String,
-    /// The reason of the action, of which at most 512 bytes are told, or the name of the signal.
+    /// The reason of the action, up to 512 bytes, or the name of the signal.
     pub about: Option<String>,
-    /// How many ids were given to it.
+    /// The number of ids.
     pub ids_len: u64,
-    /// The filter that was given to it.
+    /// The filter.
     pub filter: Option<RunSearch>,
-    /// How many instances it looks at in a second at most.
+    /// How many instances per second it looks at, at most.
     pub per_second: u32,
-    /// A sum of all that it was started with, ids and values included: tells it from another that is started
-    /// under its name.
+    /// A hash of all its arguments, ids and values included: distinguishes it from another bulk that is started under its
+    /// name.
     pub sum: u64,
 }
 
-/// A bulk that is being described; made by [`Runtime::bulk`].
+/// A bulk in preparation; made by [`Runtime::bulk`].
 #[must_use = "nothing is done before start"]
 pub struct Bulk<'a> {
     runtime: &'a Runtime,
@@ -150,22 +150,22 @@ impl Bulk<'_> {
         self
     }
 
-    /// Selects the runs that this filter finds, behind the [ids](Self::ids): as far as the action applies to them, and only
-    /// those that began before the bulk or in the same millisecond. Of live runs it takes the latest begun first, of
-    /// finished ones the latest ended first, and a run that does not match any more when its turn comes is left alone.
-    /// There may be any number of them. Called again, the last filter counts.
+    /// Selects the runs that this filter finds, after the [ids](Self::ids): those to which the action applies, and that began
+    /// before the bulk or in the same millisecond. Live runs come first, the latest begun first, then finished ones, the
+    /// latest ended first; a run that does not match any more when its turn comes is left alone. Their number is not bounded.
+    /// If it is called twice, the last filter counts.
     pub fn matching(mut self, filter: RunSearch) -> Self {
         self.search = Some(filter);
         self
     }
 
-    /// How many instances it looks at in a second at most: 100 unless this is called, and at least one.
+    /// How many instances per second it looks at, at most: 100 by default, and at least one.
     pub fn per_second(mut self, instances: u32) -> Self {
         self.per_second = instances.max(1);
         self
     }
 
-    /// What it would [tell](BulkHandle::describe) of itself.
+    /// The [description](BulkHandle::describe) that it will have.
     #[must_use]
     pub fn describe(&self) -> BulkDescription {
         let ids = self.ids.clone();
@@ -173,8 +173,8 @@ impl Bulk<'_> {
         order.description().into()
     }
 
-    /// How many instances it would reach if it were started now. Nothing is changed, and no run is woken. It takes as long
-    /// as it takes to find all runs that the filter looks for.
+    /// How many instances it would reach if it were started now. Nothing is changed, and no run is woken. It takes the time
+    /// to find all runs that match the filter.
     ///
     /// # Errors
     /// When an instance cannot be read, or the runtime has stopped.
@@ -196,13 +196,13 @@ impl Bulk<'_> {
         Ok(count)
     }
 
-    /// Starts it under a name of the caller's choice. It goes on by itself from then on, also behind a crash. If there
-    /// is one of this name, running or finished and retained, this gives a handle to that.
+    /// Starts it under a name of the caller's choice. From then on it runs by itself, also after a crash. If there is a bulk
+    /// of this name, running or finished and retained, this returns a handle to that one.
     ///
     /// # Errors
-    /// [`StartError::Id`] when the name, or one of the ids, is no part of an instance id;
-    /// [`StartError::TooLarge`] when the ids and the action do not fit into a payload
-    /// ([`payload_bytes_max`](crate::Limits::payload_bytes_max)): start several then. See [`StartError`].
+    /// [`StartError::Id`] when the name, or one of the ids, cannot be part of an instance id; [`StartError::TooLarge`] when
+    /// the ids and the action do not fit a payload ([`payload_bytes_max`](crate::Limits::payload_bytes_max)): start several
+    /// bulks then. See [`StartError`].
     ///
     /// # Cancel safety
     /// As [`Runtime::start`].
@@ -229,7 +229,7 @@ impl Bulk<'_> {
     }
 }
 
-/// A bulk that was started. A cheap clone; it keeps the runtime alive.
+/// A started bulk. A cheap clone; it keeps the runtime alive.
 ///
 /// # Cancel safety
 /// As that of a [`RunHandle`].
@@ -244,8 +244,7 @@ impl BulkHandle {
         name_of(BULK.name(), id).unwrap_or(id)
     }
 
-    /// How far it has come; what it says is durable. Of one that has ended, how far it had come, for as long as its run
-    /// is retained.
+    /// Its progress, which is durable. For a bulk that has ended, its final progress, while its run is retained.
     ///
     /// # Errors
     /// See [`QueryError`].
@@ -253,7 +252,7 @@ impl BulkHandle {
         self.0.query(course::PROGRESS, ()).await
     }
 
-    /// What it was started with, told as [`progress`](Self::progress) is.
+    /// Its arguments, available as [`progress`](Self::progress) is.
     ///
     /// # Errors
     /// See [`QueryError`].
@@ -261,7 +260,7 @@ impl BulkHandle {
         Ok(self.0.query(course::DESCRIBED, ()).await?.into())
     }
 
-    /// Waits until all are done.
+    /// Waits until all instances are done.
     ///
     /// # Errors
     /// [`ResultError::Cancelled`] when it was stopped; see [`ResultError`].
@@ -269,7 +268,7 @@ impl BulkHandle {
         self.0.result().await
     }
 
-    /// Stops it behind the instances that it is at: what it has done stays done.
+    /// Stops it after the instances in progress; performed actions stay.
     ///
     /// # Errors
     /// When there is no such bulk, it has ended, or the runtime has stopped.
@@ -279,11 +278,9 @@ impl BulkHandle {
 }
 
 impl Runtime {
-    /// Describes one thing that is to be done to many instances: which (by [id](Bulk::ids), or by a
-    /// [filter](Bulk::matching)), how fast, and then
-    /// [how many](Bulk::count) it would reach, or its [start](Bulk::start). It is a workflow of millrun's own
-    /// (`millrun.bulk`), which survives a crash halfway: no instance gets its part twice. Lists and the catalogue do not
-    /// have it.
+    /// Prepares one action on many instances: set which (by [id](Bulk::ids), or by a [filter](Bulk::matching)) and how fast,
+    /// and then [count](Bulk::count) how many it would reach, or [start](Bulk::start) it. A bulk is a built-in workflow
+    /// (`millrun.bulk`) that survives crashes: no instance is acted on twice. Lists and the catalogue do not show it.
     ///
     /// ```
     /// use millrun::operating::BulkAction;
@@ -317,7 +314,7 @@ impl Runtime {
         }
     }
 
-    /// A handle to the bulk of this name, without asking whether there is one.
+    /// A handle to the bulk of this name, without checking whether it exists.
     ///
     /// # Errors
     /// When the name is empty or too long.

@@ -1,4 +1,4 @@
-//! What a bulk is started with and what it keeps, as it is stored.
+//! The stored input and state of a bulk.
 
 use millrun_core::Timestamp;
 use millrun_persistence::TimeRange;
@@ -12,7 +12,7 @@ use crate::looking::find::{RunSearch, RunStatus};
 /// How many instances are looked at together at most.
 pub(super) const CHUNK_LEN_MAX: usize = 64;
 
-/// How many bytes of a text are kept: the message of a failure, the reason in a description.
+/// How many bytes are kept of a failure's message, or of the reason in a description.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// The input of a bulk.
@@ -35,7 +35,7 @@ pub(super) enum StoredAction {
     StartAgain,
 }
 
-/// A [`RunSearch`] as it is stored: a status is its name, a time microseconds since 1970.
+/// A [`RunSearch`] as it is stored: statuses by name, times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredSearch {
     workflow: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct StoredSearch {
     ended_us: (u64, u64),
 }
 
-/// What a bulk tells of itself. The value of a signal is no part of it: it may be as large as a payload.
+/// The description of a bulk. It does not contain the value of a signal, which may be as large as a payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredDescription {
     action: String,
@@ -103,9 +103,9 @@ impl Order {
         }
     }
 
-    /// A sum of all that stands in it (FNV-1a of 64 bits): tells it from another that is started under its name.
+    /// A hash of its content (FNV-1a of 64 bits): distinguishes it from another bulk under its name.
     fn sum(&self) -> u64 {
-        // It was encoded when it was started.
+        // It was encoded when the bulk was started.
         let encoded = Payload::encode(self).ok();
         let bytes = encoded.iter().flat_map(|payload| payload.as_bytes());
         let next = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -144,8 +144,8 @@ impl StoredSearch {
         }
     }
 
-    /// As it is looked for; `None` if it has a status that this version does not know: without that one it might look
-    /// for runs that nobody has selected.
+    /// The search; `None` if it has a status that this version does not know: without that status it might find runs that
+    /// were not meant.
     pub(super) fn search(&self) -> Option<RunSearch> {
         let times = |(from, until)| TimeRange {
             from: Timestamp::from_micros(from),

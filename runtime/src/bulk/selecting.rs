@@ -1,5 +1,5 @@
-//! The activities by which a bulk learns what it is to act on. They only look, so they may run twice; what the last
-//! attempt has found is recorded before anything is done to it.
+//! The activities that select the targets of a bulk. They only read, so they may run twice; the last attempt's result is
+//! recorded before any action.
 
 use futures_util::future::join_all;
 use millrun_core::{RunId, Timestamp};
@@ -15,11 +15,11 @@ pub(super) const LOOK: Activity<Look, Vec<BulkTarget>> = Activity::named("millru
 pub(super) const SELECT: Activity<Select, Selected> = Activity::named("millrun.bulk.select");
 pub(super) const COUNT: Activity<CountRuns, u64> = Activity::named("millrun.bulk.count");
 
-/// How many pages of the search one attempt of a selection reads: where few runs are found, the place that was reached
-/// is recorded before it goes on.
+/// How many pages of the search one attempt of a selection reads: if it finds few runs, its progress is recorded before it
+/// continues.
 const PAGES_LEN_MAX: usize = 64;
 
-/// Which runs some ids stand for.
+/// Finds the runs for some ids.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Look {
     pub(super) ids: Vec<String>,
@@ -31,10 +31,10 @@ pub(super) struct Look {
 pub(super) struct Select {
     pub(super) search: StoredSearch,
     pub(super) action: ActionKind,
-    /// Behind this cursor; from the first on, if there is none.
+    /// The cursor behind which the selection begins; without one, at the first run.
     pub(super) after: Option<String>,
     pub(super) len_max: u64,
-    /// Runs that began later are not meant: before this time, in microseconds since 1970.
+    /// Only runs that began before this time, in microseconds since 1970.
     pub(super) started_before_us: u64,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Selected {
     pub(super) unreadable: u64,
 }
 
-/// An instance, and the run that stands for it.
+/// An instance, with its run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct BulkTarget {
     pub(super) id: String,
@@ -65,7 +65,7 @@ pub(super) struct BulkTarget {
 /// The run of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum TargetRun {
-    /// There is none to which the action applies.
+    /// No run to which the action applies.
     Nothing,
     /// It could not be read.
     Unread(String),
@@ -73,13 +73,13 @@ pub(super) enum TargetRun {
     Found { run: String, parked: Option<SeenParked> },
 }
 
-/// A run as it was parked when it was looked at.
+/// How a run was parked when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SeenParked {
-    /// How many events it had.
+    /// The number of its events.
     pub(super) sequence: u64,
-    /// Whether they say that it is parked: what keeps code from being brought back is recorded with the next thing
-    /// that happens to the run.
+    /// Whether the events include the parking: if code cannot be brought back, that is only recorded with the run's next
+    /// event.
     pub(super) is_recorded: bool,
 }
 
@@ -159,7 +159,7 @@ pub(super) async fn select(cx: ActivityContext, select: Select) -> Result<Select
     Ok(selected)
 }
 
-/// A run that was found, as a target; `None` if there is nothing to be done to it.
+/// A found run as a target; `None` if the action does not apply to it.
 async fn target_of(
     runtime: &Runtime,
     found: RunSummary,
@@ -170,7 +170,7 @@ async fn target_of(
         ActionKind::Cancel | ActionKind::Terminate | ActionKind::Signal => {
             Ok(TargetRun::found(found.run, None))
         }
-        // Which of the runs of an instance is the latest, and since when one is parked, no search tells.
+        // A search tells neither which run of an instance is the latest, nor since when a run is parked.
         ActionKind::Resume | ActionKind::StartAgain => find(runtime, &id, action).await,
     };
     let digits = found.run.to_string();
@@ -196,7 +196,7 @@ pub(super) async fn count(cx: ActivityContext, count: CountRuns) -> Result<u64, 
     }
 }
 
-/// How many of the runs that a search, which was narrowed, finds there is something to be done to.
+/// The number of runs, among those that a narrowed search finds, to which the action applies.
 pub(super) async fn reached(
     runtime: &Runtime,
     search: &RunSearch,
@@ -227,12 +227,12 @@ async fn is_latest(runtime: &Runtime, found: &RunSummary) -> Result<bool, RunErr
     match find(runtime, found.id.as_str(), ActionKind::StartAgain).await {
         Ok(TargetRun::Found { run, .. }) => Ok(run == found.run.to_string()),
         Err(error @ RunError::Stopped(_)) => Err(error),
-        // One that cannot be read will be a failure.
+        // A run that cannot be read will count as a failure.
         Ok(TargetRun::Nothing | TargetRun::Unread(_)) | Err(_) => Ok(false),
     }
 }
 
-/// The search for what is to be done, of the runs that were there when the bulk began.
+/// The search for targets among the runs that existed when the bulk began.
 fn runs_of(
     search: &StoredSearch,
     action: ActionKind,

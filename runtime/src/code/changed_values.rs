@@ -1,5 +1,4 @@
-//! The values that replays encoded otherwise than they were recorded: counted, and reported once per workflow and
-//! minute.
+//! Values that replays encoded differently from the recorded ones: counted, and reported once per workflow and minute.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,24 +7,24 @@ use std::time::Duration;
 
 use millrun_core::Timestamp;
 
-/// A workflow whose values have changed is reported again after this time at the earliest.
+/// The shortest time between two reports about a workflow.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// The values that replays encoded otherwise than they were recorded.
+/// Counts of values that replays encoded differently from the recorded ones.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedValues {
     len: AtomicU64,
-    /// When each workflow was last reported; no more than are registered.
+    /// When each workflow was last reported; at most one entry for each registered workflow.
     told_at: Mutex<BTreeMap<&'static str, Timestamp>>,
 }
 
 impl ChangedValues {
-    /// How many there were since the runtime was started.
+    /// Their number since the runtime started.
     pub(crate) fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Counts some of a workflow; whether it is time to report them.
+    /// Counts some for a workflow. Returns whether to report them now.
     pub(crate) fn add(&self, workflow: &'static str, len: u64, now: Timestamp) -> bool {
         self.len.fetch_add(len, Ordering::Relaxed);
         let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The code of workflows as shards use it: the door through which the code of a run is found, and replays.
+//! The code of workflows, as shards use it: how the code of a run is found, and replays.
 
 pub(crate) mod changed_values;
 pub(crate) mod replays;

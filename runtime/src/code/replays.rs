@@ -1,7 +1,7 @@
-//! Bringing runs back from their histories. What a replay encoded otherwise than it was recorded is counted,
-//! and reported once per workflow and minute.
+//! Brings runs back from their histories. Values that a replay encoded differently are counted, and reported once per
+//! workflow and minute.
 //!
-//! Live code never comes here, and of a replay that finds nothing changed one number is looked at.
+//! Live code is not affected, and a replay without such values costs one check.
 
 use crate::RunError;
 use crate::mail::Story;
@@ -13,7 +13,7 @@ impl ShardShared {
     /// Brings a run back from its history.
     ///
     /// # Errors
-    /// When the events are no history, whatever the code, or not all of it.
+    /// When the events are no history, or only a part of one.
     pub(crate) fn replay(
         &self,
         implementation: Option<&Implementation>,

@@ -1,5 +1,5 @@
-//! Runs that may move to the newest version of their workflow are tried on its code: replayed on the thread that has read the
-//! history, without effects.
+//! Tries runs that may move to the newest version of their workflow: replays them with the new code, on the thread that has
+//! read the history, without effects.
 //!
 //! ```text
 //!   shard: asks for a history, holds back what comes ──► reader lane: reads, replays with the newest code
@@ -7,8 +7,8 @@
 //!     └── takes the run over, records `VersionChanged` ◄───────────┘ it does not fit ──► its own code
 //! ```
 //!
-//! Invariants: a run whose history is being read takes no turn, so what was tried is what the shard goes on with; a run has its new
-//! code only behind the event that says so.
+//! Invariants: a run whose history is being read makes no turn, so the shard continues with what was tried; a run only has
+//! its new code behind the event that says so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,25 +21,25 @@ use super::workflows::Beginning;
 use crate::mail::Story;
 use crate::shared::ShardShared;
 
-/// How many runs are remembered that did not fit the newest code, so that they are not tried each time they are read. When there are
+/// How many runs are remembered that did not fit the newest code, so that they are not tried at each read. When there are
 /// more, all are forgotten, and tried once more.
 pub(crate) const UNFIT_LEN_MAX: usize = 65_536;
 
-/// What has become of trials since the runtime was started.
+/// The results of trials since the runtime started.
 #[derive(Debug, Default)]
 pub(crate) struct VersionTrials {
-    /// The runs that did not fit, with the checkpoint from which they were tried: behind a later one they may fit.
+    /// The runs that did not fit, with the checkpoint from which they were tried: behind a later checkpoint they may fit.
     unfit: Mutex<FxHashMap<RunId, Sequence>>,
     moved: AtomicU64,
     unfit_len: AtomicU64,
 }
 
-/// A run that was tried on the newest code of its workflow, and what it goes on with.
+/// A run that was replayed with the newest code of its workflow, and continues with that.
 #[derive(Debug)]
 pub(crate) struct TriedRun {
     /// With the newest code.
     pub(crate) instance: Box<Instance>,
-    /// Whether the code fits. If it does not, the run must move all the same, and is parked with the difference.
+    /// Whether the code fits. If not, the run has to move anyway, and is parked with the difference.
     pub(crate) is_fit: bool,
 }
 
@@ -54,7 +54,7 @@ impl VersionTrials {
         self.unfit_len.load(Ordering::Relaxed)
     }
 
-    /// A run has moved.
+    /// Counts a run that has moved.
     pub(crate) fn note_moved(&self) {
         self.moved.fetch_add(1, Ordering::Relaxed);
     }
@@ -75,7 +75,7 @@ impl VersionTrials {
 }
 
 impl ShardShared {
-    /// Tries a run that was read on the newest code of its workflow, if the policy has it move there.
+    /// Tries a run that was read with the newest code of its workflow, if the policy lets it move.
     pub(crate) fn with_trial(&self, run: RunId, mut story: Story) -> Story {
         let started = story.started();
         let beginning = started.map(|started| Beginning::of(started, story.version));
@@ -89,7 +89,7 @@ impl ShardShared {
             return story;
         }
         let tried = self.replay(Some(newest), run, story.to_try());
-        // What cannot be replayed at all is told by the shard.
+        // The shard reports a history that cannot be replayed at all.
         let Ok(instance) = tried else { return story };
         let is_fit = instance.has_code();
         if !is_fit {

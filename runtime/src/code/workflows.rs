@@ -1,5 +1,4 @@
-//! The one door to the code of workflows: it is asked with what the beginning of a run says of it, and with the version that the
-//! run has.
+//! The only way to the code of workflows: by what a run's beginning says, and the run's version.
 //!
 //! ```text
 //!   a run begins ────────► code_to_begin: the newest version, or that of a pinned run which it continues
@@ -16,18 +15,18 @@ use millrun_workflow::{Implementation, Started, VersionPolicy};
 use crate::OpenError;
 use crate::builtin::is_clash;
 
-/// What a run's beginning says of the code that it needs.
+/// The part of a run's beginning that determines its code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning<'a> {
     pub(crate) workflow: &'a str,
     /// `None` stands for the newest.
     version: Option<u32>,
-    /// Whether it is an instance of a user's under a name that is millrun's own: such a run has no code.
+    /// Whether it is a user's instance with a reserved name: such a run has no code.
     is_clash: bool,
 }
 
 impl<'a> Beginning<'a> {
-    /// Of a run that has this version.
+    /// For a run with this version.
     pub(crate) fn of(started: &'a Started, version: u32) -> Self {
         Self::from((&*started.workflow, version, &started.id))
     }
@@ -70,8 +69,8 @@ impl<'a> From<&'a str> for Beginning<'a> {
     }
 }
 
-/// How names begin that are millrun's own. Users register none of them, so that a later release can bring workflows
-/// and activities without taking a name that a program uses.
+/// The prefix of reserved names. Users cannot register these, so that a later release can add built-in workflows and
+/// activities without taking a name that a program uses.
 pub(crate) const RESERVED_PREFIX: &str = "millrun.";
 
 /// Whether users may not register code under this name.
@@ -106,10 +105,11 @@ impl CodeVersions {
 }
 
 impl Workflows {
-    /// Adds one.
+    /// Adds code.
     ///
     /// # Errors
-    /// When there is code of its name and version, or of its name where either is an entity's: of entities there is one version.
+    /// When there is code with its name and version, or with its name if either is an entity's: an entity has only one
+    /// version.
     pub(crate) fn insert(&mut self, implementation: Implementation) -> Result<(), OpenError> {
         let (name, version) = (implementation.name(), implementation.version());
         let versions = match self.0.entry(name) {
@@ -150,12 +150,12 @@ impl Workflows {
         self.0.values().map(|versions| &versions.newest)
     }
 
-    /// All versions of all workflows: by name, the newest first.
+    /// All versions of all workflows, ordered by name, the newest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Implementation> {
         self.0.values().flat_map(CodeVersions::all)
     }
 
-    /// The numbers of the versions of a workflow that are registered, in order.
+    /// The registered versions of a workflow, in order.
     pub(crate) fn versions_of(&self, workflow: &str) -> Vec<u32> {
         let versions = self.0.get(workflow).into_iter().flat_map(CodeVersions::all);
         let mut numbers: Vec<_> = versions.map(Implementation::version).collect();
@@ -167,7 +167,7 @@ impl Workflows {
         self.0.get(beginning.workflow).filter(|_| !beginning.is_clash)
     }
 
-    /// The code of a run that began so.
+    /// The code of a run with this beginning.
     pub(crate) fn code_of<'a>(&self, beginning: impl Into<Beginning<'a>>) -> Option<&Implementation> {
         let beginning = beginning.into();
         let versions = self.find(beginning)?;
@@ -177,8 +177,8 @@ impl Workflows {
         }
     }
 
-    /// The code that a run gets which begins now: the newest. One that continues another goes on with that one's version, if it is
-    /// `continued`, and the workflow pins its runs.
+    /// The code for a run that begins now: the newest version. A run that continues another keeps that one's version, if
+    /// `continued`, and if the workflow pins its runs.
     #[inline]
     pub(crate) fn code_to_begin(&self, started: &Started, continued: Option<u32>) -> Option<&Implementation> {
         let versions = self.find(Beginning::from((&*started.workflow, &started.id)))?;
@@ -191,7 +191,7 @@ impl Workflows {
         }
     }
 
-    /// The code on which a run is tried that has an earlier version: the newest, if the policy of the workflow has runs move.
+    /// The code with which a run of an earlier version is tried: the newest, if the policy of the workflow lets runs move.
     pub(crate) fn code_to_move<'a>(&self, beginning: impl Into<Beginning<'a>>) -> Option<&Implementation> {
         let beginning = beginning.into();
         let newest = &self.find(beginning)?.newest;
@@ -201,7 +201,7 @@ impl Workflows {
         (is_newer && newest.version_policy() != VersionPolicy::Pinned).then_some(newest)
     }
 
-    /// Whether there is code for a run that began so, or may be: code on which it is tried.
+    /// Whether there is code for a run with this beginning, or code with which it is tried.
     pub(crate) fn have<'a>(&self, beginning: impl Into<Beginning<'a>>) -> bool {
         let beginning = beginning.into();
         self.code_of(beginning).is_some() || self.code_to_move(beginning).is_some()

@@ -1,4 +1,4 @@
-//! How a runtime ends: why it did and who is told, and the polite way within one bound.
+//! How a runtime ends: the cause, the callers that are told, and the graceful shutdown within one time limit.
 
 pub(crate) mod shutdown;
 pub(crate) mod stop;

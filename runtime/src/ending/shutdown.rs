@@ -1,15 +1,15 @@
-//! Stopping gracefully, within one bound.
+//! Graceful shutdown, within one time limit.
 //!
 //! ```text
 //!   close the doors ──► activities ──► reports ──► shards ──► actors ──► journal ──► broker ──► parts and threads
 //!                       grace           1/4         1/2        1/2        1/2                    the rest
 //! ```
 //!
-//! Each stage may take its share of the time that is left: the activities as much as their grace, what they have reported to be
-//! told to their runs a quarter of it, the shards, the user's actors and the journal half of it each, and the parts all. What has
-//! not ended by then is left behind and named.
+//! Each stage may use a share of the time that is left: activities up to their grace; a quarter until their reports have
+//! reached their runs; half each for the shards, the user's actors and the journal; the parts all of it. What has not ended
+//! by then is left behind and named in the report.
 //!
-//! Left out on purpose: ending what blocks its thread. Rust has no way to do that; its callers are answered.
+//! Left out on purpose: ending code that blocks its thread, which Rust cannot do. Its callers are answered.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -26,28 +26,26 @@ use crate::{Runtime, StopCause};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Activities that were still running when the grace was over. They run again when the store
-    /// is opened next.
+    /// Activities that were still running when the grace was over. They run again when the store is next opened.
     pub activities_cut: u64,
-    /// What had not ended when the time was over, and may hold its thread for as long as the process runs:
-    /// a shard whose code blocks, or a blocking activity that ignores its end. What was acknowledged is in
-    /// the file. A [supervised](Runtime::supervise) actor that did not end in its time is named too; it is killed,
-    /// and ends at its next await.
+    /// Parts that had not ended when the time was over, and may hold their threads until the process ends: a shard whose code
+    /// blocks, or a blocking activity that ignores its end. Everything acknowledged is in the file. A
+    /// [supervised](Runtime::supervise) actor that did not end in time is named too; it is killed, and ends at its next
+    /// await.
     pub left_behind: Vec<LeftBehind>,
 }
 
-/// A part that a shutdown did not wait for any longer.
+/// A part that a shutdown stopped waiting for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftBehind {
     /// The part's name, as in [`Runtime::parts`], or that of a blocking activity.
     pub part: String,
-    /// The run whose code was in hand, if it is a shard whose turn had not ended.
+    /// If it is a shard in the middle of a turn: the run whose code was running.
     pub run: Option<RunId>,
 }
 
-/// How often a node that is shut down looks which of its partitions have no attempt under way: those are given back before all
-/// others.
+/// How often a node that shuts down checks which of its partitions have no attempt under way: those are given back first.
 const GIVEN_BACK_EVERY: Duration = Duration::from_millis(250);
 
 /// The time that a shutdown has left.
@@ -68,7 +66,7 @@ impl TimeLeft {
         self.end.saturating_sub(self.host.elapsed())
     }
 
-    /// Looks every millisecond, for at most this long. Only a shutdown looks like this.
+    /// Checks the condition every millisecond, up to this time. Only a shutdown polls like this.
     async fn wait_until(&self, wait_max: Duration, condition: impl Fn() -> bool) {
         let end = self.host.elapsed().saturating_add(wait_max.min(self.get()));
         while !condition() && self.host.elapsed() < end {
@@ -78,7 +76,7 @@ impl TimeLeft {
     }
 }
 
-/// Waits until all that has been reported so far is told to its runs and queued at the journal. False if that took too long.
+/// Waits until everything reported so far is told to its runs and queued at the journal. False if that took too long.
 async fn rest(inner: &Inner, time: &TimeLeft, wait_max: Duration) -> bool {
     let (rests, doors) = (&inner.shared.rests, inner.doors.all());
     let asked: Vec<_> = rests.iter().map(ShardRest::ask).collect();
@@ -89,13 +87,14 @@ async fn rest(inner: &Inner, time: &TimeLeft, wait_max: Duration) -> bool {
             .zip(&asked)
             .all(|(rest, number)| rest.has_come(*number))
     };
-    // Of a runtime that fails meanwhile, or that another call has shut down, no shard answers.
+    // If the runtime fails meanwhile, or another call has shut it down, no shard answers.
     let is_over = || inner.stop.get().is_some() || inner.tree.shards_running() == 0;
     time.wait_until(wait_max, || have_come() || is_over()).await;
     have_come()
 }
 
-/// Waits until no attempt is under way, for the grace of activities at most. A node gives back meanwhile what has none.
+/// Waits until no attempt is under way, up to the grace of activities. Meanwhile a node gives back partitions without
+/// attempts.
 async fn drain(inner: &Inner, time: &TimeLeft) {
     let shared = &inner.shared;
     let grace = shared.config.shutdown_grace;
@@ -116,12 +115,12 @@ async fn drain(inner: &Inner, time: &TimeLeft) {
     }
 }
 
-/// Gives back the partitions in which no attempt is under way: their runs go on elsewhere while others are waited for.
+/// Gives back the partitions without attempts under way: their runs continue elsewhere while others are waited for.
 async fn give_back_idle(inner: &Inner, time: &TimeLeft) {
     let shared = &inner.shared;
     let mut busy = PartitionSet::default();
     let are_sent = shared.pools.iter().all(|pool| pool.note_busy(&mut busy));
-    // Attempts that are not among them have ended: what they reported is to go along.
+    // All other attempts have ended; their reports have to be recorded first.
     if !are_sent || !rest(inner, time, GIVEN_BACK_EVERY).await {
         return;
     }
@@ -137,7 +136,7 @@ async fn give_back_idle(inner: &Inner, time: &TimeLeft) {
 }
 
 impl Inner {
-    /// How many attempts are under way, in all queues.
+    /// The number of attempts under way, in all queues.
     fn running_len(&self) -> u64 {
         let pools = self.shared.pools.iter();
         pools.map(|pool| pool.running_len() as u64).sum()
@@ -145,23 +144,21 @@ impl Inner {
 }
 
 impl Runtime {
-    /// Stops gracefully: closes the doors, starts no further activity, waits for running ones up
-    /// to the configured grace, flushes the journal, closes the file. All clones and handles give
-    /// [`StopCause::Shutdown`] from then on. It may be awaited on any executor.
+    /// Stops gracefully: refuses new requests, starts no further activity, waits for running ones up to the configured grace,
+    /// flushes the journal, closes the file. All clones and handles return [`StopCause::Shutdown`] from then on. It may be
+    /// awaited on any executor.
     ///
-    /// It takes no longer than [`shutdown_wait_max`](crate::RuntimeConfig::shutdown_wait_max). Workflow code
-    /// that blocks its thread is left behind then, and so is a blocking activity that ignores its end: the
-    /// [report](ShutdownReport::left_behind) names them, and callers that wait for their answers get
-    /// [`StopCause::Shutdown`].
+    /// It takes no longer than [`shutdown_wait_max`](crate::RuntimeConfig::shutdown_wait_max). Workflow code that blocks its
+    /// thread is left behind then, and so is a blocking activity that ignores its end: the
+    /// [report](ShutdownReport::left_behind) names them, and their callers get [`StopCause::Shutdown`].
     ///
-    /// Subscriptions of the [broker](Self::broker) that the runtime made end: consumers take what is in their
-    /// inboxes, and find the end behind it. A broker that the runtime was
-    /// [given](crate::RuntimeBuilder::broker) is its owner's, and stays as it is:
+    /// Subscriptions of the runtime's own [broker](Self::broker) end: consumers get what is in their inboxes, and then the
+    /// end. A broker that the runtime was [given](crate::RuntimeBuilder::broker) is not changed:
     /// [close](millrun_broker::Broker::close) it to end its subscriptions.
     ///
     /// # Errors
-    /// When the runtime had failed before, the journal fails while it is flushed, or the disk does not
-    /// answer in time, so that the file is not closed.
+    /// When the runtime had failed before, the journal fails during the flush, or the disk does not answer in time, so that
+    /// the file is not closed.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the runtime closed to requests; call it again to finish.
@@ -182,7 +179,7 @@ impl Runtime {
         }
         let activities_cut = inner.running_len();
         if failed.is_none() {
-            // What was not told in that time runs again.
+            // Reports that have not reached their runs in that time are lost, and the attempts run again.
             rest(inner, &time, time.get() / 4).await;
         }
         for door in inner.doors.all() {
@@ -206,13 +203,13 @@ impl Runtime {
         }
         shared.reader.close();
         inner.tree.abandon();
-        // Of a shard that was left behind, nobody else answers the requests.
+        // If a shard is left behind, nothing else answers its requests.
         inner.doors.close_discarding();
         inner.journal.begin_close();
         let journal_time = time.get() / 2;
         time.wait_until(journal_time, || inner.journal.is_closed()).await;
         let is_closed = inner.journal.is_closed();
-        // One that failed while it was flushed has stopped the runtime.
+        // If the journal failed during the flush, it has stopped the runtime.
         let failure = inner.journal.failure();
         if let Some(failure) = failure.filter(|failure| failure.kind() != FailureKind::Closed) {
             inner.tree.fail(StopCause::Journal(failure));
@@ -239,7 +236,7 @@ impl Runtime {
         }
         inner.tree.close_broker();
         if !left_behind.is_empty() || !is_closed {
-            // What was left behind answers nobody. Without it, all answers are on their way.
+            // Parts that were left behind answer no caller. Otherwise all answers are on their way.
             inner.stop.answer_nobody();
         }
         if !left_behind.is_empty() {

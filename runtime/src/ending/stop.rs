@@ -1,4 +1,4 @@
-//! The end of a runtime: why, and who is told.
+//! The end of a runtime: its cause, and the callers that are told.
 //!
 //! ```text
 //!   shutdown ── closing ─────────────────────────► cause: Shutdown ─┐
@@ -6,11 +6,10 @@
 //!                                                                   └─► callers that still wait
 //! ```
 //!
-//! A caller waits for a sender that a shard or the reader holds, and is told when that is
-//! dropped. Code that blocks its thread drops nothing; so each caller that has to wait is also
-//! [listed](Waiting), and told at the end.
+//! A caller waits for an answer whose sender a shard or a reader holds, and is told when that is dropped. Code that blocks
+//! its thread drops nothing, so each waiting caller is also [listed](Waiting), and told at the end.
 //!
-//! Invariant: the first cause is the one that counts; all that are told of the end find it set.
+//! Invariant: the first cause counts; everybody who is told of the end finds it set.
 
 use std::cell::Cell;
 use std::fmt;
@@ -30,22 +29,22 @@ use crate::StopCause;
 #[derive(Debug, Default)]
 pub(crate) struct StopCell {
     cause: OnceLock<StopCause>,
-    /// As `cause`, for the calls that wait for it.
+    /// The same as `cause`, for calls that wait for it.
     told: watch::Sender<Option<StopCause>>,
     is_closing: AtomicBool,
-    /// All parts have been stopped, and none is restarted.
+    /// Whether all parts have been stopped, and none is restarted.
     is_abandoned: watch::Sender<bool>,
     waiting: Waiting,
 }
 
 impl StopCell {
-    /// Whether this is the first cause, which is the one that counts. Errors name it from now on; who waits for the end
-    /// is told by [`tell`](Self::tell).
+    /// Sets the cause. Returns whether it is the first, which counts. Errors name it from now on; callers that wait for the
+    /// end are told by [`tell`](Self::tell).
     pub(crate) fn set(&self, cause: StopCause) -> bool {
         self.cause.set(cause).is_ok()
     }
 
-    /// Tells those who wait for the end that it has come, if there is a cause.
+    /// Tells callers that wait for the end, if there is a cause.
     pub(crate) fn tell(&self) {
         if let Some(cause) = self.cause.get() {
             self.told.send_replace(Some(cause.clone()));
@@ -56,12 +55,12 @@ impl StopCell {
         self.cause.get()
     }
 
-    /// Ready when the runtime has stopped. It holds on to nothing.
+    /// Completes when the runtime has stopped. It keeps nothing alive.
     pub(crate) fn stopped(&self) -> impl Future<Output = StopCause> + Send + 'static {
         let mut told = self.told.subscribe();
         async move {
             let cause = told.wait_for(Option::is_some).await.map(|cause| cause.clone());
-            // Gone without a word, it was dropped.
+            // If the sender is gone without a cause, the runtime was dropped.
             cause.ok().flatten().unwrap_or(StopCause::Shutdown)
         }
     }
@@ -80,14 +79,14 @@ impl StopCell {
         self.is_abandoned.send_replace(true);
     }
 
-    /// Ready when all parts have been stopped. It holds on to nothing.
+    /// Completes when all parts have been stopped. It keeps nothing alive.
     pub(crate) fn abandoned(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut is_abandoned = self.is_abandoned.subscribe();
-        // An error says that the runtime is gone.
+        // An error means that the runtime is gone.
         async move { drop(is_abandoned.wait_for(|is_abandoned| *is_abandoned).await) }
     }
 
-    /// What `answer` gives; `None` if nobody answers any more.
+    /// The result of `answer`; `None` if no answer can come any more.
     ///
     /// # Cancel safety
     /// As that of `answer`.
@@ -102,14 +101,14 @@ impl StopCell {
         }
     }
 
-    /// Tells all who still wait for an answer, and all who come, that there will be none.
+    /// Tells all callers, present and future, that no answer will come.
     pub(crate) fn answer_nobody(&self) {
         self.waiting.end();
     }
 }
 
-/// See [`StopCell::unless_over`]. Written out, since each request goes through here: an `async` block around
-/// the answer costs as much again as its place in the list.
+/// See [`StopCell::unless_over`]. Hand-written, since each request uses it: an `async` block around the answer would cost as
+/// much again as its place in the list.
 pub(crate) struct UnlessOver<'a, F> {
     answer: F,
     listing: Listing<'a>,
@@ -128,14 +127,13 @@ impl<F: Future + Unpin> Future for UnlessOver<'_, F> {
     }
 }
 
-/// Several lists, each for some threads, so that callers on several threads seldom meet.
+/// The number of lists, each for some threads, so that callers on several threads seldom contend.
 const LISTS: usize = 16;
 
-/// Callers that wait for an answer. Their number is bounded by the program that spawns them; each costs
-/// 16 bytes here.
+/// Callers that wait for an answer. The program that spawns them bounds their number; each costs 16 bytes here.
 struct Waiting([Padded; LISTS]);
 
-/// Lists of two threads share no cache line.
+/// Padded, so that lists of two threads share no cache line.
 #[repr(align(128))]
 #[derive(Default)]
 struct Padded(Mutex<List>);
@@ -143,30 +141,30 @@ struct Padded(Mutex<List>);
 #[derive(Default)]
 struct List {
     slots: Vec<Slot>,
-    /// The place of the first free slot, counted from one; zero if there is none.
+    /// The index of the first free slot plus one; zero if there is none.
     free: usize,
     is_over: bool,
 }
 
 enum Slot {
-    /// Free, with the place of the next free one, counted from one.
+    /// Free, with the index of the next free slot plus one.
     Free(usize),
     Taken(Waker),
-    /// Its caller was told of the end, and has not left.
+    /// Its caller was told of the end, and has not left yet.
     Told,
 }
 
-/// The listing of one caller, once it waits.
+/// The entry of one caller, made when it waits.
 struct Listing<'a> {
     waiting: &'a Waiting,
-    /// In which list, and where.
+    /// The list, and the index in it.
     taken: Option<(usize, usize)>,
 }
 
 fn list_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        /// Has no destructor and no beginning, so that a look is one load.
+        /// Without a destructor or lazy initialisation, so that a look is one load.
         static LIST: Cell<usize> = const { Cell::new(LISTS) };
     }
     LIST.with(|mine| {
@@ -204,7 +202,7 @@ impl Waiting {
                 list.slots.iter_mut().filter_map(Slot::tell).collect::<Vec<_>>()
             };
             for waker in wakers {
-                // A waker is anybody's code: that one panics is not the others' loss.
+                // A waker is foreign code: its panic must not harm other callers.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                     tracing::error!(panic = panic_message(panic), "waking a caller panicked");
                 }
@@ -214,7 +212,7 @@ impl Waiting {
 }
 
 impl Listing<'_> {
-    /// Whether there is anything to wait for. Then the waker is woken at the end.
+    /// Whether there is still something to wait for. If so, the waker is woken at the end.
     fn wait(&mut self, waker: &Waker) -> bool {
         let number = self.taken.map_or_else(list_of_thread, |(number, _)| number);
         let taken = Slot::Taken(waker.clone());
@@ -247,7 +245,7 @@ impl List {
 }
 
 impl Slot {
-    /// The waker of a caller who waits, who is told that there is no answer.
+    /// The waker of a waiting caller, which is told that no answer comes.
     fn tell(&mut self) -> Option<Waker> {
         match mem::replace(self, Self::Told) {
             Self::Taken(waker) => Some(waker),
@@ -283,8 +281,8 @@ mod tests {
 
     use super::*;
 
-    /// Who waited for the end was told as soon as there was a cause, and then could still publish for a moment: the
-    /// broker was closed last.
+    /// Regression: callers that waited for the end were told as soon as there was a cause, and could still publish for a
+    /// moment, because the broker was closed last.
     #[tokio::test]
     async fn who_waits_for_the_end_is_told_of_the_first_cause_when_all_is_shut() {
         let cell = StopCell::default();

@@ -1,5 +1,4 @@
-//! The assembly of a runtime: its parts made on top of an open store, and started in the order in which they need each
-//! other.
+//! The assembly of a runtime: its parts are made on top of an open store, and started in the order of their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -49,7 +48,7 @@ use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 pub(crate) struct Code {
     pub(crate) workflows: Workflows,
     pub(crate) activities: BTreeMap<&'static str, ActivityImplementation>,
-    /// Task queues beside those of the activities.
+    /// Task queues besides those of the activities.
     pub(crate) queues: BTreeSet<String>,
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
@@ -57,7 +56,7 @@ pub(crate) struct Code {
     /// Former names of durable topics, each with the present one.
     pub(crate) renamed_topics: Vec<(&'static str, &'static str)>,
     pub(crate) topic_terms: TermsByFilter,
-    /// The store is only read: there is no code.
+    /// Whether the store is only read: then there is no code.
     pub(crate) is_read_only: bool,
 }
 
@@ -65,7 +64,7 @@ impl Code {
     /// Adds the code of a workflow or an activity.
     ///
     /// # Errors
-    /// When there is code of its kind and name, and of its version.
+    /// When there is code of the same kind with its name and version.
     pub(crate) fn insert(&mut self, registered: Registered) -> Result<(), OpenError> {
         match registered {
             Registered::Workflow(workflow) => self.workflows.insert(workflow),
@@ -79,7 +78,7 @@ impl Code {
         }
     }
 
-    /// Has the tap told of each attempt of the user's activities.
+    /// Lets the tap see each attempt of the user's activities.
     pub(crate) fn tap_activities(&mut self, tap: &Arc<dyn ActivityTap>) {
         let own = self.activities.values_mut();
         for activity in own.filter(|activity| !is_reserved(activity.name)) {
@@ -97,7 +96,7 @@ pub(crate) fn assemble(
     broker: Option<Broker>,
     opened: Opened,
 ) -> Result<Runtime, OpenError> {
-    // Nodes go by one clock.
+    // All nodes use the same clock.
     let server_time = opened
         .server_time
         .map(|told| ServerTime::new(Arc::clone(&host), &told));
@@ -111,7 +110,7 @@ pub(crate) fn assemble(
     let shards_len = config.shards_len;
     let is_broker_given = broker.is_some();
     let broker = broker.unwrap_or_else(|| Broker::new(BrokerConfig::default(), Arc::clone(&host)));
-    // One that was made without a host may have that of a runtime that has ended.
+    // A broker that was made without a host may have that of a former runtime.
     if !broker.has_own_host() {
         broker.run_on(Arc::clone(&host));
     }
@@ -150,7 +149,7 @@ pub(crate) fn assemble(
     let owned = OwnedTable::new(opened.owned.iter().copied());
     let gate = LeaseGate::open();
     let cluster = opened.journal.nodes().map(|store| {
-        // Counted from before the journal was opened: until then it had written nothing.
+        // Counted from before the journal was opened, when this node had written nothing.
         gate.hold_until(opened.began_at + config.lease * 4 / 5);
         let cluster = ClusterShared::new(store.node().clone(), server_time);
         store.watch(cluster.told().clone());
@@ -319,7 +318,7 @@ pub(crate) fn assemble(
     Ok(runtime)
 }
 
-/// Whether no live run has a newer version of its workflow than any that is registered.
+/// Checks that no live run has a newer version of its workflow than is registered.
 fn check_versions<'a>(
     workflows: &Workflows,
     runs: impl Iterator<Item = &'a RecoveredRun>,
@@ -346,7 +345,7 @@ fn check_versions<'a>(
     }
 }
 
-/// Whether a topic of the store keeps what subscriptions have not read beyond the bounds of its retention.
+/// Whether a topic of the store keeps unread records beyond the bounds of its retention.
 fn holds_records_back(runtime: &Runtime) -> bool {
     let streams = runtime.inner().shared.journal.topics();
     streams.is_some_and(|streams| {
@@ -355,7 +354,7 @@ fn holds_records_back(runtime: &Runtime) -> bool {
     })
 }
 
-/// What is dropped with the host's tasks, and says so.
+/// A task that ends when the host drops its tasks, and then reports the host's end.
 struct Presence(Weak<Tree>);
 
 impl Presence {
@@ -368,7 +367,7 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // Without effect if the runtime was stopped first.
+        // No effect if the runtime was stopped first.
         if let Some(tree) = self.0.upgrade() {
             tree.fail(StopCause::HostEnded);
         }

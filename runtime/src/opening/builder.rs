@@ -51,30 +51,28 @@ pub struct RuntimeBuilder {
 impl Runtime {
     /// Configures a runtime on the store at `path`, which is created if it does not exist.
     ///
-    /// The file belongs to the runtime while that is open. If it is deleted, moved, replaced or cut from
-    /// outside, nothing more is acknowledged, and the runtime stops, also when it is idle:
-    /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::store::FailureKind) or one of its
-    /// kin. `cp` of a file that is open is no backup; what [`store`](Self::store) makes is one, or a copy that
-    /// was made after a [shutdown](Self::shutdown).
+    /// The file belongs to the runtime while it is open. If it is deleted, moved, replaced or truncated from outside, nothing
+    /// more is acknowledged, and the runtime stops, even if it is idle: [`StopCause::Journal`](crate::StopCause) with
+    /// [`FailureKind::FileGone`](crate::store::FailureKind) or a similar kind. A `cp` of an open file is no backup; use what
+    /// [`store`](Self::store) makes, or a copy made after a [shutdown](Self::shutdown).
     ///
-    /// With the feature `postgres`, a URL in place of a path opens a store in a schema of a PostgreSQL database, which is made
-    /// if it is not there: `Runtime::open("postgres://app@db/orders?schema=millrun")`. Of the configuration `journal` counts
-    /// there, and `store` has no effect; bounds of its own has a journal that is opened with `PostgresJournal::open` of
-    /// `millrun-postgres` and [given](RuntimeBuilder::journal). Without the feature a URL is refused as
+    /// With the feature `postgres`, a URL in place of a path opens a store in a schema of a PostgreSQL database, which is
+    /// made if it does not exist: `Runtime::open("postgres://app@db/orders?schema=millrun")`. Then the configuration's
+    /// `journal` applies, and `store` has no effect. For other bounds, open the journal with `PostgresJournal::open` of
+    /// `millrun-postgres` and [pass it](RuntimeBuilder::journal). Without the feature a URL is refused as
     /// [`OpenError::NotBuilt`].
     pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
         RuntimeBuilder::new(path.into().into())
     }
 
-    /// Configures a runtime that keeps everything in memory and forgets it with its end.
+    /// Configures a runtime that keeps everything in memory, until it ends.
     ///
     /// Finished runs are retained up to smaller bounds than on disk, those of
-    /// [`Retention::in_memory`](crate::store::Retention::in_memory): `config.journal.retention` sets others,
-    /// and so does [`RuntimeBuilder::config`], which replaces them all. Mind that a caller that asks for a
-    /// result later than retention allows, perhaps because its task got no turn meanwhile, is told that
-    /// it has expired or is not known, and that a start repeated after that begins another run. The
-    /// handle of the start itself keeps the result of a run that stayed in memory and did not go on in
-    /// another.
+    /// [`Retention::in_memory`](crate::store::Retention::in_memory): `config.journal.retention` sets others, and so does
+    /// [`RuntimeBuilder::config`], which replaces all bounds. If a caller asks for a result later than retention allows,
+    /// perhaps because its task was delayed, it is told that the result has expired or is not known, and a start that is
+    /// repeated after that begins another run. The handle of the start itself keeps the result of a run that stayed in memory
+    /// and did not continue as new.
     pub fn volatile() -> RuntimeBuilder {
         let builder = RuntimeBuilder::new(StoreLocation::Memory);
         builder.configure(|config| config.journal.retention = Retention::in_memory())
@@ -111,11 +109,10 @@ impl RuntimeBuilder {
 
     /// Binds code to a workflow or an activity.
     ///
-    /// Names that begin with `millrun.` are reserved: [`start`](Self::start) refuses them with
-    /// [`OpenError::ReservedName`].
+    /// Names that begin with `millrun.` are reserved: [`start`](Self::start) refuses them with [`OpenError::ReservedName`].
     ///
-    /// The code of an activity may be a closure that captures what it needs: each attempt has a clone of
-    /// that. Code with a name takes it as its first argument: [`register_with`](Self::register_with).
+    /// The code of an activity may be a closure that captures what it needs: each attempt gets a clone of that. A named
+    /// function can take it as its first argument: [`register_with`](Self::register_with).
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
@@ -134,8 +131,8 @@ impl RuntimeBuilder {
     /// ```
     ///
     /// A workflow that also answers [queries](crate::Query) and takes [updates](crate::Update) of its
-    /// [state](crate::workflow::State) is registered alike: its definition says what with
-    /// ([`AnsweringWorkflow`](crate::builders::AnsweringWorkflow)):
+    /// [state](crate::workflow::State) is registered in the same way; its definition
+    /// ([`AnsweringWorkflow`](crate::builders::AnsweringWorkflow)) has the handlers:
     ///
     /// ```
     /// use millrun::{Query, Runtime, Update, Workflow, WorkflowContext, WorkflowError};
@@ -177,10 +174,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Binds code to an activity, and state that it needs: a client, a pool of connections. Each attempt gets
-    /// a clone as its first argument, so put what is costly to clone into an [`Arc`].
+    /// Binds code to an activity, with state that it needs: a client, a pool of connections. Each attempt gets a clone as its
+    /// first argument, so put state that is costly to clone into an [`Arc`].
     ///
-    /// The runtime itself is state that each activity has already: [`ActivityContext::runtime`].
+    /// Activities have the runtime itself without this: [`ActivityContext::runtime`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -214,14 +211,12 @@ impl RuntimeBuilder {
         })
     }
 
-    /// Binds code that blocks its thread, or computes for long, to an activity: each attempt has a
-    /// thread of its own, of which there are at most
-    /// [`blocking_threads_max`](RuntimeConfig::blocking_threads_max). A thread cannot be stopped from
-    /// outside: after a timeout or a cancel its result is not waited for, and code that takes long
-    /// should look at [`ActivityContext::is_cancelled`] now and then. It is true as well once the
-    /// runtime stops; a thread that ignores it is waited for, by a shutdown as long as
-    /// [`shutdown_wait_max`](RuntimeConfig::shutdown_wait_max) lets it and by a drop up to 10 s, and left
-    /// behind. On a [host](Self::host) of one's own nobody waits for it.
+    /// Binds code that blocks its thread, or computes for long, to an activity: each attempt has a thread of its own, at most
+    /// [`blocking_threads_max`](RuntimeConfig::blocking_threads_max) at a time. A thread cannot be stopped from outside:
+    /// after a timeout or a cancel its result is not waited for, and long-running code should check
+    /// [`ActivityContext::is_cancelled`] now and then. That is also true once the runtime stops. A thread that ignores it is
+    /// waited for: in a shutdown as long as [`shutdown_wait_max`](RuntimeConfig::shutdown_wait_max) allows, in a drop up to
+    /// 10 s; then it is left behind. On a [host](Self::host) of your own it is not waited for.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
@@ -246,10 +241,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Binds code to an activity in the place of the code that it has, if it has any: for a test, which gets a program's
-    /// whole registry and has another bank in it.
+    /// Binds code to an activity in place of any code that it has: for a test that uses a program's whole registry, but
+    /// another bank.
     ///
-    /// The [world](https://docs.rs/millrun-testkit) of `millrun-testkit` mocks activities so.
+    /// The [world](https://docs.rs/millrun-testkit) of `millrun-testkit` mocks activities in this way.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime, RuntimeBuilder};
@@ -280,14 +275,15 @@ impl RuntimeBuilder {
         self.register(activity, code)
     }
 
-    /// Has a tap told of each attempt of the activities that are registered.
+    /// Lets a tap see each attempt of the registered activities.
     #[doc(hidden)]
     pub fn tap_activities(mut self, tap: Arc<dyn ActivityTap>) -> Self {
         self.tap = Some(tap);
         self
     }
 
-    /// Registers an entity, with its commands and queries: see [`Runtime::entity`]. It shares its names with workflows.
+    /// Registers an entity, with its commands and queries: see [`Runtime::entity`]. Entities and workflows share one set of
+    /// names.
     ///
     /// ```
     /// # use millrun::{Entity, EntityCommand, EntityContext, EntityState, Runtime, WorkflowError};
@@ -314,7 +310,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The code of all workflows and entities that are registered so far: what a test replays histories with.
+    /// The code of all workflows and entities registered so far, with which a test can replay histories.
     ///
     /// ```
     /// # use millrun::{Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
@@ -340,12 +336,11 @@ impl RuntimeBuilder {
         workflows.collect()
     }
 
-    /// Adds a task queue beside those of the registered activities: one for each tenant, say, which a call
-    /// [names](crate::workflow::Call::on_queue) at run time. Any registered activity may be called there. Each
-    /// queue has a pool and a concurrency limit of its own
-    /// ([`queue_running_max`](RuntimeConfig::queue_running_max)), so that calls of one hold up no other's. Naming one
-    /// twice is naming it once. How many there may be is
-    /// [`named_queues_len_max`](RuntimeConfig::named_queues_len_max).
+    /// Adds a task queue besides those of the registered activities: one for each tenant, say, which a call
+    /// [names](crate::workflow::Call::on_queue) at run time. Any registered activity may be called there. Each queue has a
+    /// pool and a concurrency limit of its own ([`queue_running_max`](RuntimeConfig::queue_running_max)), so that calls in
+    /// one queue delay none in another. Adding a queue twice has no further effect.
+    /// [`named_queues_len_max`](RuntimeConfig::named_queues_len_max) bounds their number.
     ///
     /// ```
     /// use millrun::Runtime;
@@ -358,8 +353,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Lets workflows [publish](crate::WorkflowContext::publish) to this topic. Publishes to one that
-    /// is not registered wait, as calls of activities do that are not.
+    /// Lets workflows [publish](crate::WorkflowContext::publish) to this topic. Publishes to a topic that is not registered
+    /// wait, like calls of activities that are not registered.
     ///
     /// ```
     /// use millrun::{Runtime, Topic};
@@ -372,13 +367,13 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Has the journal keep the records of a topic: it is declared when the runtime opens, and stays declared in the
-    /// store. Workflows publish to it with [`WorkflowContext::publish`](crate::WorkflowContext::publish), and
-    /// [`Runtime::durable_topic`](crate::Runtime::durable_topic) publishes from outside and reads. One that the store knows gets
-    /// the retention that is said here.
+    /// Lets the journal keep the records of a topic: the topic is declared when the runtime opens, and stays declared in the
+    /// store. Workflows publish to it with [`WorkflowContext::publish`](crate::WorkflowContext::publish);
+    /// [`Runtime::durable_topic`](crate::Runtime::durable_topic) publishes from outside and reads. A topic that the store
+    /// knows gets the retention that is set here.
     ///
-    /// The runtime does not start if a name is declared in two ways
-    /// ([`OpenError::TopicContradiction`]), or the journal keeps no topics or not this one.
+    /// The runtime does not start if a name is declared in two different ways ([`OpenError::TopicContradiction`]), or if the
+    /// journal keeps no topics or refuses this one.
     ///
     /// ```
     /// use millrun::{DurableTopic, Runtime, Topic};
@@ -397,19 +392,19 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Declares a [durable topic](Self::durable_topic) that had another name: one that the store knows under the `former` name is
-    /// renamed when the runtime opens, before anything else is declared. Its records, ids and tokens go along, and its
-    /// subscriptions and triggers with their places. Runs whose histories have the former name go on: what they wait for, and
-    /// what they publish, is of the topic.
+    /// Declares a [durable topic](Self::durable_topic) that had another name: if the store has a topic with the `former`
+    /// name, it is renamed when the runtime opens, before anything else is declared. Its records, ids and tokens stay, and so
+    /// do its subscriptions and triggers with their places. Runs whose histories have the former name continue with the
+    /// renamed topic.
     ///
-    /// Once the topic has its present name, this renames nothing, and neither does it where the store has never known the former
-    /// one. Leave it there as long as a run may live that began before: a history is not rewritten, and is replayed with what is
-    /// said here, also by [`preflight`](Self::preflight) and with [`implementations`](Self::implementations). Another name for
-    /// a topic that was renamed before is told of each former name.
+    /// Once the topic has its present name, this does nothing, and also if the store has never known the former one. Keep it
+    /// as long as a run may live that began before: histories are not rewritten, and this is needed to replay them, also by
+    /// [`preflight`](Self::preflight) and with [`implementations`](Self::implementations). If a topic is renamed again,
+    /// declare each former name with the present one.
     ///
-    /// The runtime does not start, and nothing is changed, where the store has topics of both names
-    /// ([`OpenError::TopicNamesTaken`]), the journal does not rename ([`OpenError::TopicNotRenamed`]), or the former name is told
-    /// of another topic as well ([`OpenError::TopicContradiction`]).
+    /// The runtime does not start, and nothing is changed, if the store has topics of both names
+    /// ([`OpenError::TopicNamesTaken`]), the journal cannot rename ([`OpenError::TopicNotRenamed`]), or the same former name
+    /// is declared for another topic as well ([`OpenError::TopicContradiction`]).
     ///
     /// ```
     /// use millrun::{DurableTopic, Runtime, Topic};
@@ -424,12 +419,12 @@ impl RuntimeBuilder {
         self.durable_topic(topic)
     }
 
-    /// Says how long the records and subscriptions of durable topics stay, for all that this filter selects of those that the
-    /// builder is [told of](Self::durable_topic), before or after. In it `*` stands for one token of a name, and a `>` at its
-    /// end for one or more.
+    /// Sets how long the records and subscriptions of durable topics stay, for all topics that this filter selects among
+    /// those [registered](Self::durable_topic) with the builder, before or after. In it `*` stands for one token of a name,
+    /// and a `>` at its end for one or more.
     ///
-    /// What is said of a topic comes together: by itself, and by each filter that selects it. The runtime does not start if a
-    /// bound is said in two ways ([`OpenError::TopicContradiction`]), or a filter is none ([`OpenError::Topic`]).
+    /// The terms of a topic are combined: its own, and those of each filter that selects it. The runtime does not start if a
+    /// bound is set differently twice ([`OpenError::TopicContradiction`]), or a filter is not valid ([`OpenError::Topic`]).
     ///
     /// ```
     /// use std::time::Duration;
@@ -455,9 +450,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Lets workflows [publish](crate::WorkflowContext::publish_to) to topics whose names are known at run time
-    /// only, of those that this filter selects: their payloads are `T`s. A topic that is registered by its own name
-    /// goes by that; of two filters that select it, the first counts.
+    /// Lets workflows [publish](crate::WorkflowContext::publish_to) to topics whose names are only known at run time, if this
+    /// filter selects them: their payloads are `T`s. If a topic is registered by its own name, that counts; of two filters
+    /// that select it, the first counts.
     ///
     /// ```
     /// use millrun::Runtime;
@@ -470,20 +465,18 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Uses this broker instead of one of the runtime's own: for subscribing before the runtime
-    /// starts, and for activities and actors that publish. It belongs to one runtime at a time.
+    /// Uses this broker instead of the runtime's own: to subscribe before the runtime starts, and for activities and actors
+    /// that publish. It belongs to one runtime at a time.
     ///
-    /// One that was made [without a host](Broker::without_host) goes by the runtime's from the start on: what
-    /// has a limit of time, [`ask`](millrun_broker::TopicHandle::ask) say, ends in time, waits are reported, and
-    /// inboxes can be [served](millrun_broker::Inbox::serve). Behind the runtime's end it keeps its time, but
-    /// services that were started on that host have ended with it.
+    /// A broker that was made [without a host](Broker::without_host) uses the runtime's from the start on: time limits, of
+    /// [`ask`](millrun_broker::TopicHandle::ask) say, are kept, waits are reported, and inboxes can be
+    /// [served](millrun_broker::Inbox::serve). After the runtime's end it still has the time, but services that were started
+    /// on that host have ended with it.
     ///
-    /// It may outlive the runtime, which therefore leaves its subscriptions open:
-    /// [close](Broker::close) it to end them.
+    /// It may outlive the runtime, which therefore leaves its subscriptions open: [close](Broker::close) it to end them.
     ///
-    /// What waited for room in a full topic when the store was closed is published while the runtime
-    /// starts, and whatever else workflows publish may be as early: who subscribes after that, as a
-    /// trigger does, does not hear of it.
+    /// Values that waited for room in a full topic when the store was closed are published while the runtime starts, and so
+    /// may be other publishes of workflows: a later subscriber, such as a trigger, does not get them.
     pub fn broker(mut self, broker: Broker) -> Self {
         self.broker = Some(broker);
         self
@@ -507,9 +500,9 @@ impl RuntimeBuilder {
 
     /// Whether the runtime hosts instances, true by default: [`RuntimeConfig::hosts_instances`].
     ///
-    /// On a store that several nodes share, one that does not is a client: it claims no partitions, runs no workflow and no
-    /// activity, and declares no other node dead. Everything that is called on runs and entities works as on any other node, and
-    /// goes through the store. Workers of activities alone, for runs that other nodes host, are not built yet.
+    /// On a store that several nodes share, a node that hosts no instances is a client: it claims no partitions, runs no
+    /// workflow and no activity, and declares no other node dead. All calls on runs and entities work as on any other node,
+    /// through the store. Nodes that only run activities, for runs that other nodes host, are not supported yet.
     ///
     /// ```no_run
     /// # use millrun::{Runtime, Workflow};
@@ -523,8 +516,8 @@ impl RuntimeBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`start`](Self::start) gives [`OpenError::Config`] for `false` with a store that this process has to itself, where
-    /// nobody else could host them, and with partitions named in [`RuntimeConfig::claimed_at_open`].
+    /// [`start`](Self::start) returns [`OpenError::Config`] for `false` if this process has the store to itself, so that no
+    /// other process could host the instances, and if partitions are named in [`RuntimeConfig::claimed_at_open`].
     pub fn hosts_instances(mut self, hosts_instances: bool) -> Self {
         self.config.hosts_instances = hosts_instances;
         self
@@ -565,23 +558,23 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Keeps everything in this journal instead of a file of the runtime's own. It has been opened with bounds of its
-    /// own: of [`RuntimeConfig::journal`], which should hold the same, `turn_bytes_max` counts here, and
+    /// Keeps everything in this journal instead of a file of the runtime's own. The journal was opened with bounds of its
+    /// own: of [`RuntimeConfig::journal`], which should have the same, only `turn_bytes_max` applies, and
     /// [`RuntimeConfig::store`] has no effect.
     ///
-    /// One that was opened once and given to several runtimes, one after the other, may see the number
-    /// of an attempt twice, if the process crashes before the later one's first commit.
+    /// If a journal is opened once and given to several runtimes, one after the other, the same attempt number may be used
+    /// twice, if the process crashes before the later runtime's first commit.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// Tries the code that is registered on the runs of the store at the path, which no process has open: on a closed one, or on
-    /// a [backup](crate::store::StoreHandle::backup). The history of each live run is replayed, on several threads;
-    /// nothing is called, and not a byte is written. The report says which runs would be parked, and where code and
-    /// history part: each difference once, however many runs have it.
+    /// Tries the registered code on the runs of the store at the path, which no process has open: a closed store, or a
+    /// [backup](crate::store::StoreHandle::backup). The history of each live run is replayed, on several threads; nothing is
+    /// called, and not a byte is written. The report says which runs would be parked, and where code and history differ: each
+    /// difference once, however many runs have it.
     ///
-    /// A program that calls it where its arguments ask for it can be tried before it is deployed:
+    /// A program that runs it on a command-line argument can be tried before it is deployed:
     ///
     /// ```
     /// # use millrun::{Runtime, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError};
@@ -609,15 +602,15 @@ impl RuntimeBuilder {
     /// # }
     /// ```
     ///
-    /// [`Preflight::configure`] sets the number of threads, tries finished runs as well, and more. Of the builder count the path,
-    /// what is registered, `limits` and `store` of the configuration, and the host.
+    /// [`Preflight::configure`] sets the number of threads, includes finished runs, and more. Of the builder it uses the
+    /// path, the registered code, `limits` and `store` of the configuration, and the host.
     ///
     /// # Errors
-    /// Awaited, it gives a [`PreflightError`](crate::preflight::PreflightError) where the store cannot be read. Code that does
+    /// Awaiting it gives a [`PreflightError`](crate::preflight::PreflightError) if the store cannot be read. Code that does
     /// not fit is no error.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the preflight. The file is let go of when each thread has tried the run that it has in hand.
+    /// Dropping the future ends the preflight. The file is released when each thread has finished its present run.
     pub fn preflight(self) -> Preflight {
         let place = match self.place {
             StoreLocation::File(path) if self.journal.is_none() => Some(path),
@@ -633,11 +626,11 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Opens the store, recovers what was alive, and starts everything. When this returns, the
-    /// doors are open and work that was cut off goes on.
+    /// Opens the store, recovers what was alive, and starts everything. When this returns, requests are accepted, and
+    /// interrupted work continues.
     ///
     /// # Errors
-    /// See [`OpenError`]; each says what to do.
+    /// See [`OpenError`], whose messages say what to do.
     ///
     /// # Cancel safety
     /// Dropping the future undoes the start; nothing in the store is lost.
@@ -646,7 +639,7 @@ impl RuntimeBuilder {
         let mut code = collect(self.registrations, &self.renamed_topics)?;
         code.is_read_only = self.is_read_only;
         if self.is_read_only {
-            // Workflows of millrun's own do not go on either.
+            // Built-in workflows do not run either.
             code.workflows = Workflows::default();
         }
         if self.queues.len() > self.config.named_queues_len_max {
@@ -693,12 +686,12 @@ impl RuntimeBuilder {
     }
 }
 
-/// What code is told of topics that have other names than in histories.
+/// The renames of topics, for workflow code.
 fn renames(pairs: &[(&'static str, &'static str)]) -> Arc<TopicRenames> {
     Arc::new(pairs.iter().copied().collect())
 }
 
-/// The same code, told of topics that have other names than in histories.
+/// The same code, with the renames of topics.
 fn knowing(implementation: &Implementation, renamed: &Arc<TopicRenames>) -> Implementation {
     match renamed.is_empty() {
         true => implementation.clone(),

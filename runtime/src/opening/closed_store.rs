@@ -1,11 +1,11 @@
-//! A store that no process has open, looked at without changing a byte of its file.
+//! A closed store, which no process has open: looks at it without changing a byte of its file.
 //!
 //! ```text
 //!   file ──► journal that keeps in memory what it writes ──► runtime without code ──► find, describe, why, history
 //! ```
 //!
-//! Invariants: what a run waits for is not done, and what would change something is refused; so that all that is told
-//! is what the file says.
+//! Invariants: operations that runs wait for are not performed, and changes are refused; so everything shown is what the file
+//! says.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,14 +25,14 @@ use crate::opening::recovery::StartupReport;
 use crate::upkeep::StoreHandle;
 use crate::{OpenError, RunError, Runtime, RuntimeBuilder, UntypedHandle};
 
-/// A store that no process has open: its runs are found, described and explained, and not a byte of its file is
-/// changed. It works on a file and in a folder without permission to write, also after a crash: what its repair writes
-/// stays in memory, and beyond 256 MiB in a temporary file.
+/// A store that no process has open: its runs are found, described and explained, and not a byte of its file is changed. It
+/// needs no permission to write the file or its folder, also after a crash: what the repair writes stays in memory, and
+/// beyond 256 MiB in a temporary file.
 ///
-/// No code is at hand, so nothing goes on: timers do not fire, no attempt is made, and a run that waits for a signal
-/// or a condition is shown as running without saying for what, which stands in its code alone. Every workflow passes
-/// for registered. While it is open, the file is locked together with others who only read it: a program that opens
-/// the store meanwhile is [refused](millrun_persistence::StoreError::AlreadyOpen). It ends with its last handle.
+/// There is no code, so nothing continues: timers do not fire, no attempt is made, and a run that waits for a signal or a
+/// condition is shown as running without the reason, which only its code knows. Every workflow counts as registered. While it
+/// is open, the file is locked for shared reading: a program that opens the store meanwhile is
+/// [refused](millrun_persistence::StoreError::AlreadyOpen). It is closed with its last handle.
 ///
 /// ```
 /// use millrun::operating::{RunSearch, RunStatus};
@@ -78,21 +78,21 @@ impl ClosedStore {
     /// checked.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyOpen`](crate::store::StoreError::AlreadyOpen) when a process has it: ask that one.
-    /// [`StoreError::Corrupted`](crate::store::StoreError::Corrupted) when it is damaged as a whole: it can be
-    /// [salvaged](crate::store::salvage). [`StoreError::Io`](crate::store::StoreError::Io) also when its repair changes
-    /// more than [`READ_ONLY_BYTES_MAX`](crate::store::READ_ONLY_BYTES_MAX) bytes and there is no room for a temporary
-    /// file. There are others, as of [`RuntimeBuilder::start`].
+    /// [`StoreError::AlreadyOpen`](crate::store::StoreError::AlreadyOpen) when a process has it open: ask that process.
+    /// [`StoreError::Corrupted`](crate::store::StoreError::Corrupted) when the whole store is damaged: it can be
+    /// [salvaged](crate::store::salvage). [`StoreError::Io`](crate::store::StoreError::Io) also when its repair changes more
+    /// than [`READ_ONLY_BYTES_MAX`](crate::store::READ_ONLY_BYTES_MAX) bytes and there is no room for a temporary file.
+    /// Others as for [`RuntimeBuilder::start`].
     ///
     /// # Cancel safety
-    /// Dropping the future lets go of the file.
+    /// Dropping the future closes the file.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
         Self::open_with(path, StoreConfig::default()).await
     }
 
-    /// As [`open`](Self::open), with other bounds than the default ones. Those that count are
-    /// [`cache_bytes_max`](StoreConfig::cache_bytes_max) and [`changed_bytes_max`](StoreConfig::changed_bytes_max), the
-    /// memory for pages as they are in the file and for those that a repair has changed.
+    /// As [`open`](Self::open), with other bounds than the defaults. Only [`cache_bytes_max`](StoreConfig::cache_bytes_max)
+    /// and [`changed_bytes_max`](StoreConfig::changed_bytes_max) apply: the memory for unchanged pages of the file, and for
+    /// those that a repair has changed.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -103,7 +103,7 @@ impl ClosedStore {
         Self::open_on(path.into(), bounds, None).await
     }
 
-    /// As [`open_with`](Self::open_with), on this host, if there is one.
+    /// As [`open_with`](Self::open_with), on this host, if one is given.
     pub(crate) async fn open_on(
         path: PathBuf,
         bounds: StoreConfig,
@@ -118,8 +118,8 @@ impl ClosedStore {
         Ok(Self { runtime })
     }
 
-    /// The runtime over it, for what takes one: the router of millrun-http, say. It has no code; starts, signals,
-    /// queries and whatever else needs code or changes something are refused with
+    /// The runtime over it, for code that needs one: the router of millrun-http, say. It has no code; starts, signals,
+    /// queries and everything else that needs code or changes something are refused with
     /// [`StopCause::ReadOnly`](crate::StopCause::ReadOnly).
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
@@ -148,8 +148,8 @@ impl ClosedStore {
         self.runtime.find(filter, after, len_max).await
     }
 
-    /// How many runs of each workflow are live, and what they do. How many have ended is told by
-    /// [`report`](Self::report) of all workflows together.
+    /// How many runs of each workflow are live, by status. The number of ended runs, of all workflows together, is in the
+    /// [`report`](Self::report).
     #[must_use]
     pub fn counts(&self) -> RunCounts {
         self.runtime.counts()
@@ -171,9 +171,8 @@ impl ClosedStore {
         self.runtime.history(run, after, len_max).await
     }
 
-    /// A handle to the latest run of an instance: to describe it, to ask why it does not go on, for its result. The
-    /// result of a run that has not ended is waited for until the store is let go of; [`result`](Self::result) does not
-    /// wait.
+    /// A handle to the latest run of an instance, to describe it or to get its result. The result of a run that has not ended
+    /// is waited for until the store is closed; [`result`](Self::result) does not wait.
     ///
     /// # Errors
     /// When `id` is no instance id.
@@ -181,7 +180,7 @@ impl ClosedStore {
         self.runtime.attach_untyped(id)
     }
 
-    /// What the history of a run tells about it, as [`Runtime::describe_run`].
+    /// The description of a run from its history, as [`Runtime::describe_run`].
     ///
     /// # Errors
     /// As of [`Runtime::describe_run`].
@@ -189,7 +188,7 @@ impl ClosedStore {
         self.runtime.describe_run(run).await
     }
 
-    /// Why a run does not go on, as far as its history and those of its children tell; as [`Runtime::why_run`].
+    /// Why a run makes no progress, as far as its history and those of its children show; as [`Runtime::why_run`].
     ///
     /// # Errors
     /// As of [`Runtime::why_run`].
@@ -197,7 +196,7 @@ impl ClosedStore {
         self.runtime.why_run(run).await
     }
 
-    /// With what a run has ended; `None` if it has not. A run that went on in another has the result of that.
+    /// The result of a run; `None` if it has not ended. A run that continued as new has the result of the last run.
     ///
     /// # Errors
     /// When there is no such run, or it ended without a value.
@@ -209,7 +208,7 @@ impl ClosedStore {
         self.runtime.attach_described(&described).result().await.map(Some)
     }
 
-    /// To verify, copy and export it, as of a store that is open.
+    /// To verify, copy and export it, as for an open store.
     #[must_use]
     pub fn upkeep(&self) -> StoreHandle {
         self.runtime.store().expect("it was opened by its path")

@@ -1,4 +1,4 @@
-//! The store that a runtime opened by its path itself, with the bound of what is done to it at once.
+//! The store file of a runtime that opened it by its path, with the bound for simultaneous upkeep.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrun_persistence::RedbJournal;
 use tokio::sync::Semaphore;
 
-/// How many of backup, export and verify a runtime performs at once; others wait.
+/// How many backups, exports and verifications run at once; others wait.
 const UPKEEP_RUNNING_MAX: usize = 1;
 
 /// The file that a runtime opened by its path.
@@ -15,7 +15,7 @@ pub(crate) struct OwnStore {
     pub(crate) journal: Arc<RedbJournal>,
     /// As it was given.
     pub(crate) path: PathBuf,
-    /// Has a permit for each upkeep that may run.
+    /// One permit for each upkeep that may run.
     pub(crate) running: Semaphore,
 }
 

@@ -1,4 +1,4 @@
-//! Where a runtime keeps what it has: in memory, in a file, or in a schema of a database, which is named by a URL.
+//! The place of a runtime's data: memory, a file, or a schema of a database, which a URL names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) enum StoreLocation {
     #[default]
     Memory,
     File(PathBuf),
-    /// Its URL, in which a password may stand.
+    /// Its URL, which may contain a password.
     Server(String),
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for StoreLocation {
     }
 }
 
-/// Opens the journal in the database that a URL names. It waits for the server, on the calling thread.
+/// Opens the journal in the database that a URL names. Waits for the server, on the calling thread.
 #[cfg(feature = "postgres")]
 pub(super) fn open_server(url: &str, config: &RuntimeConfig) -> Result<Arc<dyn Journal>, OpenError> {
     use millrun_postgres::{PostgresConfig, PostgresJournal};
@@ -50,7 +50,7 @@ pub(super) fn open_server(url: &str, config: &RuntimeConfig) -> Result<Arc<dyn J
     Ok(Arc::new(PostgresJournal::open(url, bounds)?))
 }
 
-/// Nothing is opened: this build knows no database.
+/// Refuses: this build has no support for databases.
 #[cfg(not(feature = "postgres"))]
 pub(super) fn open_server(_url: &str, _config: &RuntimeConfig) -> Result<Arc<dyn Journal>, OpenError> {
     Err(OpenError::NotBuilt { feature: "postgres" })

@@ -1,13 +1,12 @@
-//! Rebuilding from the journal what was alive in the partitions that are claimed: the replay actor's work at open,
-//! and that of a shard that starts over.
+//! Rebuilds from the journal what was alive in claimed partitions: for the replay actor at the opening, and for a shard that
+//! restarts.
 //!
 //! ```text
 //!   claim ──► log ──► Fold (by number): Histories ──► RecoveredRun, by shard
 //! ```
 //!
-//! What is [`Outstanding`] is gathered from each history, without running any code: that tells the
-//! timers to set, the activities to run again, and what is parked. Instances themselves stay on disk
-//! until something wakes them.
+//! What is [`Outstanding`] is gathered from each history without running code: which timers to set, which activities to run
+//! again, and what is parked. Instances themselves stay on disk until something wakes them.
 
 use std::time::Duration;
 
@@ -23,13 +22,13 @@ pub(crate) struct RecoveredRun {
     pub(crate) run: RunId,
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
-    /// The version that it has of the workflow.
+    /// Its version of the workflow.
     pub(crate) version: u32,
-    /// When its last turn was taken.
+    /// The time of its last turn.
     pub(crate) last: Timestamp,
     /// The workflow that its instance began as, if that is another.
     pub(crate) began_as: Option<Name>,
-    /// What has begun and not ended, with since when.
+    /// Its pending operations, with the time since when each is pending.
     pub(crate) pending: Vec<(OperationId, Pending, Timestamp)>,
     pub(crate) parked: Option<(ParkReason, Timestamp)>,
     pub(crate) parent: Option<Box<Parent>>,
@@ -37,23 +36,23 @@ pub(crate) struct RecoveredRun {
     pub(crate) trace: Option<Box<TraceContext>>,
 }
 
-/// What was found in a store when it was opened.
+/// What was found when a store was opened.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StartupReport {
-    /// Instances that are alive, those of which a record cannot be understood included.
+    /// Live instances, including those with a record that cannot be decoded.
     pub live: u64,
     /// Of these, how many have no code here: their workflow is not registered.
     pub not_registered: u64,
-    /// Of the live instances, how many are of a workflow whose name begins with `millrun.`. Such names are
-    /// reserved and code cannot be registered under them, so these instances do not run; a warning names one of
-    /// the workflows. Terminate them, or let the release that wrote them finish them.
+    /// How many of the live instances belong to a workflow whose name begins with `millrun.`. Such names are reserved, and
+    /// code cannot be registered under them, so these instances do not run; a warning names one of the workflows. Terminate
+    /// them, or let the release that wrote them finish them.
     pub reserved: u64,
     /// Of the live instances, how many are parked.
     pub parked: u64,
-    /// Timers that were running.
+    /// Timers that were set.
     pub timers: u64,
-    /// Activities that had not reported, and run again.
+    /// Activities without a report, which run again.
     pub activities: u64,
     /// Finished runs that are retained.
     pub finished: u64,
@@ -63,17 +62,17 @@ pub struct StartupReport {
     pub bytes: u64,
     /// Whether the file had to be repaired because the last process did not close it.
     pub is_repaired: bool,
-    /// Whether the index of finished runs was damaged, and is written anew.
+    /// Whether the index of finished runs was damaged, and had to be rebuilt.
     pub is_index_rebuilt: bool,
-    /// Time from opening the file to being ready.
+    /// The time from opening the file to being ready.
     pub elapsed: Duration,
-    /// Runs that do not run because their history is damaged, with what is wrong. Their ids stay taken:
-    /// a caller that asks for one is told of the damage. A record with a valid checksum that is no event, and says
-    /// nothing of what is outstanding, is found when its run is read.
+    /// Runs that do not run because their history is damaged, with the damage. Their ids stay taken: a caller that asks for
+    /// one is told of the damage. A record that has a valid checksum, does not decode, and concerns no outstanding operation,
+    /// is only found when its run is read.
     pub damaged: Vec<(Option<RunId>, String)>,
 }
 
-/// What is made of the runs of one lane, by their numbers.
+/// The runs of one lane, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     runs: Vec<History>,
@@ -82,14 +81,14 @@ pub(crate) struct Histories {
 /// What is known of the run that has a number.
 #[derive(Debug, Default)]
 struct History {
-    /// `None` while no run has the number; then the memory is that of an earlier one.
+    /// `None` while no run has the number; then the memory is that of an earlier run.
     run: Option<RunId>,
-    /// The instance, if not even its first record can be understood.
+    /// The instance, if the first record cannot be decoded.
     id: Option<InstanceId>,
     outstanding: Outstanding,
-    /// The events up to this one are in what was kept of a history that was trimmed.
+    /// The last event that the kept beginning of a trimmed history covers.
     kept: Sequence,
-    /// When the last of its turns was taken.
+    /// The time of its last turn.
     last: Timestamp,
     damage: Option<String>,
 }
@@ -111,7 +110,7 @@ impl Fold for Histories {
             ..
         } = record;
         if let Some(kept) = kept {
-            // What was wrong with a record before it is gone with that.
+            // Damage in earlier records is irrelevant from here on.
             history.damage = None;
             match history.outstanding.begin_kept(kept) {
                 Ok(sequence) => history.kept = sequence,
@@ -165,8 +164,8 @@ impl RecoveredRun {
         })
     }
 
-    /// A run of which a record cannot be understood: it keeps its id and its children, and a caller that asks
-    /// something of it is told why it does not run.
+    /// A run with a record that cannot be decoded: it keeps its id and its children, and callers are told why it does not
+    /// run.
     fn stuck(run: RunId, history: &History, message: String) -> Option<Self> {
         let ledger = history.outstanding.ledger().ok();
         let started = ledger.as_ref().and_then(Ledger::started);
@@ -190,13 +189,13 @@ impl RecoveredRun {
     }
 }
 
-/// The histories of as many lanes as are useful, so that the lane of a partition determines its shard.
+/// The histories of a useful number of lanes, such that the lane of a partition determines its shard.
 pub(crate) fn lanes(shards_len: usize, lanes_len: usize) -> Vec<Histories> {
     let lanes_len = lanes_len.max(1).next_multiple_of(shards_len);
     (0..lanes_len).map(|_| Histories::default()).collect()
 }
 
-/// What was answered to the claim that a runtime begins with, if it was.
+/// The answer to the claim with which a runtime begins, if it has come.
 pub(crate) fn granted(claimant: &Claimant) -> Option<Result<Granted, ClaimRefused>> {
     let mut answers = claimant.take_news().into_iter().filter_map(|news| match news {
         ClaimNews::Granted(granted) => Some(Ok(granted)),
@@ -206,7 +205,7 @@ pub(crate) fn granted(claimant: &Claimant) -> Option<Result<Granted, ClaimRefuse
     answers.next()
 }
 
-/// Says how far it is.
+/// Logs the progress.
 pub(crate) fn tell(progress: Progress) {
     tracing::info!(
         done_bytes = progress.bytes_done,
@@ -216,7 +215,7 @@ pub(crate) fn tell(progress: Progress) {
     );
 }
 
-/// Makes of histories what shards begin with.
+/// Converts histories into what shards begin with.
 pub(crate) fn by_shard(
     histories: Vec<Histories>,
     shards_len: usize,
@@ -308,8 +307,7 @@ mod tests {
         RunId::new(id.partition(), Timestamp::EPOCH, 1)
     }
 
-    /// What the journal hands over of a run: its first event, and then records of these kinds that
-    /// hold nothing.
+    /// What the journal passes on for a run: its first event, and then empty records of these kinds.
     fn hand_over(histories: &mut Histories, number: usize, id: &InstanceId, kinds: &[u8]) {
         let input = Payload::encode(&1).unwrap();
         let started = Event::Started(Started::new(Name::Borrowed("w"), id.clone(), input));
@@ -345,7 +343,7 @@ mod tests {
         let ids = ["sound", "strange"].map(|id| InstanceId::new(id).unwrap());
         let mut histories = Histories::default();
         hand_over(&mut histories, 0, &ids[0], &[resumed]);
-        // What follows a record that cannot be read is not looked at.
+        // Records after one that does not decode are skipped.
         hand_over(&mut histories, 5, &ids[1], &[resumed, UNKNOWN, resumed, UNKNOWN]);
         let (runs, damaged) = recovered(histories);
         assert_eq!(runs, [run_of_id(&ids[0]), run_of_id(&ids[1])]);
@@ -378,7 +376,7 @@ mod tests {
         turn.kept.unwrap()
     }
 
-    /// A log may still hold what a run was trimmed of.
+    /// A log may still hold the removed records of a trimmed run.
     #[test]
     fn what_is_wrong_with_a_record_is_gone_when_the_run_is_trimmed_of_it() {
         let id = InstanceId::new("strange").unwrap();

@@ -1,4 +1,4 @@
-//! What code a runtime has: one `register` for workflows and activities alike.
+//! The code of a runtime: one `register` for workflows and activities.
 
 use std::future::Future;
 
@@ -20,7 +20,7 @@ pub(crate) enum Registered {
 
 /// A definition that code of type `F` can implement: an [`Activity`], a [`Workflow`], or an [`AnsweringWorkflow`].
 ///
-/// `Marker` only keeps the implementations apart; it is inferred.
+/// `Marker` only separates the implementations; it is inferred.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no workflow and no activity that this code could be bound to",
     note = "a workflow is an `async fn(WorkflowContext, I) -> Result<O, E>`, an activity an `async fn(ActivityContext, I) -> Result<O, E>`, with the types of the definition",

@@ -1,5 +1,4 @@
-//! The opening of a store by the replay actor, a part on a thread of its own: the journal, the claim of the partitions,
-//! and what was alive in them.
+//! Opens a store, on the thread of the replay actor: the journal, the claim of the partitions, and what was alive in them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +18,12 @@ use crate::opening::place::{StoreLocation, open_server};
 use crate::opening::recovery::{self, RecoveredRun, StartupReport};
 use crate::{OpenError, RuntimeConfig, StopCause};
 
-/// An open store and what was alive in it.
+/// An open store, with what was alive in it.
 pub(crate) struct Opened {
     pub(crate) journal: Arc<dyn Journal>,
-    /// The journal, if it was opened by its path.
+    /// The store's file, if it was opened by its path.
     pub(crate) store: Option<OwnStore>,
-    /// The journal is one in memory that the runtime made.
+    /// Whether the journal is one in memory that the runtime made.
     pub(crate) is_in_memory: bool,
     pub(crate) claimant: Claimant,
     /// Rings when there is news for the claimant.
@@ -35,11 +34,11 @@ pub(crate) struct Opened {
     pub(crate) report: StartupReport,
     /// When the opening began, by the host's monotonic clock.
     pub(crate) began_at: Duration,
-    /// The time of day of the server, of a store that several processes share.
+    /// The server's time of day, for a store that several processes share.
     pub(crate) server_time: Option<ToldTime>,
 }
 
-/// Opens and recovers on a thread, where it may wait for the disk.
+/// Opens and recovers on a thread that may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Opener {
     pub(crate) place: StoreLocation,
@@ -47,23 +46,23 @@ pub(crate) struct Opener {
     pub(crate) config: RuntimeConfig,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) news_bell: Bell,
-    /// No byte of the file is changed.
+    /// Whether the file must not be changed.
     pub(crate) is_read_only: bool,
 }
 
-/// An open store whose partitions have been claimed.
+/// An open store whose claim is under way.
 struct Claiming {
     started: Duration,
     journal: Arc<dyn Journal>,
     store: Option<OwnStore>,
     is_in_memory: bool,
     claimant: Claimant,
-    /// What is claimed is this node's share, which others may claim too.
+    /// Whether the claim is for this node's share, which other nodes may claim too.
     is_sharing: bool,
     server_time: Option<ToldTime>,
 }
 
-/// The replay actor: it claims in its first turn, and leaves in the one in which it has the answer.
+/// The replay actor: it claims in its first turn, and ends in the turn that has the answer.
 struct OpenerPart {
     opener: Opener,
     claiming: Option<Claiming>,
@@ -72,7 +71,8 @@ struct OpenerPart {
     reply: Option<oneshot::Sender<Result<Opened, OpenError>>>,
 }
 
-/// How often a node that opens its store claims its share again when another one was quicker, until it begins with nothing.
+/// How often a node that opens its store claims its share again if another node was quicker. After that it begins with
+/// nothing.
 const CLAIMS_MAX: u32 = 5;
 
 impl OpenerPart {
@@ -88,7 +88,7 @@ impl OpenerPart {
             {
                 self.refused = match error {
                     ClaimRefused::Owned { .. } => self.refused + 1,
-                    // It begins with nothing, and finds out later which partition cannot be read.
+                    // It begins with nothing; later, smaller claims find out which partition cannot be read.
                     _ => CLAIMS_MAX,
                 };
                 self.opener.journal = Some(claiming.journal);
@@ -110,7 +110,7 @@ impl Part for OpenerPart {
             return Next::Idle;
         };
         if let Some(reply) = self.reply.take() {
-            // If nobody waits any more, the store is closed by dropping it.
+            // If the caller has given up, dropping this closes the store.
             drop(reply.send(opened));
         }
         Next::Stop
@@ -130,7 +130,7 @@ pub(crate) async fn open(opener: Opener) -> Result<Opened, OpenError> {
     let (gone, left) = oneshot::channel();
     let on_exit = Box::new(|exit: PartExit| {
         tracing::debug!(?exit, "the replay actor has left");
-        // Nobody waits where the store was not opened.
+        // The caller only waits for this if the store was opened.
         gone.send(()).ok();
     });
     let _handle = host.spawn_part("replay", Placement::Thread, bell, Box::new(part), on_exit)?;
@@ -141,16 +141,16 @@ pub(crate) async fn open(opener: Opener) -> Result<Opened, OpenError> {
             message,
         }))
     })?;
-    // Its bell, which is disconnected when it leaves, becomes that of all shards: news would wake nobody.
+    // Its bell is disconnected when it ends, and then becomes the bell of all shards; until then, news would wake nobody.
     left.await.ok();
     Ok(opened)
 }
 
 impl Opener {
-    /// Opens the store and claims the partitions that are wanted. Those of a journal that was given are taken from their
-    /// former owner, who must not add to what is read.
+    /// Opens the store and claims the wanted partitions. In a journal that was passed in, they are taken from their former
+    /// owner, which must not append to what is being read.
     ///
-    /// Of a store that several share a node claims what is its part of that which nobody has, or nothing.
+    /// In a store that several nodes share, a node claims its share of the free partitions, or nothing.
     fn open(&mut self, claims_share: bool) -> Result<Claiming, OpenError> {
         let started = self.host.elapsed();
         let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -162,7 +162,7 @@ impl Opener {
         let claim = |wanted| claimant.claim(wanted, folds);
         let (mut store, mut is_in_memory, mut is_sharing, mut server_time) = (None, false, false, None);
         let place = std::mem::take(&mut self.place);
-        // Of a journal that was given there may be other owners.
+        // A journal that was passed in may have other owners.
         let is_hostless = !self.config.hosts_instances && self.journal.is_none();
         if let (None, StoreLocation::Server(url)) = (&self.journal, &place) {
             if self.is_read_only {
@@ -238,14 +238,14 @@ impl Opener {
         })
     }
 
-    /// Tells the other nodes of the store what they are to know of this one before it claims.
+    /// Announces to the other nodes of the store what they need to know of this one before it claims.
     fn announce(&self, nodes: &dyn SharedStore) -> Result<(), OpenError> {
         let terms = ClusterShared::terms(&self.config);
         nodes.announce(terms).map_err(ClaimRefused::Unreadable)?;
         Ok(())
     }
 
-    /// Makes of what was granted what shards begin with.
+    /// Converts what was granted into what shards begin with.
     fn opened(&self, claiming: Claiming, mut granted: Granted) -> Opened {
         let Claiming {
             started,
@@ -275,7 +275,7 @@ impl Opener {
     }
 }
 
-/// Nobody would host the instances of a store that a process has to itself.
+/// The error for a store that only this process has: no other process could host its instances.
 fn hostless() -> OpenError {
     OpenError::Config {
         field: "hosts_instances",

@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use super::error::PreflightError;
 
-/// How much a [preflight](crate::RuntimeBuilder::preflight) tries, and how.
+/// The extent of a [preflight](crate::RuntimeBuilder::preflight), and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreflightConfig {
-    /// Threads that replay. Default as many as the machine has cores; 1 to 256.
+    /// The number of threads that replay. By default the number of the machine's cores; 1 to 256.
     pub threads: usize,
-    /// How many finished runs that are retained are tried as well, those that ended last first. Default 0.
+    /// How many retained finished runs are tried as well, the latest ended first. Default 0.
     pub finished_len_max: u64,
-    /// Whether another value that the code hands to an activity, or ends with, is a difference. Default `false`: it is counted.
+    /// Whether a different value that the code passes to an activity, or ends with, is a difference. Default `false`: it is
+    /// counted.
     pub is_strict: bool,
-    /// How long the replay of one run may take; what takes longer counts as one that does not end. Default 10 s.
+    /// How long the replay of one run may take; a longer one counts as endless. Default 10 s.
     pub run_time_max: Duration,
-    /// How many replays that do not end are left behind, each with a thread that goes on until the process ends; with one more the
+    /// How many endless replays are left behind, each on a thread that runs until the process ends; with one more the
     /// preflight gives up. Default 8; up to 256.
     pub endless_len_max: usize,
-    /// How many findings are told: differences that are not the same. The runs of further ones are counted. Default 1,000.
+    /// How many distinct findings are reported. The runs of further ones are counted. Default 1,000.
     pub findings_len_max: usize,
 }
 

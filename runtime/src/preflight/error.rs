@@ -4,15 +4,15 @@ use millrun_core::SpawnError;
 
 use crate::{OpenError, RunError, StopCause};
 
-/// Why a [preflight](crate::RuntimeBuilder::preflight) has no report. Code that does not fit is none of these.
+/// Why a [preflight](crate::RuntimeBuilder::preflight) has no report. Code that does not fit is not such an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreflightError {
-    /// The store cannot be read, or what is registered is refused. Of a store that a process has open take a
+    /// The store cannot be read, or the registered code is refused. If a process has the store open, make a
     /// [backup](crate::store::StoreHandle::backup), and try the code on that.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The builder was made for no file: a preflight reads a store that was opened by its path, or a backup.
+    /// The builder was made without a file: a preflight needs a store that is opened by its path, or a backup.
     #[error(
         "a preflight reads the file of a store: make the builder with `Runtime::open(path)`, of a backup if a process has the store"
     )]
@@ -28,10 +28,10 @@ pub enum PreflightError {
     /// The runs cannot be listed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// There is no thread.
+    /// The operating system refused a thread.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// More replays than may did not end: workflow code loops without awaiting anything.
+    /// Too many replays did not end: workflow code loops without awaiting anything.
     #[error(
         "{len} replays did not end in their time, of {workflow} among others: its code loops without awaiting anything"
     )]

@@ -1,11 +1,11 @@
-//! Trying the code of today on the runs of a store, before it is deployed.
+//! Preflight: tries new code on the runs of a store, before it is deployed.
 //!
 //! ```text
 //!   closed store, only read ──► its live runs ──► queue ──► threads: history, replay ──► report, by workflow and by difference
 //! ```
 //!
-//! Invariants: not a byte is written, nothing is called, and no timer fires. A run whose replay does not end costs its thread,
-//! and is told; the others go on.
+//! Invariants: not a byte is written, nothing is called, and no timer fires. A run whose replay does not end costs its
+//! thread, and is reported; other runs are still tried.
 
 mod config;
 mod error;
@@ -34,8 +34,8 @@ use crate::store::ClosedStore;
 /// How many runs are listed at a time.
 const PAGE_LEN: usize = 1_000;
 
-/// A preflight that is being described; made by [`RuntimeBuilder::preflight`](crate::RuntimeBuilder::preflight). Awaited, it tries
-/// the code on the runs.
+/// A preflight in preparation; made by [`RuntimeBuilder::preflight`](crate::RuntimeBuilder::preflight). Awaiting it tries the
+/// code on the runs.
 #[must_use = "a preflight does nothing unless it is awaited"]
 pub struct Preflight {
     /// Where the store is, if it is in a file.
@@ -89,7 +89,7 @@ impl IntoFuture for Preflight {
 }
 
 impl Tries {
-    /// Tries the code on the runs that a search finds, at most `len_max` of them.
+    /// Tries the code on the runs that a search finds, at most `len_max`.
     async fn all(
         &mut self,
         closed: &ClosedStore,

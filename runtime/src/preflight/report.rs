@@ -1,4 +1,4 @@
-//! What a preflight has found: by workflow, and each difference once.
+//! The result of a preflight: by workflow, and each difference once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::looking::find::RunSummary;
 /// How many runs with the same finding are named.
 const EXAMPLES_LEN_MAX: usize = 8;
 
-/// What a [preflight](crate::RuntimeBuilder::preflight) has found. Its text is for people; by serde it is JSON.
+/// The result of a [preflight](crate::RuntimeBuilder::preflight). Its text is for people; with serde it is JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PreflightReport {
@@ -27,8 +27,8 @@ pub struct PreflightReport {
     pub patches: Vec<PreflightPatch>,
     /// What does not fit, the most frequent first: each difference once, however many runs have it.
     pub findings: Vec<PreflightFinding>,
-    /// How many runs have findings that are not told, because there were
-    /// [too many](super::PreflightConfig::findings_len_max).
+    /// How many runs have findings that are not reported, because there were [too
+    /// many](super::PreflightConfig::findings_len_max).
     pub runs_untold: u64,
     /// How many runs could not be listed, because their records are damaged.
     pub unreadable: u64,
@@ -42,11 +42,11 @@ pub struct PreflightWorkflow {
     pub workflow: String,
     /// How many runs were tried.
     pub runs: u64,
-    /// How many of them the code fits that they would have: that of their version, or of the newest if they would move there.
+    /// How many of them fit the code that they would have: that of their version, or of the newest if they would move.
     pub fit: u64,
     /// How many of these would move to the newest version.
     pub moving: u64,
-    /// How many values in these the code encodes otherwise than they are recorded.
+    /// How many values in these the code encodes differently from the recorded ones.
     pub changed_values: u64,
 }
 
@@ -62,12 +62,12 @@ pub struct PreflightPatch {
     pub old: u64,
     /// How many of them took the new way.
     pub new: u64,
-    /// Whether no run needs it any more: none took the old way, so the call and the old way can be removed from the code. Runs whose
-    /// history cannot be tried count as if they needed it.
+    /// Whether no run needs it any more: none took the old way, so the call and the old way can be removed from the code.
+    /// Runs whose history cannot be tried count as needing it.
     pub is_removable: bool,
 }
 
-/// Something that does not fit.
+/// A finding: something that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PreflightFinding {
@@ -75,15 +75,15 @@ pub struct PreflightFinding {
     pub workflow: String,
     /// What is wrong.
     pub problem: PreflightProblem,
-    /// What the history of the first run has there; empty if there is no difference.
+    /// The history's event in the first run; empty if there is no difference.
     pub recorded: String,
-    /// What the code makes of it, or why it has none.
+    /// The code's decision instead, or why there is no code.
     pub replayed: String,
-    /// The number of the first run's event.
+    /// The number of the event in the first run.
     pub sequence: u64,
     /// How many runs have it.
     pub runs: u64,
-    /// Some of them: the id of the instance, and the run.
+    /// Some of the runs: the id of the instance, and the run.
     pub examples: Vec<(InstanceId, RunId)>,
 }
 
@@ -92,9 +92,9 @@ pub struct PreflightFinding {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum PreflightProblem {
-    /// The code decides otherwise: it needs a [patch](crate::WorkflowContext::patched), or another name.
+    /// The code decides differently: it needs a [patch](crate::WorkflowContext::patched), or another name.
     Differs,
-    /// The code panics, or awaits what the history knows nothing of.
+    /// The code panics, or awaits something that the history does not know.
     Fails,
     /// No code is registered.
     NoCode,
@@ -112,7 +112,7 @@ impl PreflightReport {
     }
 }
 
-/// One run that was tried: what became of it, the changes that its code asked for, and how many events were read.
+/// The result of one run, the changes that its code asked for, and the number of events read.
 #[derive(Debug)]
 pub(super) struct RunTried {
     pub(super) tried: Tried,
@@ -136,10 +136,10 @@ impl RunTried {
     }
 }
 
-/// How many changes a report tells of.
+/// How many changes a report contains.
 const PATCHES_LEN_MAX: usize = 1_000;
 
-/// What became of one run.
+/// The result of one run.
 #[derive(Debug)]
 pub(super) enum Tried {
     Fit(Fit),
@@ -152,18 +152,18 @@ pub(super) enum Tried {
     Unreadable(String),
 }
 
-/// A report that grows.
+/// A report under construction.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     report: PreflightReport,
     workflows: BTreeMap<String, PreflightWorkflow>,
     findings: BTreeMap<FindingKey, PreflightFinding>,
-    /// By workflow and id: how many took the old way, and how many the new one.
+    /// By workflow and id: how many runs took the old way, and how many the new one.
     patches: BTreeMap<(String, Name), [u64; 2]>,
     len_max: usize,
 }
 
-/// What findings have in common that are one.
+/// What equal findings have in common.
 type FindingKey = (String, PreflightProblem, String, String);
 
 impl Findings {
@@ -226,7 +226,7 @@ impl Findings {
             Tried::Unreadable(why) => (PreflightProblem::Unreadable, none(why)),
         };
         let replayed = match problem {
-            // Which version has no code is no number that differs from run to run.
+            // The version without code is the same for all runs.
             PreflightProblem::NoCode => difference.replayed.clone(),
             _ => in_common(&difference.replayed),
         };
@@ -280,8 +280,8 @@ impl Findings {
     }
 }
 
-/// What two differences of one kind have in common: the text without its numbers, and without what stands in quotation marks
-/// (ids of instances, which are others in each run).
+/// The common part of two differences: the text without numbers and quoted parts (ids of instances), which differ between
+/// runs.
 fn in_common(text: &str) -> String {
     let mut common = String::with_capacity(text.len());
     let mut is_quoted = false;

@@ -1,4 +1,4 @@
-//! The threads of a preflight: what they are given, and what they give back.
+//! The threads of a preflight.
 //!
 //! ```text
 //!   queue ──► batch of a thread ──► its histories, read together ──► one replay after another ──► findings
@@ -24,14 +24,14 @@ use crate::looking::find::RunSummary;
 use crate::mail::Story;
 use crate::reader::{history_of, story_of};
 
-/// How many runs wait for a thread at most.
+/// How many runs may wait for a thread.
 const QUEUED_LEN_MAX: usize = 4_096;
-/// How many runs a thread takes at a time: their histories are read together.
+/// How many runs a thread takes at a time, to read their histories together.
 const BATCH_LEN: usize = 256;
-/// How many bytes of histories are read together, at most; one that has more is read by itself.
+/// How many bytes of histories are read together; a larger history is read alone.
 const TOGETHER_BYTES_MAX: usize = 4 << 20;
 
-/// All that is tried, and what became of it.
+/// All tries, and their results.
 pub(super) struct Tries {
     shared: Arc<TriesShared>,
     host: Arc<dyn Host>,
@@ -40,29 +40,29 @@ pub(super) struct Tries {
     endless: usize,
 }
 
-/// What the threads share with who waits for them.
+/// Shared between the threads and the waiting task.
 struct TriesShared {
     journal: Arc<dyn Journal>,
     workflows: Workflows,
     limits: Limits,
     state: Mutex<TriesState>,
-    /// A run was tried.
+    /// Notified when a run was tried.
     news: Notify,
 }
 
 struct TriesState {
     queue: VecDeque<RunSummary>,
     findings: Findings,
-    /// No more come.
+    /// Whether no further runs come.
     is_last: bool,
-    /// What each thread has been given.
+    /// The runs that each thread has.
     batches: Vec<GivenRuns>,
 }
 
-/// Runs that a thread has been given.
+/// Runs that were given to a thread.
 #[derive(Default)]
 struct GivenRuns {
-    /// The one that is tried, and since when.
+    /// The run that is being tried, and since when.
     trying: Option<(RunSummary, Timestamp)>,
     /// Those that follow.
     rest: VecDeque<RunSummary>,
@@ -91,7 +91,7 @@ impl TriesShared {
         let mut histories = HashMap::with_capacity(runs.len());
         self.journal
             .read_together(&wanted, TOGETHER_BYTES_MAX, &mut |at, was_read| {
-                // What is not read here is read by itself, which tells what is wrong.
+                // Other histories are read alone, which reports any error.
                 if let Ok(WasRead::History(history)) = was_read {
                     histories.insert(runs[at], history);
                 }
@@ -131,7 +131,7 @@ impl TriesShared {
                 patches,
                 events,
             },
-            // It stays with code that is there.
+            // It keeps its version, whose code exists.
             (_, Some((code, story))) => self.fit(Some(code), run.run, story),
             (tried, None) => tried,
         };
@@ -203,7 +203,7 @@ impl Tries {
         self.shared.lock().findings.note_unreadable(len);
     }
 
-    /// Hands runs to the threads, as soon as they have room.
+    /// Gives runs to the threads, as they have room.
     pub(super) async fn enqueue(&mut self, runs: Vec<RunSummary>) -> Result<(), PreflightError> {
         while self.threads.len() < self.config.threads {
             self.begin_thread()?;
@@ -253,7 +253,7 @@ impl Tries {
         Ok(())
     }
 
-    /// Waits until that is so, and gives up meanwhile what takes too long.
+    /// Waits until `is_so` holds, giving up replays that take too long.
     async fn until(&mut self, is_so: impl Fn(&TriesState) -> bool) -> Result<(), PreflightError> {
         loop {
             let news = Arc::clone(&self.shared);
@@ -270,7 +270,7 @@ impl Tries {
         }
     }
 
-    /// Tells those of which the replay takes too long, and has others go on in their place.
+    /// Reports runs whose replay takes too long, and replaces their threads.
     fn give_up_endless(&mut self) -> Result<(), PreflightError> {
         let now = self.host.now();
         let mut given_up = 0;
@@ -305,7 +305,7 @@ impl Tries {
     }
 }
 
-/// A thread that tries runs.
+/// A thread of a preflight.
 struct TryingThread {
     shared: Arc<TriesShared>,
     host: Arc<dyn Host>,
@@ -323,7 +323,7 @@ impl TryingThread {
         runs
     }
 
-    /// The next run of what was taken, which is tried from now on.
+    /// The next run of the taken ones, which is tried from now on.
     fn next(&self) -> Option<RunSummary> {
         let mut state = self.shared.lock();
         let batch = &mut state.batches[self.number];
@@ -332,8 +332,7 @@ impl TryingThread {
         Some(run)
     }
 
-    /// Tells what became of the run that was tried; `false` if it was given up meanwhile, and another thread is in the place of
-    /// this one.
+    /// Reports the result of a run; `false` if the run was given up meanwhile, and another thread has replaced this one.
     fn tell(&self, run: &RunSummary, tried: RunTried) -> bool {
         let mut state = self.shared.lock();
         if state.batches[self.number].trying.take().is_none() {

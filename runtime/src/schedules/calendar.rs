@@ -1,4 +1,4 @@
-//! Which wall-clock times a calendar selects: sets of seconds, minutes, hours, days and months.
+//! Calendars: the wall-clock times that they select, as sets of seconds, minutes, hours, days and months.
 
 use std::fmt;
 
@@ -20,10 +20,10 @@ pub enum Weekday {
     Saturday,
 }
 
-/// Wall-clock times that match: those whose second, minute, hour, day and month are all selected. As it begins it selects
+/// Wall-clock times that match: those whose second, minute, hour, day and month are all selected. A new calendar selects
 /// midnight of each day.
 ///
-/// A time of the zone that is skipped or doubled has the rule of [`Schedule`](crate::builders::Schedule).
+/// For a time that the zone skips or repeats, see [`Schedule`](crate::builders::Schedule).
 ///
 /// ```
 /// use millrun::schedules::{ScheduleCalendar, Weekday};
@@ -49,10 +49,10 @@ pub struct ScheduleCalendar {
     pub(super) months: u64,
     /// Bit 0 is Sunday.
     pub(super) weekdays: u64,
-    /// Of days of the month and of the week one is enough, as in a cron line that has both.
+    /// Whether a matching day of the month or of the week is enough, as in a cron line that has both.
     #[serde(default)]
     pub(super) is_either_day: bool,
-    /// What was given to it that is none of its field.
+    /// A given value that is not valid for its field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<String>,
 }
@@ -72,7 +72,7 @@ fn next(set: u64, from: u32) -> Option<u32> {
     (rest != 0).then(|| from + rest.trailing_zeros())
 }
 
-/// How far ahead a time is looked for. February 29 on a certain weekday comes every 28 years, and once in 40.
+/// How many years ahead a time is looked for. February 29 on a given weekday comes every 28 years, and once after 40.
 const YEARS_MAX: i16 = 41;
 
 const DAY_SECS: i64 = 86_400;
@@ -121,7 +121,7 @@ impl ScheduleCalendar {
         self
     }
 
-    /// These days of a month, 1 to 31, in place of all. A month that has no such day is passed over.
+    /// These days of a month, 1 to 31, in place of all. In months without such a day it is skipped.
     #[must_use]
     pub fn days_of_month(mut self, days: impl IntoIterator<Item = u32>) -> Self {
         self.days = self.select("day of the month", days, 1, 31);
@@ -170,12 +170,12 @@ impl ScheduleCalendar {
         set
     }
 
-    /// Whether each hour is selected: then elapsed time is meant, and not a time of the day.
+    /// Whether each hour is selected: then elapsed time is meant, not a time of day.
     pub(super) fn has_all_hours(&self) -> bool {
         self.hours == bits(0, 23)
     }
 
-    /// The first wall-clock time that matches, from this one on; both in seconds since 1970 as if there were no zones.
+    /// The first matching wall-clock time, from this one on; both in seconds since 1970 as if there were no zones.
     pub(super) fn next_from(&self, wall: i64) -> Option<i64> {
         let mut date = date_of(wall)?;
         let mut second = u32::try_from(wall.rem_euclid(DAY_SECS)).ok()?;
@@ -230,7 +230,7 @@ impl ScheduleCalendar {
     }
 }
 
-/// Its fields as text: `hours 18; minutes 30; days L; months 3,6,9,12`. What a field has as it begins is left out.
+/// Its fields as text: `hours 18; minutes 30; days L; months 3,6,9,12`. Fields with default values are left out.
 impl fmt::Display for ScheduleCalendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = |set: u64| (0..64).filter(move |bit| set >> bit & 1 == 1);

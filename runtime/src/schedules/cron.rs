@@ -1,4 +1,4 @@
-//! Cron lines: read as the calendar that they stand for.
+//! Cron lines, parsed into calendars.
 //!
 //! `*`, lists, ranges, steps and names of months and weekdays, with seconds in front if there are six fields; `L` is the last
 //! day of the month, and Sunday is 0 and 7. A line that restricts both kinds of days selects a day that either has, as
@@ -11,11 +11,11 @@ use super::calendar::{ScheduleCalendar, bits};
 /// How many bytes a cron line may have.
 pub const CRON_BYTES_MAX: usize = 256;
 
-/// Why a cron line is none.
+/// Why a cron line is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CronError {
-    /// It has another number of fields.
+    /// It has the wrong number of fields.
     #[error(
         "a cron line has 5 fields (minute, hour, day of the month, month, day of the week), or 6 with seconds in front, and this one has {len}"
     )]
@@ -23,17 +23,17 @@ pub enum CronError {
         /// How many.
         len: usize,
     },
-    /// A field selects nothing that there is.
+    /// A field selects a value that does not exist.
     #[error("{text:?} is none for its {field}: give {expected}")]
     Field {
         /// Which field.
         field: &'static str,
         /// The part of it that is wrong.
         text: String,
-        /// What may stand there.
+        /// What is allowed there.
         expected: String,
     },
-    /// It begins with `@`, and is no shorthand.
+    /// It begins with `@`, and is not a known shorthand.
     #[error("{text:?} is no shorthand: give @hourly, @daily, @weekly, @monthly or @yearly")]
     Shorthand {
         /// The line.
@@ -119,7 +119,7 @@ pub(super) fn parse(line: &str) -> Result<ScheduleCalendar, CronError> {
     })
 }
 
-/// Whether a field of days is one that cron does not count as a restriction.
+/// Whether cron does not count a field of days as a restriction.
 fn is_any(text: &str) -> bool {
     text.starts_with(['*', '?'])
 }
@@ -167,7 +167,7 @@ impl CronField {
             None if matches!(range, "*" | "?") => (Some(self.first), Some(self.last)),
             None => {
                 let first = self.value(range);
-                // `5/10` is from five on.
+                // `5/10` means from five on.
                 (first, if step.is_some() { Some(self.last) } else { first })
             }
         };
@@ -199,7 +199,7 @@ impl CronField {
     }
 }
 
-/// Digits alone: no sign, no spaces.
+/// Only digits: no sign, no spaces.
 fn number(text: &str) -> Option<u32> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())

@@ -1,5 +1,4 @@
-//! What the run of a schedule decides: at its due times, when it is told something, and when a run that it has started has
-//! ended.
+//! The decisions of a schedule's run: at due times, at commands, and when a run that it has started has ended.
 //!
 //! ```text
 //!   timer FIRE ──► catch_up ─┬─ behind the window, or too many ──► missed
@@ -10,8 +9,8 @@
 //!   CHECK ───────► is the run that others wait for still followed? (following.rs)
 //! ```
 //!
-//! Each decision is an event, made once. So zone data is read here alone, what was computed by it stands in the history, and
-//! a replay folds it with any other data at hand. A start is in the commit of the turn that decides it.
+//! Each decision is an event, made once. So zone data is only read here, its results are in the history, and a replay folds
+//! them, whatever zone data it has. A start is in the commit of the turn that decides it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -57,51 +56,51 @@ const GO_ON: EntityCommand<ScheduleState, (), (), ScheduleRejection> = EntityCom
 
 pub(super) const VIEW: Query<ScheduleState, (), ScheduleView> = Query::named("view");
 
-/// How many actions one turn takes at most; the next follows at once.
+/// How many actions one turn takes at most; the next turn follows at once.
 const ACTIONS_PER_TURN_MAX: usize = 16;
 
-/// Behind how many bytes of inputs a turn takes no further action.
+/// After how many bytes of inputs a turn takes no further action.
 const INPUT_BYTES_PER_TURN: usize = 256 * 1_024;
 
-/// How many operations a turn leaves free of those that may be outstanding: what an action may begin (a run, the stop of
-/// another, a check), and the timers.
+/// How many of the permitted outstanding operations a turn leaves free: for what an action may begin (a run, the stop of
+/// another, a check), and for the timers.
 const SPARE_OPERATIONS: usize = 8;
 
-/// How long a schedule rests that has as many operations outstanding as it may.
+/// How long a schedule waits when it has as many operations outstanding as it may.
 const REST: Duration = Duration::from_secs(1);
 
-/// After how long it is looked at, the first time, whether the run that something waits for is still followed; each
-/// time later twice as long, up to the longest.
+/// After how long it is first checked whether the run that something waits for is still followed; each further check comes
+/// after twice the time, up to the longest.
 const CHECK_AFTER: Duration = Duration::from_secs(60);
 const CHECK_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
-/// How many due times that have come are looked through one by one; between them and the latest ones, others are passed
-/// over uncounted.
+/// How many passed due times are looked at one by one; between them and the latest ones, others are skipped without being
+/// counted.
 const WALK_LEN_MAX: u64 = 10_000;
 
-/// How far ahead of the clock the last due time may lie that was acted on, so that none is acted on twice when the clock
-/// is set back. If it lies farther ahead, the clock was wrong then, and due times count from what it says now.
+/// How far ahead of the clock the last used due time may be. Within this, a clock that was set back does not use a due time
+/// twice. Beyond it, the clock was wrong then, and due times count from the present time.
 const SET_BACK_MAX_US: u64 = 86_400 * 1_000_000;
 
-/// How long a schedule rests whose zone or lines this program cannot read.
+/// How long a schedule waits whose zone or lines this program cannot read.
 const UNREADABLE_REST: Duration = Duration::from_secs(3_600);
 
-/// How many of the next due times a schedule tells.
+/// How many of the next due times a schedule shows.
 pub(super) const UPCOMING_LEN: usize = 10;
 
-/// Behind how many commands the run of a schedule makes a snapshot: a due time of a schedule that is asleep reads what
-/// stands behind it.
+/// After how many commands the run of a schedule makes a snapshot: for a due time, a sleeping schedule reads the events
+/// behind it.
 const SNAPSHOT_EVERY: u32 = 32;
 
 /// A schedule that is to be made.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct MakeOrder {
     pub(super) schedule: StoredSchedule,
-    /// The note of its pause, if it is paused from the beginning.
+    /// The note of its pause, if it begins paused.
     pub(super) paused: Option<String>,
 }
 
-/// The due times of the past that are to be made up for, both ends included.
+/// The past due times to be made up for, both ends included.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BackfillAsked {
     pub(super) from_us: u64,
@@ -116,13 +115,13 @@ pub(super) struct EndedOrder {
     pub(super) end: ActionEnd,
 }
 
-/// What a schedule tells of itself. Its input is not among it.
+/// The description of a schedule, without its input.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ScheduleView {
     pub(super) described: Option<StoredSchedule>,
     pub(super) progress: ScheduleProgress,
     pub(super) upcoming_us: Vec<u64>,
-    /// Why it is not due, if this program cannot read when it is.
+    /// Why it is not due, if this program cannot read its times.
     pub(super) resting: Option<String>,
 }
 
@@ -186,7 +185,7 @@ fn describe(
     }
     let former = state.described.as_ref().unwrap_or(&schedule);
     let mut deciding = Deciding::with(former, state.progress.clone(), cx);
-    // What has come is acted on, though its description is another from now on.
+    // Due times that have come are used, although the description changes from now on.
     let (come, _) = deciding.come(true);
     deciding.put_off(come);
     (deciding.schedule, deciding.due_times) = (&schedule, due_times);
@@ -204,7 +203,7 @@ fn describe(
 
 fn pause(state: &ScheduleState, note: String, cx: &mut ScheduleContext<'_>) -> Decided {
     let mut schedule = Deciding::of(state, cx)?;
-    // What has come is acted on when it is resumed.
+    // Due times that have come are used when it is resumed.
     let (come, _) = schedule.come(true);
     schedule.put_off(come);
     schedule.emit(ScheduleEvent::Paused { note });
@@ -263,7 +262,7 @@ fn backfill(state: &ScheduleState, asked: BackfillAsked, cx: &mut ScheduleContex
             return Err(ScheduleRejection::BackfillTooLong);
         }
     }
-    // Another than that of any backfill of a schedule that had this id before, whose runs may go on.
+    // A number that no former schedule with this id has used, since runs of its backfills may be alive.
     let number = schedule
         .now_us()
         .max(schedule.progress.backfill.saturating_add(1));
@@ -281,7 +280,7 @@ fn backfill(state: &ScheduleState, asked: BackfillAsked, cx: &mut ScheduleContex
 fn ended(state: &ScheduleState, order: EndedOrder, cx: &mut ScheduleContext<'_>) -> Decided {
     let mut schedule = Deciding::of(state, cx)?;
     let EndedOrder { action, end } = order;
-    // It is told again, perhaps.
+    // It may be a repetition.
     if schedule.progress.running != Some(action) {
         return Ok(());
     }
@@ -301,7 +300,7 @@ fn refused(state: &ScheduleState, refused: StartRefused, cx: &mut ScheduleContex
         }
         return Ok(());
     }
-    // A run is stopped already, or looked at, or the next due time asks for that again.
+    // The run is being stopped or checked already; otherwise the next due time asks for that again.
     if is_reserved(&refused.workflow) {
         return Ok(());
     }
@@ -316,7 +315,7 @@ fn refused(state: &ScheduleState, refused: StartRefused, cx: &mut ScheduleContex
     Ok(())
 }
 
-/// Has it looked at whether the run that something waits for is still followed.
+/// Checks whether the run that something waits for is still followed.
 fn check(state: &ScheduleState, (): (), cx: &mut ScheduleContext<'_>) -> Decided {
     let mut schedule = Deciding::of(state, cx)?;
     schedule.emit(ScheduleEvent::Checked);
@@ -364,7 +363,7 @@ fn view(state: &ScheduleState) -> ScheduleView {
     }
 }
 
-/// A schedule while it decides: what it decides is folded at once, so that the next decision sees it.
+/// A schedule while it decides: each decision is folded at once, so that the next one sees it.
 struct Deciding<'a, 'b, 'c> {
     schedule: &'a StoredSchedule,
     due_times: DueTimes,
@@ -404,7 +403,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         self.cx.emit(event);
     }
 
-    /// Computes the next due time from now on. None is acted on twice, unless the clock was wrong when it was.
+    /// Computes the next due time from now on. No due time is used twice, unless the clock was wrong when it was used.
     fn plan_from_now(&mut self) {
         let (now_us, reached_us) = (self.now_us(), self.progress.reached_us);
         let was_set_back = reached_us > now_us.saturating_add(SET_BACK_MAX_US);
@@ -432,7 +431,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         }
     }
 
-    /// The jitter of a due time: it ends before the next.
+    /// The jitter of a due time; it ends before the next due time.
     fn jitter(&self, due_us: u64) -> u64 {
         let mut jitter_us = self.schedule.jitter_us;
         if jitter_us == 0 {
@@ -444,7 +443,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         jitter_of(self.cx.key(), due_us, jitter_us)
     }
 
-    /// Has the run woken at the next due time; at once, if that has come.
+    /// Wakes the run at the next due time, or at once if that has come.
     fn set_timer(&mut self) {
         let is_paused = self.progress.paused.is_some();
         let is_behind = !is_paused && !self.progress.backlog.is_empty();
@@ -465,7 +464,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         }
     }
 
-    /// How long the next turn waits that acts on what has come.
+    /// How long the next turn waits, which uses due times that have come.
     fn pause(&self) -> Duration {
         if self.cx.operations_left() > SPARE_OPERATIONS {
             Duration::ZERO
@@ -481,7 +480,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
             && self.cx.operations_left() > SPARE_OPERATIONS
     }
 
-    /// The run of an action has ended: what waits for that goes on.
+    /// The run of an action has ended: what waits for that continues.
     fn end(&mut self, action: ScheduleAction, end: ActionEnd) {
         if self.progress.check_at_us.is_some() {
             self.cx.clear_timer(CHECK);
@@ -493,8 +492,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         self.fill_back();
     }
 
-    /// Something waits for the end of the run that goes on, or was passed over for it: later it is looked at whether
-    /// that is still followed, since what follows it may have been terminated.
+    /// Plans a check for a run whose end something waits for: the workflow that follows the run may have been terminated.
     fn plan_check(&mut self) {
         if self.progress.check_at_us.is_none() {
             let after = CHECK_AFTER.saturating_mul(1 << self.progress.checks_len.min(16));
@@ -505,20 +503,20 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         }
     }
 
-    /// Acts on what was put off, then on the due times that have come, then on backfills.
+    /// Uses postponed due times, then those that have come, then those of backfills.
     fn act(&mut self) {
         self.catch_up();
         self.fill_back();
     }
 
-    /// Acts on the due times that have come.
+    /// Uses the due times that have come.
     fn catch_up(&mut self) {
         if self.progress.paused.is_some() || self.due_times.unreadable().is_some() {
             self.set_timer();
             return;
         }
         if self.progress.next.is_none() && self.progress.actions_left != Some(0) {
-            // It rested, perhaps.
+            // It may have waited.
             self.plan_from_now();
         }
         let (come, after_us) = self.come(false);
@@ -541,7 +539,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         self.set_timer();
     }
 
-    /// Acts on a due time that has come.
+    /// Uses a due time that has come.
     fn take_due(&mut self, due_us: u64) {
         if self.progress.actions_left == Some(0) {
             if !self.progress.backlog.is_empty() {
@@ -561,8 +559,9 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         self.take(ScheduleAction { occasion, due_us }, None);
     }
 
-    /// The due times that have come, in order, and the last that was looked at; whether their jitter has passed or not,
-    /// `if_jittered`. Those before the catch-up window are missed, and of more than may be caught up with the oldest.
+    /// The due times that have come, in order, and the last that was looked at; with `if_jittered`, also if their jitter has
+    /// not passed. Those before the catch-up window are missed; if there are more than may be caught up with, so are the
+    /// oldest.
     fn come(&mut self, if_jittered: bool) -> (VecDeque<u64>, Option<u64>) {
         let now_us = self.now_us();
         let mut come = VecDeque::new();
@@ -611,15 +610,15 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         (come, Some(due_us))
     }
 
-    /// From where the latest due times are looked through, of many that have come: as far back as they took so far, for
-    /// half as many.
+    /// Where to begin looking at the latest due times, of many that have come: as far back as these took so far, for half as
+    /// many.
     fn last_of_many(&self, first_us: u64, due_us: u64, now_us: u64) -> u64 {
         let each_us = (due_us - first_us) / WALK_LEN_MAX;
         let back_us = each_us.saturating_mul(WALK_LEN_MAX / 2);
         due_us.max(now_us.saturating_sub(back_us))
     }
 
-    /// Leaves due times that have come to later turns. Of more than may be caught up with, the oldest are missed.
+    /// Postpones due times that have come. If there are more than may be caught up with, the oldest are missed.
     fn put_off(&mut self, come: VecDeque<u64>) {
         if self.progress.actions_left == Some(0) {
             let len = self.progress.backlog.len();
@@ -642,7 +641,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         }
     }
 
-    /// Takes an action, if another that runs allows it.
+    /// Takes an action, unless a running one forbids it.
     fn take(&mut self, action: ScheduleAction, overlap: Option<OverlapPolicy>) {
         self.actions_len += 1;
         let overlap = overlap.unwrap_or(self.schedule.overlap);
@@ -706,7 +705,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         });
     }
 
-    /// Has the run of an action stopped. Asked for again, nothing more happens: the id is taken.
+    /// Stops the run of an action. A repetition has no effect: the id is taken.
     fn stop(&mut self, action: ScheduleAction, overlap: OverlapPolicy) {
         let workflow = match overlap {
             OverlapPolicy::TerminateOther => TERMINATE_OTHER,
@@ -720,7 +719,7 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
         self.cx.start(workflow, id_of(workflow.name(), &id), order);
     }
 
-    /// Acts on the due times of backfills.
+    /// Uses the due times of backfills.
     fn fill_back(&mut self) {
         while self.due_times.unreadable().is_none()
             && let Some(order) = self.progress.backfills.front().cloned()
@@ -732,9 +731,9 @@ impl<'a, 'b, 'c> Deciding<'a, 'b, 'c> {
             }
             let overlap = order.overlap.unwrap_or(self.schedule.overlap);
             let is_buffering = matches!(overlap, OverlapPolicy::BufferOne | OverlapPolicy::BufferAll);
-            // It waits here, and leaves the buffer to due times that come.
+            // It waits here, so that the buffer stays free for regular due times.
             if is_buffering && self.progress.running.is_some() {
-                // It goes on with the end of the run that is waited for.
+                // It continues when the running action has ended.
                 self.plan_check();
                 return;
             }

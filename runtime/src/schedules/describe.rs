@@ -1,4 +1,4 @@
-//! What a schedule tells of itself.
+//! The description of a schedule.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub enum ScheduleTimes {
     Every {
         /// How long it is.
         interval: Duration,
-        /// How much later it is due each time.
+        /// The offset of each due time.
         phase: Duration,
     },
     /// A calendar.
@@ -32,65 +32,65 @@ pub enum ScheduleTimes {
 pub struct RunningAction {
     /// The id of its instance.
     pub id: String,
-    /// For which due time it was started, or when it was triggered.
+    /// The due time for which it was started, or the time of its trigger.
     pub due: Timestamp,
     /// When it was started.
     pub started_at: Timestamp,
-    /// How it ended, if that is known: under [`OverlapPolicy::Allow`] nobody waits for it.
+    /// How it ended, if that is known: under [`OverlapPolicy::Allow`] its end is not waited for.
     pub end: Option<ActionEnd>,
 }
 
-/// What a schedule is, when it is due, and what it has done.
+/// The settings of a schedule, its due times, and its results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleDescription {
     /// Its id.
     pub id: String,
-    /// The workflow of which it starts runs.
+    /// The workflow of the runs that it starts.
     pub workflow: String,
-    /// When it is due.
+    /// Its cron lines, intervals and calendars.
     pub times: Vec<ScheduleTimes>,
     /// The zone of its cron lines and calendars, by its name in the zone data.
     pub zone: String,
-    /// What it does when it is due while a run goes on.
+    /// What it does at a due time while a run is going on.
     pub overlap: OverlapPolicy,
     /// How many due times may wait under [`OverlapPolicy::BufferAll`].
     pub buffer_len_max: u32,
-    /// How late a due time is still acted on.
+    /// How late a due time is still used.
     pub catch_up_window: Duration,
-    /// How many due times it catches up with that have come while no process ran.
+    /// How many due times it catches up with that came while no process ran.
     pub catch_up_len_max: u32,
-    /// Below which time it acts later than it is due.
+    /// Each action may be later than its due time by less than this.
     pub jitter: Duration,
     /// Before which time it is not due.
     pub starting_at: Option<Timestamp>,
     /// From which time on it is not due any more.
     pub ending_at: Option<Timestamp>,
-    /// How many due times it still acts on, if that is limited.
+    /// How many more due times it uses, if that is limited.
     pub actions_left: Option<u64>,
     /// The note of its pause, if it is paused.
     pub paused: Option<String>,
-    /// Why it is not due, if this program cannot read when it is: it does not know the zone or a line, which another
-    /// version knew. It looks again each hour; an update mends it at once.
+    /// Why it is not due, if this program cannot read its times: it does not know the zone or a line, which another version
+    /// knew. It tries again each hour; an update repairs it at once.
     pub resting: Option<String>,
-    /// How many due times have come that it acts on next, or when it is resumed.
+    /// How many due times have come that it uses next, or when it is resumed.
     pub backlog_len: usize,
-    /// The note with which it was resumed last.
+    /// The note of its last resume.
     pub resumed: Option<String>,
-    /// The next due times, up to ten. The first was computed when it became the next one, and stands; the others by the
-    /// zone data of this program. None if it is paused, or not due any more.
+    /// The next due times, up to ten. The first was computed when it became the next one, and is fixed; the others are
+    /// computed with this program's zone data. Empty if it is paused, or not due any more.
     pub upcoming: Vec<Timestamp>,
-    /// When it acts on the first of these: later by the jitter.
+    /// When it uses the first of these: later by the jitter.
     pub acts_at: Option<Timestamp>,
-    /// The version of the zone data by which the first of these was computed.
+    /// The zone data's version with which the first of these was computed.
     pub zone_data: Option<String>,
     /// The run whose end it waits for.
     pub running: Option<String>,
-    /// The ids of runs that wait for that, the next first.
+    /// The ids of runs that wait for that end, the next first.
     pub waiting: Vec<String>,
     /// How many backfills are under way.
     pub backfills_len: usize,
-    /// What it has done so far.
+    /// Counts of its results.
     pub counts: ScheduleCounts,
     /// The runs that it has started, the latest [10](super::RECENT_ACTIONS_LEN_MAX), the latest first.
     pub recent: Vec<RunningAction>,

@@ -10,12 +10,12 @@ use thiserror::Error;
 use super::cron::CronError;
 use crate::{CommandError, QueryError, RunError, StartError};
 
-/// Why a schedule was not made, changed or asked. Nothing has changed, unless it is [`Run`](Self::Run) with
-/// [`RunError::Stopped`] or [`RunError::Moved`]: then nobody knows, and it may be repeated.
+/// Why a schedule was not made, changed or asked. Nothing has changed, except perhaps with [`Run`](Self::Run) and
+/// [`RunError::Stopped`] or [`RunError::Moved`]: then it is unknown, and the call may be repeated.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The id of the schedule is empty or too long: the runs that it starts have ids of their own, which begin with it.
+    /// The id of the schedule is empty or too long: the ids of its runs begin with it.
     #[error("the id of a schedule has 1 to {bytes_max} bytes, and this one {bytes}")]
     Id {
         /// Its length.
@@ -23,15 +23,15 @@ pub enum ScheduleError {
         /// The bound, [`SCHEDULE_ID_BYTES_MAX`](crate::schedules::SCHEDULE_ID_BYTES_MAX).
         bytes_max: usize,
     },
-    /// What it is to start cannot be started: the name or the input is none of a workflow.
+    /// Its workflow cannot be started: the name or the input is not valid.
     #[error("the schedule could start no run")]
     Start(#[source] StartError),
-    /// A cron line is none.
+    /// A cron line is not valid.
     #[error("the cron line {line:?} cannot be read")]
     Cron {
         /// The line.
         line: String,
-        /// Why not.
+        /// The reason.
         source: CronError,
     },
     /// There is no zone of this name.
@@ -44,7 +44,7 @@ pub enum ScheduleError {
         /// The version of the zone data.
         zone_data: &'static str,
     },
-    /// There is neither a cron line nor an interval nor a calendar.
+    /// It has no cron line, interval or calendar.
     #[error("the schedule is never due: give it a cron line, an interval or a calendar")]
     NoTimes,
     /// It has too many cron lines, intervals and calendars.
@@ -57,25 +57,25 @@ pub enum ScheduleError {
         /// The bound, [`SCHEDULE_TIMES_LEN_MAX`](crate::schedules::SCHEDULE_TIMES_LEN_MAX).
         len_max: usize,
     },
-    /// Its bounds by time leave nothing.
+    /// Its bounds by time exclude each other.
     #[error("the schedule ends before it begins: give an end that is later than its beginning")]
     EmptyBounds,
-    /// It has due times by no calendar, or none within its bounds from now on.
+    /// One of its calendars never matches, or it has no due time within its bounds from now on.
     #[error("the schedule is never due from now on: give other times, or wider bounds")]
     NeverDue,
-    /// A setting has a value that none may have.
+    /// A setting has an invalid value.
     #[error("the {setting} of the schedule cannot be: {problem}")]
     Setting {
         /// Which.
         setting: &'static str,
-        /// What is wrong, and what may be given.
+        /// What is wrong, and what is allowed.
         problem: String,
     },
-    /// There is a schedule of this id that was described otherwise: [`update`](crate::builders::Schedule::update) it, or
-    /// choose another id.
+    /// There is a schedule with this id and another description: [`update`](crate::builders::Schedule::update) it, or choose
+    /// another id.
     #[error("there is a schedule of this id that was described otherwise: update it, or choose another id")]
     Differs,
-    /// There is no schedule of this id (any more).
+    /// There is no schedule with this id (any more).
     #[error("there is no schedule of this id")]
     NotFound,
     /// A backfill ends before it begins.
@@ -93,7 +93,7 @@ pub enum ScheduleError {
         /// The bound, [`BACKFILLS_LEN_MAX`](crate::schedules::BACKFILLS_LEN_MAX).
         len_max: usize,
     },
-    /// The value of a request or an answer is none of its type: another version of millrun has the store, perhaps.
+    /// The value of a request or an answer does not decode: another version of millrun may have the store.
     #[error("a value of the schedule could not be read")]
     Payload(#[from] PayloadError),
     /// The schedule was not reached.
@@ -114,7 +114,7 @@ impl ScheduleError {
     }
 }
 
-/// Why the run of a schedule has rejected a command, as it is told to the caller.
+/// Why a schedule has rejected a command, for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ScheduleRejection {
     NotFound,

@@ -1,4 +1,4 @@
-//! The workflows around a run that a schedule has started: one waits for its end, others stop it.
+//! The workflows around a run that a schedule has started: one waits for its end, others stop the run.
 //!
 //! ```text
 //!   schedule ──► millrun.schedule.action ──► the user's run, as its child
@@ -8,9 +8,9 @@
 //!   schedule ──► millrun.schedule.check ──► is there the .action? else: the user's run ──► ended
 //! ```
 //!
-//! A schedule is an entity, and an entity is not told how what it starts ends: the end of a child is told to its parent.
-//! An action that was terminated tells nothing, so that a schedule whose due times wait for it has it looked for, seldom.
-//! The activities have a task queue of millrun's own: the user's may be full of what takes hours.
+//! A schedule is an entity, and an entity is not told how its runs end, but a parent is told how its child ends. If that
+//! parent was terminated, nothing is told, so a schedule whose due times wait for the run has it checked, rarely. The
+//! activities have a built-in task queue: the user's queues may be full of calls that take hours.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) const TERMINATE_OTHER: Workflow<StopOrder, ()> = Workflow::named("mil
 
 pub(super) const CHECK_OTHER: Workflow<CheckOrder, ()> = Workflow::named("millrun.schedule.check");
 
-/// The task queue of what follows and stops runs.
+/// The task queue of the activities that follow and stop runs.
 const QUEUE: &str = "millrun.schedules";
 
 const TELL_ENDED: Activity<TellEnded, ()> = Activity::named("millrun.schedule.tell").on_queue(QUEUE);
@@ -47,10 +47,10 @@ const LOOK: Activity<CheckOrder, Option<ActionEnd>> =
 /// How long one attempt to tell or to stop may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many bytes are kept of why a run was not started.
+/// How many bytes of the reason are kept when a run was not started.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512;
 
-/// How often a run that is to be stopped is looked for: its start may be still to come, behind a crash.
+/// How often a run that has to be stopped is looked for: after a crash, its start may still follow.
 const STOP_ATTEMPTS_MAX: u32 = 10;
 
 /// The code around the runs of schedules.
@@ -79,14 +79,14 @@ pub(super) struct FollowOrder {
     pub(super) input: Vec<u8>,
 }
 
-/// A run that is to be stopped.
+/// A run to be stopped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StopOrder {
     pub(super) schedule: String,
     pub(super) id: String,
 }
 
-/// A run of which it is to be looked at whether it is followed.
+/// A run for which to check whether it is followed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct CheckOrder {
     pub(super) schedule: String,
@@ -102,7 +102,7 @@ struct TellEnded {
 }
 
 async fn follow(cx: WorkflowContext, order: FollowOrder) -> Result<(), WorkflowError> {
-    // Cancelled or not, the schedule must be told.
+    // Even if this was cancelled, the schedule must be told.
     let cx = cx.shielded();
     let FollowOrder {
         schedule,
@@ -166,17 +166,17 @@ async fn stop(
     Ok(stop.retry(retry).await?)
 }
 
-/// May run twice: a schedule that was told passes over the second.
+/// May run twice: a schedule ignores the second.
 async fn tell_ended(cx: ActivityContext, tell: TellEnded) -> Result<(), ActivityError> {
     let schedule = runtime_of(&cx)?.entity(SCHEDULE, &tell.schedule);
     match schedule.call(ENDED, tell.ended).await {
-        // Rejected: the schedule was deleted meanwhile.
+        // Rejected, because the schedule was deleted meanwhile.
         Ok(()) | Err(CommandError::Rejected(_)) => Ok(()),
         Err(error) => Err(ActivityError::retryable(error.to_string())),
     }
 }
 
-/// How the run of an action has ended; `None` if it is followed, or goes on.
+/// How the run of an action has ended; `None` if it is followed, or still going on.
 async fn look(cx: ActivityContext, order: CheckOrder) -> Result<Option<ActionEnd>, ActivityError> {
     let runtime = runtime_of(&cx)?;
     let is_live = |found: &InstanceDescription| found.status != InstanceStatus::Finished;
@@ -204,7 +204,7 @@ fn lost() -> ActionEnd {
     not_started("what follows the run was terminated or lost, and there is no such run".into())
 }
 
-/// The instance, whether it has ended or not; `None` if nothing is known of it.
+/// The instance, live or ended; `None` if it is unknown.
 async fn known(instance: &UntypedHandle) -> Result<Option<InstanceDescription>, ActivityError> {
     match instance.describe().await {
         Ok(described) => Ok(Some(described)),

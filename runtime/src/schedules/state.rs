@@ -1,4 +1,4 @@
-//! What the run of a schedule keeps: its events, and what they fold into.
+//! The state of a schedule's run: its events, and their fold.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::times::StoredSchedule;
 use super::{ActionEnd, BACKFILL_LEN_MAX, OverlapPolicy, ScheduleCounts};
 
-/// How many of the latest actions a schedule tells.
+/// How many of its latest actions a schedule shows.
 pub const RECENT_ACTIONS_LEN_MAX: usize = 10;
 
 /// Why a run is started.
@@ -18,7 +18,7 @@ pub(super) enum Occasion {
     Due,
     #[serde(rename = "t")]
     Triggered(u64),
-    /// The number of the backfill: when it was asked for, or a little later, so that no other has it.
+    /// The number of the backfill: the time of its request or a little later, so that it is unique.
     #[serde(rename = "b")]
     Backfilled(u64),
 }
@@ -34,9 +34,9 @@ pub(super) struct ScheduleAction {
 }
 
 impl ScheduleAction {
-    /// The id of the run's instance, which tells the due time: in UTC, as RFC 3339 has it. The id of a schedule may have
-    /// slashes, and no time has one. So what stands behind the last slash tells the occasion, and then the rest the
-    /// schedule: no two actions have one id.
+    /// The id of the run's instance, which contains the due time: in UTC, in the form of RFC 3339. The id of a schedule may
+    /// have slashes, but a time has none. So the part behind the last slash determines the occasion, and the rest the
+    /// schedule: no two actions have the same id.
     pub(super) fn run_id(self, schedule: &str) -> String {
         let time = |micros: u64| {
             let micros = i64::try_from(micros).unwrap_or(i64::MAX);
@@ -58,9 +58,9 @@ impl ScheduleAction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NextAction {
     pub(super) due_us: u64,
-    /// When it is acted on: later by the jitter.
+    /// When it is used: later by the jitter.
     pub(super) at_us: u64,
-    /// The version of the zone data by which it was computed.
+    /// The version of the zone data with which it was computed.
     pub(super) zone_data: String,
 }
 
@@ -74,16 +74,16 @@ pub(super) struct RecentAction {
     pub(super) end: Option<ActionEnd>,
 }
 
-/// Due times of the past that are being made up for.
+/// A backfill under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BackfillOrder {
     pub(super) number: u64,
-    /// Those behind this time are still to come.
+    /// The next due times are behind this time.
     pub(super) after_us: u64,
-    /// The last time that is meant.
+    /// The end of the range.
     pub(super) through_us: u64,
     pub(super) overlap: Option<OverlapPolicy>,
-    /// How many due times it still acts on.
+    /// How many more due times it uses.
     #[serde(default = "backfill_left")]
     pub(super) left: u32,
 }
@@ -92,7 +92,7 @@ fn backfill_left() -> u32 {
     BACKFILL_LEN_MAX
 }
 
-/// How far a schedule has come.
+/// The progress of a schedule.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ScheduleProgress {
     /// The note of the pause, if it is paused.
@@ -100,21 +100,21 @@ pub(super) struct ScheduleProgress {
     /// The note of the last resume.
     pub(super) resumed: Option<String>,
     pub(super) next: Option<NextAction>,
-    /// The action whose run is waited for.
+    /// The action whose run's end is waited for.
     pub(super) running: Option<ScheduleAction>,
-    /// When it is looked at whether that run is still followed, if something waits for its end.
+    /// When to check whether that run is still followed, if something waits for its end.
     #[serde(default)]
     pub(super) check_at_us: Option<u64>,
-    /// How often that was looked at.
+    /// How often that was checked.
     #[serde(default)]
     pub(super) checks_len: u32,
     /// Actions that wait for its end.
     pub(super) waiting: VecDeque<ScheduleAction>,
     pub(super) backfills: VecDeque<BackfillOrder>,
-    /// Due times that have come and are still to be acted on, in order.
+    /// Due times that have come and are not used yet, in order.
     #[serde(default)]
     pub(super) backlog: VecDeque<u64>,
-    /// The latest due time that was acted on or passed over.
+    /// The latest due time that was used or skipped.
     #[serde(default)]
     pub(super) reached_us: u64,
     pub(super) actions_left: Option<u64>,
@@ -128,17 +128,17 @@ pub(super) struct ScheduleProgress {
     pub(super) updated_us: u64,
 }
 
-/// The state of a schedule's run. Without a description there is no schedule: it was never made, or was deleted.
+/// The state of a schedule's run. Without a description the schedule does not exist: it was never made, or was deleted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ScheduleState {
     pub(super) described: Option<StoredSchedule>,
     pub(super) progress: ScheduleProgress,
 }
 
-/// What has become of a schedule.
+/// An event of a schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum ScheduleEvent {
-    /// It was made, or is another from now on.
+    /// It was made, or its settings were replaced.
     Described {
         schedule: Box<StoredSchedule>,
         at_us: u64,
@@ -151,21 +151,21 @@ pub(super) enum ScheduleEvent {
     },
     /// The next due time was computed.
     Planned(Option<NextAction>),
-    /// Due times were passed over: they lay before the catch-up window, or too many had come.
+    /// Due times were missed: they were before the catch-up window, or too many had come.
     Missed {
         len: u64,
         /// The last of them.
         through_us: u64,
     },
-    /// These due times have come, and are acted on in later turns.
+    /// These due times have come, and are used in later turns.
     Backlogged(Vec<u64>),
-    /// As many of them are dropped, the oldest.
+    /// This many of them are dropped, the oldest.
     BacklogDropped {
         len: usize,
     },
-    /// An action was passed over for another that runs or waits.
+    /// An action was skipped, because another one is running or waiting.
     Skipped(ScheduleAction),
-    /// Actions that waited were dropped for a later one.
+    /// Waiting actions were dropped for a later one.
     Replaced {
         len: u64,
     },
@@ -180,13 +180,13 @@ pub(super) enum ScheduleEvent {
         action: ScheduleAction,
         end: ActionEnd,
     },
-    /// A run was not started that is none of the latest actions.
+    /// A run was not started that is not among the latest actions.
     NotStarted,
-    /// Something waits for the end of the run that goes on: whether that is still followed is looked at then.
+    /// Something waits for the end of the present run: a check whether that is still followed is planned.
     CheckPlanned {
         at_us: u64,
     },
-    /// It is looked at now.
+    /// The check was made.
     Checked,
     BackfillAsked(BackfillOrder),
     BackfillReached {
@@ -238,7 +238,7 @@ impl ScheduleProgress {
                 self.reach(*action);
             }
             ScheduleEvent::Replaced { len } => {
-                // A due time that was passed over is none of those that the schedule may act on.
+                // A skipped due time does not count for the limit of actions.
                 let is_due = |action: &ScheduleAction| action.occasion == Occasion::Due;
                 let due_len = self.waiting.drain(..).filter(is_due).count() as u64;
                 self.actions_left = self.actions_left.map(|left| left.saturating_add(due_len));
@@ -274,7 +274,7 @@ impl ScheduleProgress {
         }
     }
 
-    /// A due time is acted on or passed over.
+    /// Notes that a due time is used or skipped.
     fn reach(&mut self, action: ScheduleAction) {
         if action.occasion == Occasion::Due {
             self.reached_us = action.due_us;
@@ -284,7 +284,7 @@ impl ScheduleProgress {
         }
     }
 
-    /// An action is taken: at once, or when another has ended.
+    /// Notes that an action is taken: at once, or when another one has ended.
     fn count(&mut self, action: ScheduleAction) {
         self.reach(action);
         match action.occasion {
@@ -340,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// The schedule `s/backfill-1` had runs with the ids of the first backfill of `s`.
+    /// Regression: the schedule `s/backfill-1` had runs with the ids of the first backfill of `s`.
     #[test]
     fn no_two_actions_have_one_id_whatever_slashes_are_in_those_of_their_schedules() {
         let due_us = 1_780_000_000_000_000;
@@ -360,7 +360,7 @@ mod tests {
             let ids: Vec<_> = ids.collect();
             let once: BTreeSet<_> = ids.iter().cloned().collect();
             assert_eq!(ids.len(), once.len());
-            // The id of a run is one of a schedule, perhaps.
+            // The id of a run may be the id of a schedule.
             schedules.extend(once);
         }
     }

@@ -1,4 +1,4 @@
-//! What a schedule is made of, as it is stored: when it is due, what it starts, and how.
+//! The stored settings of a schedule: its times, what it starts, and how.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,10 +19,10 @@ pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The longest catch-up window, interval and jitter: a year.
 const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// How many due times a schedule may catch up with that have come while no process ran.
+/// How many due times a schedule may catch up with that came while no process ran.
 pub const SCHEDULE_CATCH_UP_LEN_MAX: u32 = 1_000;
 
-/// The same, of a schedule that does not say.
+/// The default for that.
 pub(super) const CATCH_UP_LEN_DEFAULT: u32 = 1_000;
 
 /// How many due times may wait under [`OverlapPolicy::BufferAll`].
@@ -38,7 +38,7 @@ pub(super) enum StoredTimes {
     Calendar(ScheduleCalendar),
 }
 
-/// All that a schedule was described with.
+/// All settings of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredSchedule {
     pub(super) workflow: String,
@@ -64,7 +64,7 @@ fn catch_up_len() -> u32 {
     CATCH_UP_LEN_DEFAULT
 }
 
-/// The times of a schedule, with what they need of zone data at hand.
+/// The times of a schedule, with the zone data that they need.
 pub(super) struct DueTimes {
     calendars: Vec<CalendarTimes>,
     intervals: Vec<(u64, u64)>,
@@ -75,7 +75,7 @@ pub(super) struct DueTimes {
     until_us: u64,
 }
 
-/// A calendar, and what it was asked last: the second, and the first due time behind it.
+/// A calendar, with its last question and answer: the second, and the first due time behind it.
 struct CalendarTimes {
     calendar: ScheduleCalendar,
     last: Cell<Option<(i64, Option<i64>)>>,
@@ -87,7 +87,7 @@ impl CalendarTimes {
         Self { calendar, last }
     }
 
-    /// The first due time behind this second. It is looked for again only if the last answer lies before it.
+    /// The first due time behind this second. It is only computed if the last answer does not hold.
     fn next_behind(&self, zone: &TimeZone, after: i64) -> Option<i64> {
         if let Some((asked, due)) = self.last.get()
             && asked <= after
@@ -102,7 +102,7 @@ impl CalendarTimes {
 }
 
 impl StoredSchedule {
-    /// Checks all that it says, and names its zone as the data does.
+    /// Checks all settings, and normalises the zone's name.
     pub(super) fn check(&mut self) -> Result<(), ScheduleError> {
         let len = self.times.len();
         if len == 0 {
@@ -179,8 +179,8 @@ impl StoredSchedule {
         Ok(())
     }
 
-    /// The times, to be looked up. What was checked once is read again, by a later version perhaps, which may not know a
-    /// line or the zone any more: then none of them is due.
+    /// The times, ready for lookup. Settings that were checked once may be read by a later version that does not know a line
+    /// or the zone any more: then none of them is due.
     pub(super) fn due_times(&self) -> DueTimes {
         let (mut calendars, mut intervals) = (Vec::new(), Vec::new());
         let mut unreadable = None;
@@ -223,7 +223,7 @@ impl DueTimes {
         self.unreadable.as_deref()
     }
 
-    /// Whether each calendar is due behind this time at all, in microseconds since 1970.
+    /// Whether each calendar has a due time behind this one, in microseconds since 1970.
     pub(super) fn are_all_due_behind(&self, after_us: u64) -> bool {
         let after_us = after_us.max(self.from_us.saturating_sub(1));
         let Ok(after) = i64::try_from(after_us / SECOND_US) else {
@@ -247,7 +247,7 @@ impl DueTimes {
         });
         let by_interval = self.intervals.iter().filter_map(|(every, phase)| {
             let phase = phase % every;
-            // The due times are those of which the phase is the rest.
+            // Due times are those whose remainder is the phase.
             let rest = (after % every + every - phase) % every;
             after.checked_add(every - rest)
         });
@@ -261,13 +261,13 @@ fn setting(setting: &'static str, problem: String) -> ScheduleError {
     ScheduleError::Setting { setting, problem }
 }
 
-/// Microseconds, at most as many as there are.
+/// Microseconds, up to the largest number.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How much later than at its due time a schedule acts, of this jitter at most: the same each time it is asked
-/// (FNV-1a of 64 bits over the id and the due time, and the finalizer of MurmurHash3).
+/// The delay of a schedule's action after its due time, below this jitter: always the same for the same due time (FNV-1a of
+/// 64 bits over the id and the due time, and the finalizer of MurmurHash3).
 pub(super) fn jitter_of(id: &str, due_us: u64, jitter_us: u64) -> u64 {
     if jitter_us == 0 {
         return 0;

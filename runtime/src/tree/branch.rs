@@ -1,4 +1,4 @@
-//! The branches of the supervision tree: of each part whether it runs, and how often it was restarted lately.
+//! A branch of the supervision tree: for each part, whether it runs, and how often it was restarted recently.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ pub(super) struct Branches {
 pub(super) struct Branch {
     pub(super) role: Role,
     pub(super) handle: Option<PartHandle>,
-    /// The part has ended, perhaps before its handle was at hand.
+    /// The part has ended, perhaps before its handle was stored.
     pub(super) has_ended: bool,
     /// It has ended, and its successor is being made.
     pub(super) is_restarting: bool,
@@ -47,11 +47,11 @@ impl Branch {
         self.handle = None;
         self.has_ended = true;
         self.is_restarting = false;
-        // Of one that was killed when it had failed already, the successor is not.
+        // If it was killed after it had failed, its successor was not killed.
         std::mem::take(&mut self.is_killed)
     }
 
-    /// Counts a failure; whether it is restarted.
+    /// Counts a failure. Returns whether the part is restarted.
     pub(super) fn may_restart(&mut self, now: Timestamp, config: &RuntimeConfig) -> bool {
         match self.role {
             Role::Timers(_) => return false,

@@ -1,4 +1,4 @@
-//! The supervision tree: which parts there are, who restarts them, and what stops everything.
+//! The supervision tree: the parts, their restarts, and what stops everything.
 //!
 //! ```text
 //! runtime
@@ -43,7 +43,7 @@ use crate::timers::Timers;
 use crate::watch::Watcher;
 use crate::{OpenError, StopCause};
 
-/// The tree shows the journal as a part like others; it starts and ends by itself.
+/// The tree lists the journal like a part; the journal starts and ends by itself.
 const JOURNAL: &str = "journal";
 
 /// The parts and their supervision.
@@ -53,7 +53,7 @@ pub(crate) struct Tree {
     doors: ShardDoors,
     stop: Arc<StopCell>,
     events: TopicHandle<PartEvent>,
-    /// The broker, unless the runtime was given one.
+    /// The broker, if the runtime made it.
     own_broker: Option<Broker>,
     branches: Mutex<Branches>,
 }
@@ -81,7 +81,7 @@ impl Tree {
         self.branches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a part, made anew unless one is given.
+    /// Starts a part, which is made unless one is given.
     pub(crate) fn spawn(self: &Arc<Self>, role: Role, part: Option<Box<dyn Part>>) -> Result<(), OpenError> {
         let shared = &self.shared;
         let (placement, bell) = match &role {
@@ -103,7 +103,7 @@ impl Tree {
                 tree.on_exit(&exited, exit);
             }
         });
-        // Listed first: the part may end before this function does, and be restarted too.
+        // Listed first: the part may end, and even be restarted, before this function returns.
         let branch = Branch::new(role);
         let restarts = {
             let mut branches = self.lock();
@@ -186,7 +186,7 @@ impl Tree {
                 drop(branches);
                 if !is_killed {
                     self.let_go(name);
-                    // A shard that stops by itself may do so because there is no journal any more.
+                    // A shard may stop by itself because the journal has failed.
                     self.look_at_journal();
                     return self.announce(name, PartChange::Stopped);
                 }
@@ -229,7 +229,7 @@ impl Tree {
         }
     }
 
-    /// Starts the keeper of an actor.
+    /// Starts the keeper of a user's actor.
     pub(crate) fn supervise(self: &Arc<Self>, seat: Arc<Seat>) -> Result<(), OpenError> {
         let name = seat.part_name();
         let spawned = self.spawn(Role::Actor(seat), None);
@@ -239,7 +239,7 @@ impl Tree {
         spawned
     }
 
-    /// Lists an actor that has stopped by itself no more.
+    /// Removes an actor that has stopped by itself from the list.
     fn let_go(&self, name: &str) {
         let mut branches = self.lock();
         let Some(Branch {
@@ -286,7 +286,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Stops everything if the journal has failed. One that a shutdown closes has not.
+    /// Stops everything if the journal has failed. A journal that a shutdown closes has not failed.
     pub(crate) fn look_at_journal(&self) {
         if let Some(failure) = self.shared.journal.failure() {
             let is_closed = failure.kind() == FailureKind::Closed && self.stop.is_closing();
@@ -309,19 +309,19 @@ impl Tree {
         self.doors.close_discarding();
         self.shared.reader.close();
         self.abandon();
-        // The host may have ended by a crash that a test makes: what is queued must not become durable then.
+        // A test may have crashed the host: then nothing that is queued must become durable.
         if !matches!(cause, StopCause::HostEnded) {
             self.shared.journal.begin_close();
         }
         self.close_broker();
-        // What is asked behind this is answered in one way: the doors are shut, those of the broker among them.
+        // From here on all requests get the same answer: all mailboxes are closed, also those of the broker.
         self.stop.tell();
         // Callers that still wait do so for code that blocks its thread, or have just been told.
         self.stop.answer_nobody();
     }
 
-    /// Ends the subscriptions of the broker that the runtime made; of one that it was given, none. Called when
-    /// no shard records any more what became of its publishes.
+    /// Ends the subscriptions of the runtime's own broker; a given broker is not touched. Called when no shard records
+    /// outcomes of publishes any more.
     pub(crate) fn close_broker(&self) {
         if let Some(broker) = &self.own_broker {
             broker.close();
@@ -330,7 +330,7 @@ impl Tree {
 
     /// Stops all parts, and restarts none, and all activities.
     pub(crate) fn abandon(&self) {
-        // A thread cannot be stopped: its code is told, so that what waits for it need not wait long.
+        // A thread cannot be stopped: its code is told, so that callers need not wait long for it.
         for pool in &self.shared.pools {
             pool.cut_off();
         }
@@ -346,7 +346,7 @@ impl Tree {
         self.stop.abandon();
     }
 
-    /// How many shards run, or soon will: a wait for their ends includes their successors.
+    /// The number of shards that run, or will soon: a wait for their ends includes their successors.
     pub(crate) fn shards_running(&self) -> usize {
         let branches = self.lock();
         let shards = branches
@@ -358,7 +358,7 @@ impl Tree {
             .count()
     }
 
-    /// The shards that run all the same, and what they are at.
+    /// The shards that are still running, and what they are doing.
     pub(crate) fn shards_left_behind(&self) -> Vec<LeftBehind> {
         let branches = self.lock();
         let left = branches

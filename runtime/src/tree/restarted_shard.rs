@@ -1,4 +1,4 @@
-//! The part that claims the partitions of a failed shard again, and then is the shard.
+//! The part that replaces a failed shard: it claims the shard's partitions again, and then is the shard.
 
 use std::sync::Arc;
 
@@ -11,22 +11,21 @@ use crate::ownership::claims::News;
 use crate::shard::{EpochTable, Shard};
 use crate::shared::ShardShared;
 
-/// A shard that takes the place of one that failed: it claims the partitions that are still owned, and begins when it
-/// is told what was found in them.
+/// A shard that replaces a failed one: it claims the partitions that are still owned, and begins when it has the answer.
 #[derive(Debug)]
 pub(super) struct RestartedShard {
     shared: Arc<ShardShared>,
     doors: ShardDoors,
     index: usize,
     stage: Stage,
-    /// What was told meanwhile that is not the answer to its claim.
+    /// News that came meanwhile, except the answer to its claim.
     news: Vec<News>,
 }
 
 #[derive(Debug)]
 enum Stage {
     New,
-    /// The claim, and the partitions in it with their epochs until then.
+    /// The claim, and its partitions with their epochs before.
     Claiming(ClaimNumber, Vec<(Partition, Epoch)>),
     Running(Box<Shard>),
 }
@@ -42,7 +41,7 @@ impl RestartedShard {
         }
     }
 
-    /// What the journal answered to this claim, if it has.
+    /// The journal's answer to this claim, if it has come.
     fn answer(&mut self, claimed: ClaimNumber) -> Option<Result<Granted, ClaimRefused>> {
         self.news.extend(self.shared.claims.take_news(self.index));
         let is_answer = |news: &News| news.answered() == Some(claimed);
@@ -64,12 +63,12 @@ impl RestartedShard {
         let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epochs);
         shard.succeed(runs.unwrap_or_default(), now);
         self.shared.claims.answer_left(self.index, &self.news);
-        // What concerns former epochs is passed over.
+        // News about former epochs is ignored.
         shard.hear(std::mem::take(&mut self.news));
         shard
     }
 
-    /// Without a journal nobody gets an answer: dropping the questions tells them that the runtime stopped.
+    /// Without a journal no caller gets an answer: dropping the requests tells them that the runtime stopped.
     fn give_up(&self) -> Next {
         self.doors.all()[self.index].close_discarding();
         Next::Stop
@@ -92,8 +91,8 @@ impl RestartedShard {
                     claimed
                 }
             };
-            // All that the predecessor queued is durable with the answer, and so are the epochs: numbers of
-            // attempts are given that no other process gives.
+            // With the answer, everything that the predecessor queued is durable, and so are the epochs: no other process
+            // uses the same attempt numbers.
             match self.answer(claimed) {
                 None | Some(Err(_)) if self.shared.journal.failure().is_some() => return self.give_up(),
                 None => return Next::Idle,
@@ -101,7 +100,7 @@ impl RestartedShard {
                     self.stage = Stage::Running(Box::new(self.succeed(Some(granted), now)));
                     return Next::Again;
                 }
-                // They were lost meanwhile: it goes on with what is left.
+                // These were lost meanwhile: it continues with the rest.
                 Some(Err(ClaimRefused::Owned { partitions })) => {
                     if let Stage::Claiming(_, former) = std::mem::replace(&mut self.stage, Stage::New) {
                         let lost = former
@@ -110,7 +109,7 @@ impl RestartedShard {
                         lost.for_each(|(partition, epoch)| self.shared.claims.note_loss(*partition, *epoch));
                     }
                 }
-                // Another one tries, as after any other failure, or the runtime stops.
+                // Its successor tries again, as after any other failure, or the runtime stops.
                 Some(Err(ClaimRefused::Unreadable(error))) => panic!("its runs cannot be read: {error}"),
                 Some(Err(error)) => panic!("its partitions cannot be claimed: {error}"),
             }

@@ -10,22 +10,22 @@ use crate::cluster::mail_desk::MailDesk;
 use crate::cluster::shared::ClusterShared;
 use crate::reader::LaneId;
 
-/// What a part is, and what is needed to make it again.
+/// The kind of a part, with what is needed to make it again.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     Timers(Bell),
     /// A lane of the reader.
     Reader(LaneId),
     Watcher,
-    /// What sees to the nodes of a shared store, and its bell.
+    /// Observes the nodes of a shared store; with its bell.
     Nodes(Bell, Arc<ClusterShared>),
-    /// By which the other nodes know that this one lives, and its bell.
+    /// Sends this node's heartbeats; with its bell.
     Beats(Bell, Arc<ClusterShared>),
-    /// What reads the mail of the other nodes.
+    /// Reads the mail of other nodes.
     Mail(Arc<MailDesk>),
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
-    /// The keeper of an actor of the user's.
+    /// The keeper of a user's actor.
     Actor(Arc<Seat>),
 }
 
