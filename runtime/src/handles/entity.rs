@@ -21,10 +21,10 @@ use crate::mail::{
 };
 use crate::{QueryError, RunError, RunHandle, Runtime, StartError};
 
-/// An entity, whether there is one or not yet: the first command begins it. A cheap clone; it keeps the runtime alive.
+/// An entity, whether it lives already or not: the first command begins it. A cheap clone; it keeps the runtime alive.
 ///
-/// Commands to one entity are performed one at a time, those of one caller that awaits each in that order. Entities of
-/// different keys know nothing of each other.
+/// Commands to one entity are performed one at a time; those of a caller that awaits each are performed in that order.
+/// Entities with different keys are independent.
 pub struct EntityHandle<S> {
     inner: Arc<Inner>,
     entity: Entity<S>,
@@ -50,10 +50,10 @@ impl<S> fmt::Debug for EntityHandle<S> {
 }
 
 impl Runtime {
-    /// A handle to the entity with this key. Nothing is asked yet, and nothing begins.
+    /// A handle to the entity with this key. No request is sent, and nothing begins.
     ///
-    /// The entity is the instance whose id is [`name/key`](Entity::id_of): a key of such a length that this is longer
-    /// than 255 bytes is refused when the handle is used.
+    /// The entity is the instance with the id [`name/key`](Entity::id_of). If the key makes this longer than 255 bytes, it is
+    /// refused when the handle is used.
     ///
     /// ```
     /// use millrun::{Entity, EntityCommand, EntityContext, EntityState, Query, Runtime, WorkflowError};
@@ -110,30 +110,29 @@ impl<S: EntityState> EntityHandle<S> {
     /// The key.
     ///
     /// # Errors
-    /// When the id that it makes is too long for one.
+    /// When the id with this key is too long.
     pub fn key(&self) -> Result<&str, InstanceIdError> {
         let id = self.id.as_ref().map_err(Clone::clone)?;
         Ok(self.entity.key_of(id.as_str()).unwrap_or_default())
     }
 
-    /// Has the entity perform a command, once this is awaited. When that gives an answer, what the command has decided
-    /// is durable.
+    /// Sends the entity a command, once this is awaited. When it returns an answer, the decisions of the command are durable.
     ///
-    /// To be able to repeat it after an error that leaves open whether it was performed, name the
+    /// To be able to repeat it after an error that does not say whether it was performed, name the
     /// [request](EntityCall::request).
     ///
     /// # Errors
     /// See [`CommandError`].
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the answer. The command may be performed all the same.
+    /// Dropping the future gives up the answer. The command may still be performed.
     pub fn call<I: Serialize, A, E>(
         &self,
         command: EntityCommand<S, I, A, E>,
         input: I,
     ) -> EntityCall<'_, A, E> {
         let encoded = Payload::encode(&input);
-        // Its own code may panic: not when the command is durable.
+        // The value's own code may panic, which must not happen once the command is durable.
         drop(input);
         EntityCall {
             inner: &self.inner,
@@ -146,13 +145,13 @@ impl<S: EntityState> EntityHandle<S> {
         }
     }
 
-    /// Asks the state. It adds no record; what it shows is durable, and was the entity's when it was asked: the answer
-    /// waits for the commit of all that it has seen, and for the journal's word that the entity is still owned here.
-    /// An entity that nobody has commanded, or that was deleted, is shown as it begins.
+    /// Queries the state. This records nothing; the answer is durable, and was true when it was asked: it waits for the
+    /// commit of everything that it depends on, and for the journal's confirmation that the entity is still owned here. For
+    /// an entity without commands yet, or a deleted one, the state at its beginning is queried.
     ///
     /// # Errors
-    /// See [`QueryError`]. If there is no entity, and its code is not registered here, [`RunError::NotFound`] within it; if
-    /// the key is too long, [`RunError::Id`].
+    /// See [`QueryError`]. If the entity does not live and its code is not registered here, it contains
+    /// [`RunError::NotFound`]; if the key is too long, [`RunError::Id`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -170,23 +169,23 @@ impl<S: EntityState> EntityHandle<S> {
         answer.decode().map_err(QueryError::Payload)
     }
 
-    /// Deletes the entity: it is as if nobody had commanded it yet. Gives whether there was one. What it has begun is
-    /// finished first, and waited for: values that are to be published, signals, starts; its timers are forgotten. Its
-    /// history is retained as that of any run that has ended; the ids of its requests are forgotten.
+    /// Deletes the entity, as if it had never had a command. Returns whether it lived. What it has begun is finished first,
+    /// and waited for: publishes, signals, starts; its timers are dropped. Its history is retained like that of any ended
+    /// run; the names of its requests are forgotten.
     ///
     /// # Errors
-    /// When it was not reached, or does not run: [`InputRefused::StillParked`] within [`RunError`]. It is deleted when
-    /// it runs again. If the key is too long, [`RunError::Id`].
+    /// When it was not reached, or does not run: then [`RunError`] contains [`InputRefused::StillParked`], and it is deleted
+    /// when it runs again. If the key is too long, [`RunError::Id`].
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave it deleted.
+    /// If the future is dropped, the entity may be deleted or not.
     pub async fn delete(&self) -> Result<bool, RunError> {
         let id = self.id.as_ref().map_err(|error| RunError::Id(*error))?;
         self.inner.delete_entity(self.entity.name(), id).await
     }
 }
 
-/// A command that is described, and performed when it is awaited. Made by [`EntityHandle::call`].
+/// A command in preparation, which is performed when it is awaited. Made by [`EntityHandle::call`].
 #[must_use = "no command is performed until this is awaited"]
 pub struct EntityCall<'a, A, E> {
     inner: &'a Arc<Inner>,
@@ -209,10 +208,9 @@ impl<A, E> fmt::Debug for EntityCall<'_, A, E> {
 }
 
 impl<A: DeserializeOwned, E: TypedError> EntityCall<'_, A, E> {
-    /// Names the request, by 1 to 255 bytes of the caller's choice: asked again under the same name, the entity gives
-    /// the answer that it gave before, and does nothing. It remembers the last
-    /// [1,000](millrun_workflow::ANSWERS_LEN_MAX) of the commands that it performed under a name; one that was rejected
-    /// is not among them. When it is deleted it forgets them.
+    /// Names the request, with 1 to 255 bytes of the caller's choice: if it is repeated under the same name, the entity
+    /// returns its earlier answer, and does nothing. It remembers the last [1,000](millrun_workflow::ANSWERS_LEN_MAX) named
+    /// requests that it performed, without rejected ones. When it is deleted it forgets them.
     pub fn request(mut self, id: impl Into<Box<str>>) -> Self {
         self.request = Some(id.into());
         self
@@ -254,7 +252,7 @@ fn target(entity: &'static str, id: &InstanceId) -> Target {
 }
 
 impl Inner {
-    /// Asks the state of an entity; what it answers as it begins, if there is none.
+    /// Queries the state of an entity, or the state at its beginning if it does not live.
     pub(crate) async fn read_entity(
         &self,
         entity: &'static str,
@@ -279,7 +277,7 @@ impl Inner {
         }
     }
 
-    /// Ends an entity, and waits for its end. Whether there was one.
+    /// Ends an entity, and waits for its end. Returns whether it lived.
     pub(crate) async fn delete_entity(
         self: &Arc<Self>,
         entity: &'static str,
@@ -315,7 +313,7 @@ impl Inner {
                 Err(CommandRefused::Run(RunError::Refused(InputRefused::Ending))) => {
                     self.until_deleted(id).await?;
                 }
-                // It ended while this was on its way: another begins.
+                // It ended while this was on its way: another one begins.
                 Err(CommandRefused::Run(RunError::Finished | RunError::NotFound)) => {}
                 answered => return answered,
             }
@@ -354,23 +352,22 @@ where
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CommandError<E> {
-    /// Its handler said no; nothing was recorded.
+    /// Its handler rejected it; nothing was recorded.
     Rejected(E),
-    /// The argument could not be encoded, or the answer or the rejection is not of the expected type. In the latter
-    /// case it was performed, or rejected, all the same.
+    /// The argument could not be encoded, or the answer or the rejection does not have the expected type. In the latter case
+    /// the command was performed, or rejected, nevertheless.
     Payload(PayloadError),
-    /// The key makes an id that is too long for one.
+    /// The id with this key is too long.
     Id(InstanceIdError),
-    /// There is no entity of this key, and none can begin: there are too many live runs, say. Nothing was recorded.
+    /// The entity does not live, and cannot begin: there are too many live runs, say. Nothing was recorded.
     Start(StartError),
-    /// It was not performed, for this reason; or, with [`RunError::Stopped`], nobody knows, and it can be repeated
-    /// under its [request](EntityCall::request).
+    /// It was not performed, for this reason; or, with [`RunError::Stopped`], it is unknown whether it was, and it can be
+    /// repeated under its [request](EntityCall::request).
     Run(RunError),
 }
 
 impl<E> CommandError<E> {
-    /// Whether the same call may succeed later. One without a [request](EntityCall::request) may be performed twice
-    /// then.
+    /// Whether the same call may succeed later. Without a [request](EntityCall::request) it may then be performed twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

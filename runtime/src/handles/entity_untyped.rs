@@ -1,4 +1,4 @@
-//! A handle to an entity of which only the name is known, for operators.
+//! A handle to an entity by its name only, for operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::inner::Inner;
 use crate::mail::{CommandRefused, EntityRequest, Question};
 use crate::{CommandError, QueryError, RunError, Runtime};
 
-/// An entity by its name and its key, whether there is one or not yet; made by
-/// [`Runtime::entity_untyped`]. A cheap clone; it keeps the runtime alive.
+/// An entity by its name and its key, whether it lives already or not; made by [`Runtime::entity_untyped`]. A cheap clone; it
+/// keeps the runtime alive.
 ///
-/// Values are [payloads](Payload), since nothing here says which types the entity has. Code that knows it is safer with an
+/// Values are [payloads](Payload), since the handle does not know the entity's types. Code that knows them is safer with an
 /// [`EntityHandle`](crate::EntityHandle).
 #[derive(Clone)]
 pub struct UntypedEntity {
@@ -45,19 +45,20 @@ impl Runtime {
 }
 
 impl UntypedEntity {
-    /// As [`EntityHandle::call`](crate::EntityHandle::call), with the command's name, the input, the answer and a rejection as
-    /// encoded.
+    /// As [`EntityHandle::call`](crate::EntityHandle::call), with the command's name; the input, the answer and a rejection
+    /// are encoded.
     ///
     /// # Errors
     /// See [`CommandError`].
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the answer. The command may be performed all the same.
+    /// Dropping the future gives up the answer. The command may still be performed.
     pub async fn call(&self, name: &str, input: Payload) -> Result<Payload, CommandError<Payload>> {
         self.perform(name, None, input).await
     }
 
-    /// As [`call`](Self::call), once under a request of the caller's choice, as that of [`EntityHandle::call`](crate::EntityHandle::call).
+    /// As [`call`](Self::call), with a request name of the caller's choice, as in
+    /// [`EntityHandle::call`](crate::EntityHandle::call).
     ///
     /// # Errors
     /// See [`CommandError`].
@@ -95,7 +96,7 @@ impl UntypedEntity {
         }
     }
 
-    /// As [`EntityHandle::read`](crate::EntityHandle::read), with the query's name, the question and the answer as encoded.
+    /// As [`EntityHandle::read`](crate::EntityHandle::read), with the query's name; the question and the answer are encoded.
     ///
     /// # Errors
     /// As [`EntityHandle::read`](crate::EntityHandle::read).
@@ -117,7 +118,7 @@ impl UntypedEntity {
     /// As [`EntityHandle::delete`](crate::EntityHandle::delete).
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave it deleted.
+    /// If the future is dropped, the entity may be deleted or not.
     pub async fn delete(&self) -> Result<bool, RunError> {
         let id = self.id.as_ref().map_err(|error| RunError::Id(*error))?;
         self.inner.delete_entity(self.entity, id).await

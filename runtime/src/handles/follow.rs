@@ -1,4 +1,4 @@
-//! Asking a run that may have gone on in another.
+//! Requests to a run that may have continued as new.
 //!
 //! ```text
 //!   request ──► run ── not live ──► did it go on in another? ─┬─ yes ──► the same request to that one
@@ -11,7 +11,7 @@ use crate::inner::Inner;
 use crate::mail::{Changed, Reply, Request, Target, UpdateRefused};
 use crate::{QueryError, RunError, StopCause};
 
-/// What came of a request to a chain of runs.
+/// The result of a request to a chain of runs.
 pub(crate) enum Followed<T> {
     Answered(T),
     /// No run of the chain is live; this is the last one.
@@ -43,10 +43,10 @@ impl RunRequestError for UpdateRefused {
 }
 
 impl Inner {
-    /// Asks the run that is meant and, if that has gone on in another, that one, up to the last of the chain.
+    /// Sends a request to a run; if that has continued as new, to the run that continues it, up to the last of the chain.
     ///
     /// # Errors
-    /// Those of the request that do not say that a run is not live, and those of reading how a run ended.
+    /// Errors of the request that do not say that the run is not live, and errors of reading a run's end.
     pub(crate) async fn follow<T, E: RunRequestError>(
         &self,
         mut target: Target,
@@ -67,7 +67,7 @@ impl Inner {
         }
     }
 
-    /// Waits until a run that is watched has gone on. A shard that fails tells nobody: its callers look again.
+    /// Waits until a watched run makes progress. A shard that fails does not notify: its callers look again.
     pub(crate) async fn go_on(&self, changed: Changed) -> Result<(), RunError> {
         match self.stop.unless_over(changed).await {
             Some(_) => Ok(()),

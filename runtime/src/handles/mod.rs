@@ -1,7 +1,7 @@
-//! What a program holds: handles of runs, typed and by name, and the start that gives one.
+//! Handles of runs, typed and by name, and starts, which return one.
 //!
-//! A handle is a cheap clone that sends requests to shards and follows a run that goes on in another. It has no state
-//! of the run.
+//! A handle is a cheap clone that sends requests to shards, and follows a run that continues as new. It holds no state of the
+//! run.
 
 pub(crate) mod entity;
 pub(crate) mod entity_untyped;

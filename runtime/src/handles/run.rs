@@ -26,29 +26,28 @@ use crate::{QueryError, ResultError, RunError, UpdateError};
 
 /// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
 ///
-/// A handle from [`Runtime::start`](crate::Runtime::start) means that run, and the one in which it
-/// [goes on](crate::WorkflowContext::continue_as_new), if it does; one from
-/// [`Runtime::attach`](crate::Runtime::attach) means the latest run of its id.
+/// A handle from [`Runtime::start`](crate::Runtime::start) refers to that run, and to the runs that
+/// [continue](crate::WorkflowContext::continue_as_new) it; one from [`Runtime::attach`](crate::Runtime::attach) refers to the
+/// latest run of its id.
 ///
-/// A handle is of the workflow that it was made with. What is asked through it of an instance of
-/// another workflow is refused as [`RunError::OtherWorkflow`], and nothing is done to that instance: the
-/// turn that would do it compares the names. An instance that continues as another workflow is of the one
-/// that it began as; the value that it ends with must be of the handle's type, or
-/// [`result`](Self::result) is [`ResultError::Payload`]. To reach an instance whatever its workflow, see
+/// A handle belongs to the workflow with which it was made. Requests through it to an instance of another workflow are
+/// refused as [`RunError::OtherWorkflow`], without any effect: the turn that would perform the request compares the names. An
+/// instance that continues as another workflow still belongs to the one that it began as; its final value must have the
+/// handle's type, or [`result`](Self::result) is [`ResultError::Payload`]. To reach an instance of any workflow, see
 /// [`UntypedHandle`](crate::UntypedHandle).
 ///
 /// # Cancel safety
-/// Dropping a method's future gives up the answer. What was asked may happen all the same.
+/// Dropping a method's future gives up the answer. The request may still be performed.
 pub struct RunHandle<O, E = WorkflowError> {
     inner: Arc<Inner>,
     target: Target,
     id: InstanceId,
-    /// Where the end is told without another question, until a caller has waited for it there.
+    /// Where the end is reported without a further question, until a caller has waited for it.
     end: Mutex<Option<End>>,
     types: PhantomData<fn() -> (O, E)>,
 }
 
-/// Where the end of a run is told.
+/// Receives the end of a run.
 pub(crate) type End = oneshot::Receiver<Result<Standing, RunError>>;
 
 impl<O, E> Clone for RunHandle<O, E> {
@@ -83,7 +82,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// The same run, seen as one that ends with these types.
+    /// The same run, as one with these types.
     pub(crate) fn retyped(of: RunHandle<Payload, RunFailure>) -> Self {
         Self {
             inner: of.inner,
@@ -110,7 +109,7 @@ impl<O, E> RunHandle<O, E> {
         &self.id
     }
 
-    /// The run that is meant; `None` if it is the latest of its id, whichever that is.
+    /// The run that the handle refers to; `None` if it refers to the latest of its id.
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
         match self.target {
@@ -129,10 +128,9 @@ impl<O, E> RunHandle<O, E> {
         self.send_signal(signal, value, None, None).await
     }
 
-    /// As [`signal`](Self::signal), and says which operation of a run causes it: the history of the run that
-    /// takes it keeps that. An activity that sends a signal hands over
-    /// [its own](crate::ActivityContext::cause). A [trigger](crate::Runtime::on) says it by itself of what a
-    /// run has published.
+    /// As [`signal`](Self::signal), with the operation of a run that causes it, which the receiver's history keeps. An
+    /// activity that sends a signal passes [its own](crate::ActivityContext::cause). A [trigger](crate::Runtime::on) sets it
+    /// by itself for what a run has published.
     ///
     /// # Errors
     /// As [`signal`](Self::signal).
@@ -146,10 +144,10 @@ impl<O, E> RunHandle<O, E> {
         self.send_signal(signal, value, cause, None).await
     }
 
-    /// As [`signal`](Self::signal), under a name of the caller's choice of 1 to 255 bytes: sent again under the same
-    /// name, it changes nothing and is answered alike, also when the run has ended since, and also with another value or
-    /// signal, which is not recorded. So a caller that has not seen the answer may send it again. The run remembers the last 1,000 names,
-    /// also when it goes on in another run. Signals and updates have names of their own.
+    /// As [`signal`](Self::signal), with a request name of the caller's choice of 1 to 255 bytes: if it is repeated under the
+    /// same name, nothing changes and the answer is the same, also when the run has ended since, and also with another value
+    /// or signal, which is not recorded. So a caller that has not seen the answer may send it again. The run remembers the
+    /// last 1,000 names, also when it continues as new. Names of signals and of updates are separate.
     ///
     /// ```
     /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
@@ -192,7 +190,7 @@ impl<O, E> RunHandle<O, E> {
         request: Option<Box<str>>,
     ) -> Result<(), RunError> {
         let encoded = Payload::encode(&value)?;
-        // Its own code may panic: not when the signal is durable.
+        // The value's own code may panic, which must not happen once the signal is durable.
         drop(value);
         self.tell(Tell::Signal {
             name: signal.name().into(),
@@ -204,9 +202,8 @@ impl<O, E> RunHandle<O, E> {
         .await
     }
 
-    /// Asks the run to cancel: its outstanding operations end with
-    /// [`Cancelled`](crate::Cancelled), and its code decides what to do about that. Asking twice
-    /// is asking once. The request is durable when this returns.
+    /// Asks the run to cancel: its outstanding operations end with [`Cancelled`](crate::Cancelled), and its code decides what
+    /// to do about that. A second request has no further effect. The request is durable when this returns.
     ///
     /// # Errors
     /// When there is no such run (any more), it is of another workflow, or the runtime has stopped.
@@ -228,25 +225,27 @@ impl<O, E> RunHandle<O, E> {
         .await
     }
 
-    /// Resets the run to an event of its history: it ends, and the instance goes on in another run, which begins with the events up
-    /// to that one and goes on from there, with the code of today. Both are durable, in one commit, when this returns; it gives a
-    /// handle to the other run. A run that has ended, or whose code does not run, can be reset too, as long as it is retained and
-    /// the latest of its instance.
+    /// Resets the run to an event of its history: the run ends, and the instance continues in another run, which begins with
+    /// the events up to that one and continues from there, with the present code. Both are durable, in one commit, when this
+    /// returns; it returns a handle to the other run. A run that has ended, or whose code does not run, can be reset too,
+    /// while it is retained and the latest of its instance.
     ///
-    /// If the last event that is kept is one that the code is shown, such as the end of an activity, it is shown it as if it came
-    /// now, and decides again what follows. If it is a decision, all decisions up to it stay, and what they have begun begins again.
+    /// If the last kept event is one that the code is shown, such as the end of an activity, it is shown as if it came now,
+    /// and the code decides again what follows. If it is a decision, all decisions up to it stay, and the operations that
+    /// they have begun begin again.
     ///
-    /// - Activities that have not ended at that event are run under the other run, with
-    ///   [idempotency keys](crate::ActivityContext::idempotency_key) of their own. Attempts of the former run are cancelled, and
-    ///   what they report is passed over.
-    /// - Signals and updates behind the event are dropped, or told to the other run [again](ResetPoint::keep_signals). Requests to
-    ///   cancel, and promises kept behind it, are dropped. What was remembered up to the event (answers to updates, names of
-    ///   signals) is remembered; what came later is known only if it is kept.
-    /// - A handle to a run that was live when it was reset means the other run from then on, and so do callers that wait for its
-    ///   result. A run that had ended keeps its result, under its own id of a run.
-    /// - The parent of a live child waits for the other run. A child that has ended cannot be reset: its parent was told.
-    /// - A run is not reset while it waits for a child, nor to an event at which it waited for a child or a promise. Children that
-    ///   have ended stay what they are, and those behind the event are called again.
+    /// - Activities that have not ended at that event run under the other run, with new [idempotency
+    ///   keys](crate::ActivityContext::idempotency_key). Attempts of the former run are cancelled, and their reports are
+    ///   ignored.
+    /// - Signals and updates behind the event are dropped, or sent to the other run [again](ResetPoint::keep_signals).
+    ///   Requests to cancel and kept promises behind it are dropped. What the run remembered up to the event (answers to
+    ///   updates, names of signals) is remembered; later ones only if they are kept.
+    /// - A handle to a run that was live when it was reset refers to the other run from then on, and callers that wait for
+    ///   its result wait for the other run. A run that had ended keeps its result, under its own run id.
+    /// - The parent of a live child waits for the other run. A child that has ended cannot be reset, since its parent was
+    ///   told.
+    /// - A run is not reset while it waits for a child, nor to an event at which it waited for a child or a promise. Children
+    ///   that have ended are not changed, and those behind the event are called again.
     /// - What was published stays published, and is published again if the code gets there.
     ///
     /// ```
@@ -278,11 +277,11 @@ impl<O, E> RunHandle<O, E> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::NotReset`] says why there is nothing to go on from at that event, and nothing has changed. Otherwise when there
-    /// is no such run, it is of another workflow, or the runtime has stopped.
+    /// [`RunError::NotReset`] says why the run cannot continue from that event; nothing has changed. Otherwise when there is
+    /// no such run, it is of another workflow, or the runtime has stopped.
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave the run reset: [describe](Self::describe) the instance, and name the run that is to be
+    /// If the future is dropped, the run may be reset or not: [describe](Self::describe) the instance, and name the run to be
     /// reset ([`of_run`](ResetPoint::of_run)) when asking again.
     pub async fn reset(&self, mut point: ResetPoint) -> Result<Self, RunError> {
         let (run, workflow) = match &self.target {
@@ -309,7 +308,7 @@ impl<O, E> RunHandle<O, E> {
                 reply: reply.into(),
             };
             match self.inner.ask(&target, request, answer).await {
-                // It has ended while it was read, and is read again.
+                // It ended while it was read, and is read again.
                 Err(RunError::Finished | RunError::NotFound) if !is_last => {}
                 answer => {
                     answer?;
@@ -320,8 +319,8 @@ impl<O, E> RunHandle<O, E> {
         Ok(Self::new(Arc::clone(&self.inner), id, Target::Run(order.next)))
     }
 
-    /// Lets a parked run's code run again: it is replayed, and takes up what arrived meanwhile.
-    /// Resuming a run that is not parked changes nothing.
+    /// Resumes a parked run's code: the run is replayed, and takes up what arrived meanwhile. Resuming a run that is not
+    /// parked changes nothing.
     ///
     /// # Errors
     /// When the code still does not fit the history, or the run was not reached or is of another workflow.
@@ -329,9 +328,9 @@ impl<O, E> RunHandle<O, E> {
         self.tell(Tell::Resume).await
     }
 
-    /// Keeps the run's code from running until it is [resumed](Self::resume): what arrives meanwhile
-    /// is recorded, activities under way go on. It stays paused across restarts. A run whose code does
-    /// not run anyway stays as it is. Durable when this returns.
+    /// Pauses the run's code until it is [resumed](Self::resume): inputs that arrive meanwhile are recorded, activities under
+    /// way continue. It stays paused across restarts. A run whose code does not run anyway is not changed. Durable when this
+    /// returns.
     ///
     /// # Errors
     /// When there is no such run (any more), it is of another workflow, or the runtime has stopped.
@@ -370,8 +369,8 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Asks the run's [state](crate::workflow::State), also that of a run that waits on disk or has ended, as
-    /// long as it is retained. It changes nothing, and what it shows is durable.
+    /// Queries the run's [state](crate::workflow::State), also that of a run that waits on disk or has ended, while it is
+    /// retained. It changes nothing, and the answer is durable.
     ///
     /// # Errors
     /// See [`QueryError`].
@@ -403,12 +402,11 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Waits until the answer to a query is as `is_enough` wants it, and gives that answer. The run is
-    /// asked at once, and again whenever it has gone on; in between nothing happens. A run that has made no
-    /// [state](crate::workflow::State) yet is waited for, and so is one that goes on in another.
+    /// Waits until `is_enough` accepts the answer to a query, and returns that answer. The run is asked at once, and again
+    /// whenever it makes progress; in between nothing happens. It also waits for a run that has made no
+    /// [state](crate::workflow::State) yet, and follows one that continues as new.
     ///
-    /// Several turns that follow each other quickly may be seen as one: what `is_enough` looks for should stay
-    /// once it is there.
+    /// Several turns in quick succession may be seen as one: what `is_enough` looks for should stay true once it is.
     ///
     /// ```
     /// use millrun::{Query, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
@@ -437,8 +435,8 @@ impl<O, E> RunHandle<O, E> {
     /// ```
     ///
     /// # Errors
-    /// See [`QueryError`]; [`RunError::Finished`] within it when the run has ended and its last answer is not
-    /// as wanted, [`RunError::TooManyWatchers`] when as many callers wait at the run as may.
+    /// See [`QueryError`]; it contains [`RunError::Finished`] when the run has ended and its last answer is not accepted,
+    /// [`RunError::TooManyWatchers`] when as many callers wait at the run as may.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -459,7 +457,7 @@ impl<O, E> RunHandle<O, E> {
         .await
     }
 
-    /// As [`until`](Self::until), of any answer of which something is made.
+    /// As [`until`](Self::until), with a function that decodes each answer.
     pub(crate) async fn until_answered<A>(
         &self,
         question: Question,
@@ -480,9 +478,8 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Waits until the [description](Self::describe) of the run is as `is_enough` wants it, and gives that: the
-    /// run waits for a signal, say. It is described at once, and again whenever it has gone on; in between
-    /// nothing happens.
+    /// Waits until `is_enough` accepts the [description](Self::describe) of the run, and returns it: the run waits for a
+    /// signal, say. It is described at once, and again whenever it makes progress; in between nothing happens.
     ///
     /// ```
     /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
@@ -501,9 +498,8 @@ impl<O, E> RunHandle<O, E> {
     /// ```
     ///
     /// # Errors
-    /// When there is no such run, it is of another workflow, it has ended and is not as wanted
-    /// ([`RunError::Finished`]), as many callers wait at it as may ([`RunError::TooManyWatchers`]), or the runtime
-    /// has stopped.
+    /// When there is no such run, it is of another workflow, it has ended and is not accepted ([`RunError::Finished`]), as
+    /// many callers wait at it as may ([`RunError::TooManyWatchers`]), or the runtime has stopped.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -521,7 +517,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// What tells that the run has gone on since this returned; `None` if it has ended.
+    /// Completes when the run makes progress after this returned; `None` if it has ended.
     async fn changed(&self) -> Result<Option<Changed>, RunError> {
         let request = |target, reply| Request::Watch { target, reply };
         match self.inner.follow(self.target.clone(), request).await? {
@@ -530,8 +526,8 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Asks for a change of the run's [state](crate::workflow::State). When this returns `Ok` the change is
-    /// durable, and has been made exactly once by this call.
+    /// Asks for a change of the run's [state](crate::workflow::State). When this returns `Ok` the change is durable, and was
+    /// made exactly once by this call.
     ///
     /// To be able to repeat it after an error, name the request: [`update_as`](Self::update_as).
     ///
@@ -546,10 +542,9 @@ impl<O, E> RunHandle<O, E> {
         self.update_as(update, &request, input).await
     }
 
-    /// As [`update`](Self::update), under a name of the caller's choice of 1 to 255 bytes: asked
-    /// again under the same name, the run gives the answer it gave before, also when it has ended. It
-    /// remembers the last 1,000, and when it goes on in another run, of these the latest that have
-    /// together 64 KiB.
+    /// As [`update`](Self::update), with a request name of the caller's choice of 1 to 255 bytes: if it is repeated under the
+    /// same name, the run returns its earlier answer, also when it has ended. It remembers the last 1,000; when it continues
+    /// as new, of these the latest with together 64 KiB.
     ///
     /// # Errors
     /// See [`UpdateError`].
@@ -583,10 +578,10 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// What the run does and what it waits for, or that it has ended.
+    /// The description of the run: what it does and waits for, or that it has ended.
     ///
-    /// A run that is on disk only stays there: its history tells what it waits for, read beside what runs wait for.
-    /// What only its code knows, such as the signals that it receives, is told by
+    /// A run that is only on disk stays there: a reader finds in its history what it waits for, without delaying the waking
+    /// of runs. What only its code knows, such as the signals that it receives, is shown by
     /// [`describe_awake`](Self::describe_awake).
     ///
     /// # Errors
@@ -595,9 +590,8 @@ impl<O, E> RunHandle<O, E> {
         self.inner.describe(self.target.clone(), Wake::Never).await
     }
 
-    /// As [`describe`](Self::describe), of a run that is brought into memory for it, unless it has ended: its code
-    /// is there and tells all that it waits for, or why it does not run. That costs a replay, and perhaps a place in
-    /// memory that another run has to leave.
+    /// As [`describe`](Self::describe), but brings the run into memory, unless it has ended: its code then tells everything
+    /// that it waits for, or why it does not run. That costs a replay, and perhaps another run's place in memory.
     ///
     /// # Errors
     /// As of [`describe`](Self::describe), and when as many callers wait for the run to be read as may
@@ -606,9 +600,9 @@ impl<O, E> RunHandle<O, E> {
         self.inner.describe(self.target.clone(), Wake::First).await
     }
 
-    /// Why the run does not go on: what it waits for, and what its children wait for, down to what holds them up. No
-    /// run is brought into memory for it, but for one that is parked without its history saying why. Attempts, queues
-    /// and topics are told as they are now. Printed, it is a tree of lines, for people.
+    /// Why the run makes no progress: what it waits for, and what its children wait for, down to the real obstacles. No run
+    /// is brought into memory for it, except one that is parked without the reason in its history. Attempts, queues and
+    /// topics are shown in their present state. Printed, it is a tree of lines, for people.
     ///
     /// ```
     /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
@@ -640,8 +634,8 @@ impl<O, E> RunHandle<O, E> {
         self.inner.why(self.target.clone(), Wake::Never).await
     }
 
-    /// As [`why`](Self::why), of runs that are brought into memory for it: their code tells for which signals and
-    /// conditions they wait, and where.
+    /// As [`why`](Self::why), but brings the runs into memory: their code tells for which signals and conditions they wait,
+    /// and where.
     ///
     /// # Errors
     /// As of [`describe_awake`](Self::describe_awake).
@@ -649,8 +643,8 @@ impl<O, E> RunHandle<O, E> {
         self.inner.why(self.target.clone(), Wake::First).await
     }
 
-    /// How the run has ended, if that is told without being asked for. Whatever else is told may have
-    /// changed since: that it is parked may come behind the answer to a resume.
+    /// The run's end, if it was reported already. Other reports are not used, since they may be out of date: that it is
+    /// parked may come after the answer to a resume.
     async fn told_end(&self) -> Option<Standing> {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         match self.inner.stop.unless_over(end).await?.ok()?.ok()? {
@@ -659,7 +653,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Why the run is parked, in a store that is only read: its shard, which brings no code back, does not tell.
+    /// Why the run is parked, in a read-only store, whose shards bring no code back and so do not tell.
     async fn known_as_parked(&self) -> Result<Option<ParkReason>, RunError> {
         if !self.inner.shared.is_read_only {
             return Ok(None);
@@ -694,7 +688,7 @@ impl<O, E> RunHandle<O, E> {
 }
 
 impl Inner {
-    /// What a run does, or the one in which it goes on.
+    /// The description of a run, or of the run that continues it.
     pub(crate) async fn describe(&self, target: Target, wake: Wake) -> Result<InstanceDescription, RunError> {
         let request = |target, reply| Request::Describe { target, wake, reply };
         let mut before = None;
@@ -709,7 +703,7 @@ impl Inner {
                 Ok(description) => description.status == InstanceStatus::Finished,
                 Err(error) => matches!(error, RunError::NotFound | RunError::Expired),
             };
-            // A run that has ended since its shard was asked perhaps goes on in another one, so it is asked again.
+            // A run that has ended since its shard was asked may have continued as new, so it is asked again.
             if !has_ended || before.replace(on_disk.run) == Some(on_disk.run) {
                 return description;
             }
@@ -722,8 +716,8 @@ impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
     /// is retained.
     ///
     /// # Errors
-    /// [`ResultError::Failed`] and its kin say how the run ended without a value;
-    /// [`ResultError::Parked`] that it is not over but needs an operator to look after it.
+    /// [`ResultError::Failed`] and similar variants say how the run ended without a value; [`ResultError::Parked`] that it
+    /// has not ended, but needs an operator.
     pub async fn result(&self) -> Result<O, ResultError<E>> {
         match ended(self.standing().await.map_err(ResultError::Run)?) {
             Ok(value) => value.decode().map_err(ResultError::Payload),
@@ -732,7 +726,7 @@ impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
     }
 }
 
-/// What a standing is to a caller that asks for the result.
+/// Converts a standing for a caller that asks for the result.
 pub(crate) fn ended(standing: Standing) -> Result<Payload, ResultError<RunFailure>> {
     match standing {
         Standing::Ended(Outcome::Completed(value)) => Ok(value),

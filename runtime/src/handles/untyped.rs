@@ -12,11 +12,11 @@ use crate::looking::why::Why;
 use crate::mail::{Question, Tell, UpdateRequest};
 use crate::{QueryError, ResultError, RunError, RunHandle, UpdateError};
 
-/// The latest run of an id, whatever its workflow; made by
-/// [`Runtime::attach_untyped`](crate::Runtime::attach_untyped). A cheap clone; it keeps the runtime alive.
+/// The latest run of an id, of any workflow; made by [`Runtime::attach_untyped`](crate::Runtime::attach_untyped). A cheap
+/// clone; it keeps the runtime alive.
 ///
-/// Values are [payloads](Payload), since nothing here says which types the workflow has. Code that knows
-/// the workflow is safer with a [`RunHandle`], which refuses to touch an instance of another one.
+/// Values are [payloads](Payload), since the handle does not know the workflow's types. Code that knows the workflow is safer
+/// with a [`RunHandle`], which refuses to touch an instance of another one.
 ///
 /// ```
 /// use millrun::{RunError, Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -77,18 +77,18 @@ impl UntypedHandle {
         self.0.run_id()
     }
 
-    /// As [`RunHandle::signal`], with the signal's name and its value as encoded. If the workflow
-    /// [declares](crate::builders::AnsweringWorkflow::signal) the signal, a value that is not of its type is refused, and
-    /// nothing is recorded; of a signal that it does not declare, it is an error of the code that receives it.
+    /// As [`RunHandle::signal`], with the signal's name and its encoded value. If the workflow
+    /// [declares](crate::builders::AnsweringWorkflow::signal) the signal, a value of another type is refused, and nothing is
+    /// recorded; for an undeclared signal, it is an error in the code that receives it.
     ///
     /// # Errors
-    /// [`RunError::WrongType`] names the type that is expected. When there is no such run (any more), it takes no more signals, the name is longer than 255 bytes
-    /// or empty, or the runtime has stopped.
+    /// [`RunError::WrongType`] names the expected type. Otherwise when there is no such run (any more), it takes no more
+    /// signals, the name is longer than 255 bytes or empty, or the runtime has stopped.
     pub async fn signal(&self, name: &str, value: Payload) -> Result<(), RunError> {
         self.send_signal(name, value, None).await
     }
 
-    /// As [`RunHandle::signal_as`], with the signal's name and its value as encoded.
+    /// As [`RunHandle::signal_as`], with the signal's name and its encoded value.
     ///
     /// # Errors
     /// As [`signal`](Self::signal), and when the request is empty or longer than 255 bytes.
@@ -184,7 +184,7 @@ impl UntypedHandle {
         self.0.why_awake().await
     }
 
-    /// As [`RunHandle::query`], with the query's name, the question and the answer as encoded.
+    /// As [`RunHandle::query`], with the query's name; the question and the answer are encoded.
     ///
     /// # Errors
     /// See [`QueryError`].
@@ -196,7 +196,7 @@ impl UntypedHandle {
         self.0.ask(question).await
     }
 
-    /// As [`RunHandle::until`], with the query's name, the question and the answer as encoded.
+    /// As [`RunHandle::until`], with the query's name; the question and the answer are encoded.
     ///
     /// # Errors
     /// As [`RunHandle::until`].
@@ -226,8 +226,7 @@ impl UntypedHandle {
         self.0.until_described(is_enough).await
     }
 
-    /// As [`RunHandle::update_as`], with the update's name, the input, the answer and a rejection as
-    /// encoded.
+    /// As [`RunHandle::update_as`], with the update's name; the input, the answer and a rejection are encoded.
     ///
     /// # Errors
     /// See [`UpdateError`].
@@ -245,7 +244,7 @@ impl UntypedHandle {
         Decoder::untyped().decode(self.0.ask_update(request).await)
     }
 
-    /// As [`RunHandle::result`], with the value, and the error if it failed or was cancelled, as encoded.
+    /// As [`RunHandle::result`], with the encoded value, or the encoded error if the run failed or was cancelled.
     ///
     /// # Errors
     /// See [`ResultError`].

@@ -1,4 +1,4 @@
-//! What became of an update, as its caller gets it: decoded, or the bytes as they are.
+//! The outcome of an update for its caller: decoded, or as bytes.
 
 use millrun_workflow::{InputRefused, Payload, PayloadError};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::mail::{UpdateAnswer, UpdateRefused};
 use crate::{RunError, UpdateError};
 
-/// How the answer to an update and its rejection are decoded.
+/// Decodes the answer to an update, or its rejection.
 pub(crate) struct Decoder<A, R> {
     answer: fn(Payload) -> Result<A, PayloadError>,
     rejection: fn(Payload) -> Result<R, PayloadError>,
@@ -21,7 +21,7 @@ impl<A, R> Clone for Decoder<A, R> {
 impl<A, R> Copy for Decoder<A, R> {}
 
 impl<A: DeserializeOwned, R: DeserializeOwned> Decoder<A, R> {
-    /// Into these types.
+    /// Decodes into these types.
     pub(crate) const fn typed() -> Self {
         Self {
             answer: |answer| answer.decode(),
@@ -31,7 +31,7 @@ impl<A: DeserializeOwned, R: DeserializeOwned> Decoder<A, R> {
 }
 
 impl Decoder<Payload, Payload> {
-    /// Not at all.
+    /// Decodes nothing.
     pub(crate) const fn untyped() -> Self {
         Self {
             answer: Ok,
@@ -41,7 +41,7 @@ impl Decoder<Payload, Payload> {
 }
 
 impl<A, R> Decoder<A, R> {
-    /// What became of an update.
+    /// Decodes the outcome of an update.
     pub(crate) fn decode(self, answer: Result<UpdateAnswer, UpdateRefused>) -> Result<A, UpdateError<R>> {
         match answer {
             Ok(Ok(answer)) => (self.answer)(answer).map_err(UpdateError::Payload),

@@ -1,4 +1,4 @@
-//! What is registered in this program: what can be started, asked, called and published to.
+//! The catalogue: what is registered in this program, and so can be started, asked, called and published to.
 
 use millrun_workflow::Implementation;
 
@@ -6,10 +6,10 @@ use crate::Runtime;
 use crate::code::workflows::is_reserved;
 use crate::shared::ShardShared;
 
-/// What is registered in this program, without what is millrun's own, each list in the order of its names; given by [`Runtime::catalogue`]. Runs of
-/// other workflows may be in the store, and wait for a program that has their code.
+/// What is registered in this program, without built-in code, each list in the order of its names; returned by
+/// [`Runtime::catalogue`]. The store may have runs of other workflows, which wait for a program with their code.
 ///
-/// Names of types are those that the compiler gives them, for people: they may change with a release of it.
+/// Names of types are the compiler's, for people: a new compiler may change them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Catalogue {
@@ -33,8 +33,8 @@ pub struct Catalogue {
 pub struct CatalogueWorkflow {
     /// Its name.
     pub name: &'static str,
-    /// The newest version that is registered, of which the rest speaks: new runs have it. Which others there are is told by
-    /// [`Runtime::versions`].
+    /// The newest registered version, to which the other fields belong: new runs get it. [`Runtime::versions`] shows the
+    /// others.
     pub version: u32,
     /// The type of its input.
     pub input: &'static str,
@@ -118,7 +118,7 @@ impl ShardShared {
 }
 
 impl Runtime {
-    /// What is registered in this program.
+    /// Lists what is registered in this program.
     ///
     /// ```
     /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -140,8 +140,8 @@ impl Runtime {
         self.inner().shared.catalogue()
     }
 
-    /// Whether code for the workflow of this name is registered in this program. A run of one that is not waits until a
-    /// program opens its store that has the code, so a start by a name that was typed asks this first.
+    /// Whether code for the workflow of this name is registered in this program. A run without code waits until a program
+    /// with the code opens its store, so check this before a start by a name that was typed in.
     #[must_use]
     pub fn has_workflow(&self, name: &str) -> bool {
         self.inner().shared.is_registered(name)

@@ -1,13 +1,13 @@
-//! The feed of changes: what has become of runs and parts, told after it is durable.
+//! The feed of changes of runs and parts, each told after it is durable.
 //!
 //! ```text
 //!   sweep ── commit ──► its changes, at once ──► ring [ 17 │ 18 │ … │ 90 ] ──► each feed, from where it stands
 //!                                       oldest dropped ◄─┘
 //! ```
 //!
-//! Invariants: as long as nobody has a feed open nothing is gathered and nothing is kept: a sweep asks one question. A
-//! reader that is behind loses the oldest changes, is told how many, and holds up nobody. Within the life of a ring
-//! positions have no gaps; a ring begins its life when the first feed is opened.
+//! Invariants: while no feed is open, nothing is gathered and nothing is kept: a sweep makes one check. A reader that is
+//! behind loses the oldest changes, is told how many, and delays nobody. Within the life of a ring, positions have no gaps; a
+//! ring begins its life when the first feed is opened.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,25 +24,25 @@ use crate::inner::Inner;
 use crate::looking::find::RunStatus;
 use crate::{Runtime, StopCause};
 
-/// How many changes are kept for readers that are behind, and for those that come again.
+/// How many changes are kept for readers that are behind or return.
 pub(crate) const CHANGES_LEN_MAX: usize = 8_192;
 
-/// The most bytes that a change tells of a reason or a message.
+/// The longest reason or message in a change, in bytes.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// Something that has become of a run or a part. It is durable.
+/// A durable change of a run or a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedChange {
-    /// Where it stands in the feed.
+    /// Its place in the feed.
     pub position: ChangePosition,
-    /// The time of the turn with which it came.
+    /// The time of the turn that made it.
     pub at: Timestamp,
     /// What it is.
     pub kind: ChangeKind,
 }
 
-/// What a change is.
+/// The kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeKind {
@@ -61,7 +61,7 @@ pub enum ChangeKind {
         run: ChangedRun,
         /// Parked, paused, or delayed.
         status: RunStatus,
-        /// Why: at most 1 KiB of it.
+        /// Why; at most 1 KiB of it.
         reason: String,
     },
     /// The code of a run that was parked runs again.
@@ -70,7 +70,7 @@ pub enum ChangeKind {
     PartFailed {
         /// Its [name](crate::operating::PartStatus::name).
         part: String,
-        /// What it said: at most 1 KiB of it.
+        /// The message; at most 1 KiB of it.
         message: String,
     },
 }
@@ -93,10 +93,10 @@ impl ChangedRun {
     }
 }
 
-/// A place in the feed. As text it has the form that it is read back from.
+/// A place in the feed. It can be written as text and read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangePosition {
-    /// Drawn when the ring began.
+    /// Random; chosen when the ring began.
     life: u64,
     number: u64,
 }
@@ -107,7 +107,7 @@ impl fmt::Display for ChangePosition {
     }
 }
 
-/// A text is no [position](ChangePosition): take one from a change.
+/// The text is not a [position](ChangePosition): use one from a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangePositionError;
 
@@ -133,27 +133,26 @@ impl FromStr for ChangePosition {
     }
 }
 
-/// What a feed has given at once.
+/// The result of one read from a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Changes {
     /// In the order in which they became durable, for each shard.
     pub changes: Vec<FeedChange>,
-    /// What was lost before the first of them.
+    /// The changes that were lost before the first of these.
     pub lost: Lost,
 }
 
-/// How many changes a reader has missed.
+/// The number of changes that a reader has missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
     /// None.
     #[default]
     Nothing,
-    /// So many: the reader was behind by more than are kept.
+    /// This many: the reader was too far behind.
     Counted(u64),
-    /// Nobody knows: no feed was open for a while, or the runtime was started anew, since the position that it goes on
-    /// from.
+    /// Unknown: since the position behind which it continues, no feed was open for a while, or the runtime was restarted.
     Unknown,
 }
 
@@ -173,15 +172,15 @@ impl fmt::Debug for ChangeFeed {
 }
 
 impl Runtime {
-    /// Opens a feed of changes: runs that start, end, are parked and resumed, and parts that fail, each once it is
-    /// durable. It begins with what comes from now on; with `behind`, behind that position of an earlier feed: what is
-    /// still kept of it comes first, and [`Changes::lost`] says what is not.
+    /// Opens a feed of changes: runs that start, end, are parked and resumed, and parts that fail, each once it is durable.
+    /// It begins with changes from now on; with `behind`, behind that position of an earlier feed: changes that are still
+    /// kept come first, and [`Changes::lost`] has the number of the others.
     ///
-    /// 8,192 changes are kept, of all feeds together, as long as one is open. A reader that is behind by more loses the
-    /// oldest and is told how many; it holds up nobody. As long as no feed is open nothing is gathered.
+    /// 8,192 changes are kept, for all feeds together, while one is open. A reader that is further behind loses the oldest
+    /// and is told how many; it delays nobody. While no feed is open, nothing is gathered.
     ///
     /// # Ordering
-    /// The changes of one run are in order. What a caller was told when it asked may come here a little later, or before.
+    /// The changes of one run are in order. A change may come here a little later or earlier than in the answer to a caller.
     ///
     /// ```
     /// use millrun::operating::ChangeKind;
@@ -209,10 +208,10 @@ impl Runtime {
 }
 
 impl ChangeFeed {
-    /// Waits for changes, and gives up to `len_max` of them (at least one).
+    /// Waits for changes, and returns up to `len_max` of them (at least one).
     ///
     /// # Errors
-    /// Why the runtime has stopped, when all changes before that were given.
+    /// Why the runtime has stopped, after all earlier changes were returned.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -220,7 +219,7 @@ impl ChangeFeed {
         loop {
             let feed = Arc::clone(&self.reader.feed);
             let mut told = Box::pin(feed.news.notified());
-            // Listed before it is looked, so that nothing comes between.
+            // Registered before it looks, so that no change is missed.
             told.as_mut().enable();
             if let Some(changes) = self.try_next(len_max) {
                 return Ok(changes);
@@ -236,20 +235,20 @@ impl ChangeFeed {
         }
     }
 
-    /// Changes that are there, or news of a loss, without waiting; `None` if there are none.
+    /// Changes or a loss that are there already, without waiting; `None` if there are none.
     pub fn try_next(&mut self, len_max: usize) -> Option<Changes> {
         self.reader.take(len_max.max(1))
     }
 
-    /// Behind which position the feed goes on: that from which it was opened, as long as it has a loss to tell of that
-    /// nobody can count.
+    /// The position behind which the feed continues; while a loss of unknown size has to be reported, the position from which
+    /// it was opened.
     #[must_use]
     pub fn position(&self) -> ChangePosition {
         self.reader.position()
     }
 }
 
-/// What the shards and the tree tell, and readers take.
+/// Changes that the shards and the tree add, and readers take.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     readers_len: AtomicUsize,
@@ -260,24 +259,24 @@ pub(crate) struct Feed {
 #[derive(Debug, Default)]
 struct ChangeRing {
     life: u64,
-    /// The number of the first that is kept.
+    /// The number of the first change that is kept.
     first: u64,
     changes: VecDeque<(Timestamp, ChangeKind)>,
 }
 
-/// Where a reader stands.
+/// The place of a reader.
 #[derive(Debug)]
 struct FeedReader {
     feed: Arc<Feed>,
     life: u64,
-    /// The number of the next that it takes.
+    /// The number of the next change that it takes.
     next: u64,
-    /// Behind which it was opened, if it has missed some since, nobody knows how many, and was not told so yet.
+    /// The position behind which it was opened, while a loss of unknown size has to be reported.
     unknown_since: Option<ChangePosition>,
 }
 
 impl Feed {
-    /// Whether anybody reads.
+    /// Whether there is a reader.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.readers_len.load(Ordering::Relaxed) > 0
@@ -287,7 +286,7 @@ impl Feed {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what is durable, all at once.
+    /// Adds durable changes, all at once.
     pub(crate) fn tell(&self, changes: impl IntoIterator<Item = (Timestamp, ChangeKind)>) {
         let mut ring = self.lock();
         if !self.is_open() {
@@ -312,7 +311,7 @@ impl Feed {
         }
     }
 
-    /// A reader; the first of all begins a life of the ring, which is named so.
+    /// Adds a reader; the first one begins a new life of the ring.
     fn open(self: &Arc<Self>, behind: Option<ChangePosition>, life: u64) -> FeedReader {
         let mut ring = self.lock();
         if self.readers_len.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -367,7 +366,7 @@ impl FeedReader {
         (!changes.is_empty() || lost != Lost::Nothing).then_some(Changes { changes, lost })
     }
 
-    /// One in the life of this ring would say that nothing is missing before it.
+    /// A position in this ring's life would mean that nothing is missing before it.
     fn position(&self) -> ChangePosition {
         let here = ChangePosition {
             life: self.life,
@@ -386,13 +385,13 @@ impl Drop for FeedReader {
     }
 }
 
-/// The beginning of a text, if it is longer than a change tells of it.
+/// The beginning of a text, up to the limit for changes.
 pub(crate) fn cut(text: String) -> String {
     cut_to(text, TEXT_BYTES_MAX)
 }
 
-/// The beginning of a text, if it is longer than `bytes_max`; without the memory of the rest, since the ring keeps
-/// thousands of texts.
+/// The beginning of a text, if it is longer than `bytes_max`, in a smaller allocation, since the ring keeps thousands of
+/// texts.
 pub(crate) fn cut_to(text: String, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text;
@@ -446,7 +445,7 @@ mod tests {
         let changes = again.take(10).unwrap();
         assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![2, 3, 4]));
         drop((stays, again));
-        // Nobody has kept anything meanwhile.
+        // Nothing was kept meanwhile.
         feed.tell((5..7).map(part));
         assert!(!feed.is_open() && feed.lock().changes.is_empty());
         let mut again = feed.open(Some(position), 3);
@@ -456,8 +455,8 @@ mod tests {
         assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![7]));
     }
 
-    /// A feed said that it stood at the beginning of a new ring before it had told of the gap in front of it. One that was
-    /// opened behind that position said that nothing was lost.
+    /// Regression: a feed said that it was at the beginning of a new ring before it had reported the gap in front of it. A
+    /// feed that was opened behind that position then reported no loss.
     #[test]
     fn a_reader_that_was_not_told_of_its_gap_tells_it_to_the_one_that_goes_on_from_its_position() {
         let feed = Arc::new(Feed::default());
@@ -475,7 +474,7 @@ mod tests {
         let mut again = feed.open(Some(position), 4);
         let changes = again.take(1).unwrap();
         assert_eq!((changes.lost, parts(&changes)), (Lost::Unknown, vec![1]));
-        // Told once, it is told.
+        // It is only reported once.
         assert_eq!(again.position(), changes.changes[0].position);
         let mut last = feed.open(Some(again.position()), 5);
         feed.tell([part(2)]);
@@ -483,8 +482,8 @@ mod tests {
         assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![2]));
     }
 
-    /// A text that was cut kept the memory of all of it: 8,192 runs that were parked with a reason of a megabyte each held
-    /// eight gigabytes in the ring.
+    /// Regression: a text that was cut kept the memory of the whole text: 8,192 runs parked with a reason of a megabyte each
+    /// held eight gigabytes in the ring.
     #[test]
     fn a_long_text_is_cut_between_characters_and_its_memory_too() {
         let text = cut("ü".repeat(1 << 20));

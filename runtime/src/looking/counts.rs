@@ -1,11 +1,10 @@
-//! How many runs there are of each workflow, and what they do: kept as runs begin, end and are parked, so that looking
-//! costs nothing but reading.
+//! The number of runs of each workflow by status: updated as runs begin, end and are parked, so that a look only reads them.
 //!
 //! ```text
 //!   shard: rows of its own ── once in a sweep, what has changed ──► row of the workflow ──► Runtime::counts
 //! ```
 //!
-//! Invariant: a row's gauges hold what each shard has told last; a shard that goes takes its share back.
+//! Invariant: a row's gauge is the sum of what each shard has told last; a shard that ends subtracts its part.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,24 +17,24 @@ use crate::bulk::BULK;
 use crate::code::workflows::{Workflows, is_reserved};
 use crate::shared::ShardShared;
 
-/// How many workflows of the user have a row of their own: the first that have runs. The others are counted together; bulks have a
-/// row in any case, and so has each registered version of a workflow that has versions.
+/// How many of the user's workflows have a row of their own: the first ones that have runs. The others are counted together;
+/// bulks always have a row, and so has each registered version of a workflow with versions.
 pub(crate) const WORKFLOWS_COUNTED_MAX: usize = 256;
 
-/// How many runs there are, by workflow and by what they do: see [`Runtime::counts`](crate::Runtime::counts).
+/// The number of runs, by workflow and status: see [`Runtime::counts`](crate::Runtime::counts).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunCounts {
-    /// Of each workflow that has had runs since the runtime was started, in the order of their names: of the first 256.
+    /// Each workflow that has had runs since the runtime started, in the order of their names; the first 256.
     pub workflows: Vec<WorkflowCounts>,
-    /// Of all other workflows together; its name is empty. Of these it is not told which are registered.
+    /// All other workflows together; the name is empty. For these, `not_registered` is not counted.
     pub others: WorkflowCounts,
-    /// How many [bulks](crate::Runtime::bulk) run.
+    /// The number of running [bulks](crate::Runtime::bulk).
     pub bulks_running: u64,
 }
 
-/// How many runs of a workflow there are. The first five are live, and counted now; the others have ended since the
-/// runtime was started.
+/// The number of runs of a workflow. The first five are for live runs, counted now; the others for runs that ended since the
+/// runtime started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkflowCounts {
@@ -43,13 +42,13 @@ pub struct WorkflowCounts {
     pub workflow: String,
     /// Those that run, or wait for something.
     pub running: u64,
-    /// Those whose code does not run, but for those that are paused.
+    /// Those whose code does not run, without paused ones.
     pub parked: u64,
     /// Those that are parked because an operator asked for it.
     pub paused: u64,
     /// Those whose start is [delayed](crate::builders::Start::delayed_by), and whose time has not come.
     pub delayed: u64,
-    /// All that are live and whose workflow is not registered, or not in the version that they have.
+    /// All live ones whose workflow, or its version, is not registered.
     pub not_registered: u64,
     /// Those that ended with a value.
     pub completed: u64,
@@ -59,12 +58,12 @@ pub struct WorkflowCounts {
     pub cancelled: u64,
     /// Those that were terminated.
     pub terminated: u64,
-    /// Those that went on in another run.
+    /// Those that continued as new.
     pub continued: u64,
 }
 
 impl WorkflowCounts {
-    /// How many are live.
+    /// The number of live runs.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.running + self.parked + self.paused + self.delayed + self.not_registered
@@ -84,7 +83,7 @@ impl WorkflowCounts {
         self.continued += other.continued;
     }
 
-    /// Whether no run of it is live, and none has ended since the runtime was started.
+    /// Whether no run of it is live, and none has ended since the runtime started.
     fn is_empty(&self) -> bool {
         let ended = self.completed + self.failed + self.cancelled + self.terminated + self.continued;
         self.live() + ended == 0
@@ -92,7 +91,7 @@ impl WorkflowCounts {
 
     fn of(tally: &WorkflowTally, is_registered: bool) -> Self {
         let gauge = |gauge: &AtomicU64| {
-            // Shards tell of a run that moves between them one after the other.
+            // When a run moves between shards, one of them may not have told its count yet.
             let told = gauge.load(Ordering::Relaxed);
             if told > u64::MAX / 2 { 0 } else { told }
         };
@@ -132,7 +131,7 @@ pub(crate) const fn at(outcome: OutcomeKind) -> usize {
     }
 }
 
-/// The counts of one version of a workflow, of all shards.
+/// The counts of one version of a workflow, over all shards.
 #[derive(Debug, Default)]
 pub(crate) struct WorkflowTally {
     workflow: String,
@@ -166,20 +165,20 @@ impl WorkflowTally {
 
 /// The counts of all workflows.
 ///
-/// Invariant: no row goes, and none comes once there are as many as there may be. So it stays as it is which workflows have
-/// a row of their own, and a shard may remember it.
+/// Invariant: rows are never removed, and none is added once the limit is reached. So it never changes whether a workflow has
+/// a row of its own, and a shard may remember it.
 #[derive(Debug)]
 pub(crate) struct Tallies {
-    /// That of bulks and those of versions that are registered, then those of the user's workflows in the order in which they came.
+    /// The rows of bulks and of registered versions, then those of the user's workflows in the order in which they came.
     rows: Mutex<Vec<Arc<WorkflowTally>>>,
-    /// How many rows there are beside those that come.
+    /// The number of rows that exist from the beginning.
     reserved_len: usize,
     others: Arc<WorkflowTally>,
 }
 
 impl Tallies {
-    /// Each version has a row of its own, however many workflows there are, of the workflows that are registered in a version other
-    /// than 0: that none of its runs is live must be known for certain.
+    /// If a workflow is registered in a version other than 0, each of its versions has a row of its own, whatever the number
+    /// of workflows: it must be certain whether a version has live runs.
     pub(crate) fn with_rows_of(workflows: &Workflows) -> Self {
         let versioned = workflows
             .all()

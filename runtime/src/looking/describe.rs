@@ -1,4 +1,4 @@
-//! What can be seen of an instance from outside.
+//! Descriptions of instances.
 
 use std::panic::Location;
 
@@ -33,7 +33,7 @@ pub enum InstanceStatus {
     Running,
     /// Its code does not run; its inputs are recorded.
     Parked,
-    /// Its start is [delayed](crate::builders::Start::delayed_by), and its time has not come:
+    /// Its start is [delayed](crate::builders::Start::delayed_by), and its time has not come: see
     /// [`resumes_at`](InstanceDescription::resumes_at). Its inputs are recorded.
     Delayed,
     /// No workflow of its name is registered, or none in its version; its inputs are recorded.
@@ -52,27 +52,27 @@ pub struct InstanceDescription {
     pub run: RunId,
     /// The workflow's name.
     pub workflow: String,
-    /// The [version](crate::Workflow::version) that it has of the workflow: the one that it began with, or to which it has moved since.
+    /// The [version](crate::Workflow::version) of its workflow: the one that it began with, or the one to which it has moved
+    /// since.
     pub version: u32,
     /// What it does.
     pub status: InstanceStatus,
-    /// Whether its code is in memory, or that of a parked run was brought there. If not, this is told by its
-    /// history alone: [`awaited`](Self::awaited) is empty, and of a run that is parked since its last event
-    /// [`parked`](Self::parked) does not tell why; [`describe_awake`](crate::RunHandle::describe_awake) does.
+    /// Whether its code is in memory, or was brought there for a parked run. If not, the description comes from its history
+    /// alone: [`awaited`](Self::awaited) is empty, and for a run that was parked after its last event,
+    /// [`parked`](Self::parked) lacks the reason; [`describe_awake`](crate::RunHandle::describe_awake) has these.
     pub is_in_memory: bool,
     /// When the run began.
     pub started_at: Timestamp,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
-    /// When the last event was recorded: since then nothing has happened to it.
+    /// When the last event was recorded.
     pub last_at: Timestamp,
     /// The run that called it, if it is a child.
     pub parent: Option<RunId>,
-    /// The run that caused it, and the operation: the call of its parent, or what a run published that had
-    /// it started, say. `None` if it was started from outside and nobody said so. The run's own description
-    /// tells what caused that one.
+    /// The run and operation that caused it: the call of its parent, or a publish of a run that had it started, say. `None`
+    /// if it was started from outside without a cause. The description of that run has its own cause.
     pub cause: Option<Cause>,
-    /// Its place in a distributed trace: the span there is that of its caller, and its own if the trace begins with it.
+    /// Its place in a distributed trace: the span is that of its caller, or its own if the trace begins with it.
     pub trace: Option<TraceContext>,
     /// How many events its history has.
     pub sequence: Sequence,
@@ -80,30 +80,29 @@ pub struct InstanceDescription {
     pub is_cancel_requested: bool,
     /// Why its code does not run.
     pub parked: Option<ParkReason>,
-    /// Why its code, which still runs, will be parked with the next thing that happens to it: a foreign
-    /// timer, task or channel has woken it. Not known any more once it has been unloaded: a replay begins
-    /// with code that nobody has touched.
+    /// Why its code, which is still running, will be parked with its next event: a foreign timer, task or channel has woken
+    /// it. Forgotten when the run is unloaded, since a replay begins with untouched code.
     pub will_park: Option<ParkReason>,
-    /// Since when its code does not run. `None` also while no history says so: what keeps code from being
-    /// brought back is recorded with the next thing that happens to the run.
+    /// Since when its code does not run. `None` also while its history does not say so: if code cannot be brought back, that
+    /// is only recorded with the run's next event.
     pub parked_since: Option<Timestamp>,
-    /// When its code is brought back by itself: after a panic, up to
-    /// [`panics_max`](crate::Limits::panics_max) in a row; or when it begins, if its start is delayed.
+    /// When its code is brought back by itself: after a panic, up to [`panics_max`](crate::Limits::panics_max) in a row; or
+    /// when it begins, if its start is delayed.
     pub resumes_at: Option<Timestamp>,
-    /// Which try it is, if it is [tried again](crate::builders::Start::retried) when it fails. A try whose pause is not over is
-    /// [delayed](InstanceStatus::Delayed), and begins at [`resumes_at`](Self::resumes_at).
+    /// The number and policy of its try, if it has a [retry policy](crate::builders::Start::retried). A try whose pause is
+    /// not over is [delayed](InstanceStatus::Delayed), and begins at [`resumes_at`](Self::resumes_at).
     pub run_try: Option<RunTry>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
-    /// What else its code waits for: signals, conditions on its state, the request to cancel. No history has
-    /// these, so it is empty while the code is not in memory, as it may be of a run that is paused.
+    /// What else its code waits for: signals, conditions on its state, the request to cancel. These are not in any history,
+    /// so it is empty while the code is not in memory, as it may be for a paused run.
     pub awaited: Vec<Awaited>,
     /// Where in the code each pending operation was issued. Empty while the code is not in memory.
     pub lines: Vec<(OperationId, &'static Location<'static>)>,
 }
 
 impl InstanceDescription {
-    /// What a history tells, whether or not its code is at hand. `None` if it has no beginning.
+    /// The description from a history. `None` if it has no beginning.
     pub(crate) fn of(
         run: RunId,
         ledger: &Ledger,
@@ -197,7 +196,7 @@ impl InstanceDescription {
 }
 
 impl ShardShared {
-    /// What the history of a run tells about it in this runtime; `is_parked` is what its shard knows.
+    /// The description of a run from its history; `is_parked` comes from its shard.
     pub(crate) fn describe(
         &self,
         run: RunId,
@@ -241,7 +240,7 @@ impl ShardShared {
         Some(description)
     }
 
-    /// What a run does, of which this is known without its history.
+    /// The status of a run, from what is known without its history.
     pub(crate) fn status<'a>(
         &self,
         beginning: impl Into<Beginning<'a>>,
@@ -294,18 +293,17 @@ pub enum PendingDescription {
         attempt: u32,
         /// How many attempts have failed.
         failures: u32,
-        /// How many attempts its retry policy allows. A [policy](crate::workflow::Call::retry_on) of its own for some
-        /// kind of error may allow more or fewer.
+        /// How many attempts its retry policy allows. A [policy](crate::workflow::Call::retry_on) for some kind of error may
+        /// allow more or fewer.
         attempts_max: u32,
         /// When the next attempt begins, if the last one failed.
         retry_at: Option<Timestamp>,
-        /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so.
+        /// When the call fails whatever its attempts do, if it has a schedule-to-close timeout.
         close_at: Option<Timestamp>,
-        /// The last heartbeat of any attempt that the run was told of, which the next attempt gets. An attempt
-        /// under way has perhaps given later ones: its run is told of a few of them only.
+        /// The last heartbeat of any attempt that is recorded, which the next attempt gets. An attempt under way may have
+        /// sent later ones, since only some are recorded.
         heartbeat: Option<Payload>,
-        /// Whether its code is registered here, and its queue is that of an activity that is; if not,
-        /// it waits.
+        /// Whether its code is registered here, and its queue has a pool; if not, it waits.
         is_registered: bool,
     },
     /// A call of a child.
@@ -342,9 +340,9 @@ pub enum PendingDescription {
         since: Timestamp,
         /// The topic.
         topic: String,
-        /// What the record has.
+        /// The filter for the record.
         filter: RecordFilter,
-        /// Behind which record, if the run has taken one before.
+        /// The record behind which it waits, if the run has taken one before.
         behind: Option<Sequence>,
         /// Whether the topic is [registered](crate::RuntimeBuilder::durable_topic) here; if not, it waits.
         is_registered: bool,

@@ -1,13 +1,13 @@
-//! How long runs, attempts, waits in task queues and commits take: histograms with fixed buckets, which are filled from
-//! the first call of [`Runtime::durations`](crate::Runtime::durations) on.
+//! Durations of runs, attempts, waits in task queues and commits: histograms with fixed buckets, filled from the first call
+//! of [`Runtime::durations`](crate::Runtime::durations) on.
 //!
 //! ```text
 //!   shard: runs, attempts, commits ─┐ times that are at hand
 //!   pool:  waits in its queue ──────┴──► row of the name ──► Runtime::durations
 //! ```
 //!
-//! Invariants: no clock is read for a duration. A histogram only grows. No name's row goes, and there are no more rows
-//! than [`duration_names_max`](crate::RuntimeConfig::duration_names_max) of a kind, and one for all other names.
+//! Invariants: no clock is read for a duration. A histogram only grows. Rows are never removed, and there are at most
+//! [`duration_names_max`](crate::RuntimeConfig::duration_names_max) rows of a kind, and one for all other names.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,42 +17,40 @@ use std::time::Duration;
 /// How many buckets have an upper bound.
 const BOUNDS_LEN: usize = 23;
 
-/// How long things have taken since the first call of [`Runtime::durations`](crate::Runtime::durations).
+/// Durations since the first call of [`Runtime::durations`](crate::Runtime::durations).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Durations {
-    /// Of each workflow, by name: from the beginning of a run to its end. A run that goes on in another one ends there.
+    /// By workflow: from the beginning of a run to its end. Continuing as new is an end.
     pub runs: Vec<NamedHistogram>,
-    /// Of each activity, by name: from when an attempt was due (its call, or the end of the pause behind a failed
-    /// attempt) until its report is recorded, with what it has waited for a pool.
+    /// By activity: from when an attempt was due (its call, or the end of the pause after a failed attempt) until its report
+    /// is recorded, including its wait for a pool.
     pub attempts: Vec<NamedHistogram>,
-    /// Of each task queue, by name: from when an attempt is put into the memory of the queue until a pool takes it up,
-    /// as exact as the times of envelopes, which is a millisecond. What has waited in histories before that is not
-    /// counted here.
+    /// By task queue: from when an attempt enters the queue's memory until a pool takes it, to the millisecond, like the
+    /// times of envelopes. The time before, in histories, is not included.
     pub waits: Vec<NamedHistogram>,
     /// From when a shard has queued a sweep at the journal until the shard knows that it is durable.
     pub commits: Histogram,
 }
 
-/// How long things of one name have taken.
+/// The durations under one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamedHistogram {
-    /// The name; empty for all names together that have come beyond
-    /// [`duration_names_max`](crate::RuntimeConfig::duration_names_max).
+    /// The name; empty for all names together beyond [`duration_names_max`](crate::RuntimeConfig::duration_names_max).
     pub name: String,
     /// How long they have taken.
     pub histogram: Histogram,
 }
 
-/// How often something has taken how long.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// How many have taken no longer than the [bound](Self::BOUNDS) of this place, and longer than the one before; in
-    /// the last place, how many have taken longer than all bounds.
+    /// For each [bound](Self::BOUNDS), how many durations were no longer than it, and longer than the one before; in the last
+    /// place, how many were longer than all bounds.
     pub counts: [u64; BOUNDS_LEN + 1],
-    /// All of them together.
+    /// The sum of all durations.
     pub sum: Duration,
 }
 
@@ -98,7 +96,7 @@ impl Histogram {
         self.len() == 0
     }
 
-    /// Adds the durations of another histogram. Beyond what the fields can hold, they stay at the most that they can.
+    /// Adds the durations of another histogram. Fields that would overflow stay at their maximum.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count = count.saturating_add(more);
@@ -117,9 +115,9 @@ impl Histogram {
         since
     }
 
-    /// The duration that this share of them, between 0 and 1, has not exceeded, estimated: the durations of a bucket
-    /// count as evenly spread over it, and those beyond all bounds as the last bound. A share outside of 0 to 1 counts
-    /// as the nearer of the two. `None` if there are no durations.
+    /// The duration that a share between 0 and 1 of them has not exceeded, estimated: the durations of a bucket count as
+    /// evenly spread, and those beyond all bounds as the last bound. A share outside of 0 to 1 counts as the nearer of the
+    /// two. `None` if there are no durations.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let len = self.len();
@@ -140,7 +138,7 @@ impl Histogram {
         Some(lower)
     }
 
-    /// The place in [`counts`](Self::counts) of a duration.
+    /// The bucket of a duration in [`counts`](Self::counts).
     fn place_of(took: Duration) -> usize {
         Self::BOUNDS.partition_point(|bound| *bound < took)
     }
@@ -154,7 +152,7 @@ fn as_float(count: u64) -> f64 {
     count as f64
 }
 
-/// A histogram that is filled.
+/// A histogram that is being filled.
 #[derive(Debug, Default)]
 pub(crate) struct DurationTally {
     counts: [AtomicU64; BOUNDS_LEN + 1],
@@ -196,7 +194,7 @@ impl NamedTallies {
         }
     }
 
-    /// The histogram of a name; `None` if it is filled with the [others](Self::others).
+    /// The histogram of a name; `None` if its durations are counted with the [others](Self::others).
     pub(crate) fn row(&self, name: &str) -> Option<Arc<DurationTally>> {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(row) = rows.get(name) {
@@ -248,13 +246,13 @@ impl DurationTallies {
         }
     }
 
-    /// Whether parts measure; each looks once in a turn.
+    /// Whether parts record durations; each checks once in a turn.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Has them measure, from their next turns on, and tells what they have measured.
+    /// Switches recording on, from the parts' next turns on, and returns what was recorded.
     pub(crate) fn told(&self) -> Durations {
         self.is_on.store(true, Ordering::Relaxed);
         Durations {
@@ -297,7 +295,7 @@ mod tests {
             assert_eq!(filled(durations).quantile(share), expected, "{durations:?}");
         };
         check(&[], 0.5, None);
-        // Of four between 2.5 and 5 ms, two are below the middle.
+        // Of four durations between 2.5 and 5 ms, two are below the middle.
         check(&[millis(3); 4], 0.5, Some(Duration::from_micros(3_750)));
         check(&[millis(3); 4], 1.0, Some(millis(5)));
         check(

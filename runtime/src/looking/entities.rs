@@ -1,4 +1,4 @@
-//! The entities of a definition, by the beginning of their keys, in pages.
+//! The entities of a definition by the prefix of their keys, in pages.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use millrun_workflow::{Entity, EntityState};
 use crate::looking::find::{RunCursor, RunSearch, RunStatus};
 use crate::{RunError, Runtime};
 
-/// Which entities are looked for; made by [`Runtime::entities`].
+/// A search for entities; made by [`Runtime::entities`].
 #[must_use = "nothing is looked for until a page is asked for"]
 pub struct EntitySearch<'a, S> {
     runtime: &'a Runtime,
@@ -30,12 +30,12 @@ impl<S> fmt::Debug for EntitySearch<'_, S> {
 pub struct EntitiesPage {
     /// Their keys, the latest begun first.
     pub keys: Vec<String>,
-    /// Behind what the next page begins, if there may be more.
+    /// Where the next page begins, if there may be more.
     pub next: Option<RunCursor>,
 }
 
 impl Runtime {
-    /// Looks for the entities of a definition that have been commanded and not deleted. Nobody is woken.
+    /// Searches for the live entities of a definition: those with commands that were not deleted. No run is woken.
     ///
     /// ```
     /// # use millrun::{Entity, EntityState, Runtime, RunError};
@@ -63,13 +63,13 @@ impl Runtime {
 }
 
 impl<S: EntityState> EntitySearch<'_, S> {
-    /// Only those whose keys begin so.
+    /// Only those whose keys begin with this.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Some of them, `len_max` at most, and 1,000.
+    /// A page of them, at most `len_max`, and at most 1,000.
     ///
     /// # Errors
     /// When the runtime has stopped.

@@ -1,4 +1,4 @@
-//! One history as a file: for a test that replays it with the code of another day.
+//! Exports one history as a file, for a test that replays it with later code.
 
 use millrun_core::RunId;
 use millrun_workflow::ExportedHistory;
@@ -6,14 +6,14 @@ use millrun_workflow::ExportedHistory;
 use crate::{RunError, RunHandle, Runtime, UntypedHandle};
 
 impl Runtime {
-    /// All of the history of a run, live or finished and retained, as it is durable now, in the form of a file that
-    /// later releases read, too: lines of JSON. The run is not woken.
+    /// The whole history of a run, live or finished and retained, as it is durable now, in a file format that later releases
+    /// read, too: lines of JSON. The run is not woken.
     ///
     /// A test [replays](https://docs.rs/millrun-testkit) such files with the code that is about to be deployed, and
-    /// [`ExportedHistory::redacted`] hides what no test needs to know.
+    /// [`ExportedHistory::redacted`] hides what no test needs.
     ///
-    /// The whole history is read at once, so that [`history_bytes_max`](crate::store::JournalConfig::history_bytes_max) bounds the
-    /// memory that it takes for the moment.
+    /// The whole history is read at once, so [`history_bytes_max`](crate::store::JournalConfig::history_bytes_max) bounds the
+    /// memory that this takes.
     ///
     /// ```
     /// use millrun::history::ExportedHistory;
@@ -46,7 +46,7 @@ impl Runtime {
 }
 
 impl<O, E> RunHandle<O, E> {
-    /// [Exports](Runtime::export_history) the history of the run that the handle was made with, or else of the latest of its id.
+    /// [Exports](Runtime::export_history) the history of the handle's run, or else of the latest run of its id.
     ///
     /// # Errors
     /// See there.

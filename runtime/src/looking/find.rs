@@ -1,12 +1,11 @@
-//! Finding runs: one filter over live and finished ones.
+//! Finding runs: one filter for live and finished ones.
 //!
 //! ```text
 //!   Runtime::find ─┬─► shards: live runs, the latest begun first, some in each turn ──► merged
 //!                  └─► viewer, once there are no more of those: finished runs, the latest ended first
 //! ```
 //!
-//! Invariants: nobody is woken; a page holds up no turn of a shard for longer than a step of a search; what is in a page
-//! is durable.
+//! Invariants: no run is woken; a page delays a shard's turn at most for one step of a search; what is in a page is durable.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,10 +24,10 @@ use crate::{RunError, Runtime};
 /// The longest page.
 pub(crate) const PAGE_LEN_MAX: usize = 1_000;
 
-/// How many searches among live runs are under way at a time; further callers wait for their turn.
+/// How many searches among live runs are under way at a time; further callers wait.
 pub(crate) const SEARCHES_MAX: usize = 16;
 
-/// Which runs are looked for, see [`Runtime::find`]: those for which all that is said holds. The default is all.
+/// A filter for runs, see [`Runtime::find`]: all conditions that are set must hold. The default is all runs.
 ///
 /// ```
 /// use millrun::operating::{RunSearch, RunStatus};
@@ -41,15 +40,15 @@ pub(crate) const SEARCHES_MAX: usize = 16;
 pub struct RunSearch {
     /// The name of the workflow that the run is of.
     pub workflow: Option<String>,
-    /// What the run does, or how it ended, is one of these. If the list is empty, a run of any status is looked for.
+    /// Its status is one of these. If the list is empty, any status matches.
     pub statuses: Vec<RunStatus>,
-    /// How the id of its instance begins.
+    /// The prefix of its instance's id.
     pub id_prefix: String,
     /// When the run began, to the millisecond.
     pub started: TimeRange,
     /// When the run ended. If a bound is set, no live run is found.
     pub ended: TimeRange,
-    /// Runs of millrun's own workflows, and none of the user's; else the other way round.
+    /// Only runs of built-in workflows; otherwise only runs of the user's.
     pub(crate) is_of_own: bool,
 }
 
@@ -60,7 +59,7 @@ impl RunSearch {
         Self::default()
     }
 
-    /// Runs of one of millrun's own workflows.
+    /// Runs of a built-in workflow.
     pub(crate) fn of_own(workflow: &str) -> Self {
         Self {
             is_of_own: true,
@@ -87,10 +86,10 @@ impl RunSearch {
         finished.fold(self, Self::status)
     }
 
-    /// Only runs of this status, and of those statuses for which this was called before.
+    /// Only runs with this status, or with the statuses of earlier calls.
     #[must_use]
     pub fn status(mut self, status: RunStatus) -> Self {
-        // Each run that is examined is compared with all of them, so a request that repeats one must not make them many.
+        // Each examined run is compared with all of them, so a request must not make them many by repetition.
         if !self.statuses.contains(&status) {
             self.statuses.push(status);
         }
@@ -116,17 +115,17 @@ impl RunSearch {
         Self { ended, ..self }
     }
 
-    /// Whether runs of this status are looked for.
+    /// Whether runs with this status match.
     pub(crate) fn has(&self, status: RunStatus) -> bool {
         self.statuses.is_empty() || self.statuses.contains(&status)
     }
 
-    /// Whether all live runs are looked for, as far as their status is concerned.
+    /// Whether all live runs match, by their status.
     pub(crate) fn has_all_live(&self) -> bool {
         RunStatus::LIVE.iter().all(|status| self.has(*status))
     }
 
-    /// Whether the only live runs that are looked for are parked.
+    /// Whether the only live runs that match are parked.
     pub(crate) fn is_of_parked(&self) -> bool {
         let others = [RunStatus::Running, RunStatus::Delayed, RunStatus::NotRegistered];
         !others.iter().any(|status| self.has(*status))
@@ -174,12 +173,12 @@ pub enum RunStatus {
     Cancelled,
     /// It was terminated.
     Terminated,
-    /// It went on in another run.
+    /// It continued as new.
     Continued,
 }
 
 impl RunStatus {
-    /// All, the live ones first.
+    /// All statuses, those of live runs first.
     pub const ALL: [Self; 10] = [
         Self::Running,
         Self::Parked,
@@ -202,7 +201,7 @@ impl RunStatus {
         Self::NotRegistered,
     ];
 
-    /// Its name, as it is told outside of the process, in lower case and with hyphens.
+    /// Its name for the outside, in lower case and with hyphens.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -248,9 +247,9 @@ pub struct RunSummary {
     pub run: RunId,
     /// The name of its workflow.
     pub workflow: String,
-    /// The version that it has of the workflow, if it is live.
+    /// Its version of the workflow, if it is live.
     pub version: Option<u32>,
-    /// What it does, or how it ended.
+    /// Its status.
     pub status: RunStatus,
     /// When it began, in whole milliseconds.
     pub started_at: Timestamp,
@@ -258,23 +257,23 @@ pub struct RunSummary {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Some of the runs that were looked for.
+/// A page of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunsPage {
     /// Live runs, the latest begun first, then finished ones, the latest ended first.
     pub runs: Vec<RunSummary>,
-    /// Where the next page begins; `None` if this is the last. A page may have fewer runs than were asked for, even none,
-    /// and yet have a next: a bounded number of records of finished runs is read for one page.
+    /// Where the next page begins; `None` if this is the last. A page may have fewer runs than asked for, even none, and
+    /// still have a next one: for one page, a bounded number of records of finished runs is read.
     pub next: Option<RunCursor>,
-    /// How many runs were passed over because their records are damaged or cannot be read, whatever their workflow and id:
-    /// finished ones, and with the first of these those that the store knows to be damaged, live or finished. Who walks
-    /// from page to page meets each once.
+    /// How many runs were skipped because their records are damaged or cannot be read, whatever their workflow and id:
+    /// finished ones, and with the first of these also those that the store knows to be damaged, live or finished. A caller
+    /// that reads page by page gets each counted once.
     pub unreadable: u64,
 }
 
-/// A place between two runs, where the next page begins. As text it has the form that it is read back from: what stands
-/// there is nobody's business, and good for one store and one filter.
+/// A place between two runs, where the next page begins. It can be written as text and read back. Its content is opaque, and
+/// valid for one store and one filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunCursor(Place);
 
@@ -333,7 +332,7 @@ impl FromStr for RunCursor {
     }
 }
 
-/// A text is no [cursor](RunCursor): take one from a page.
+/// The text is not a [cursor](RunCursor): use one from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunCursorError;
 
@@ -346,14 +345,14 @@ impl fmt::Display for RunCursorError {
 impl std::error::Error for RunCursorError {}
 
 impl Runtime {
-    /// A page of the runs that a filter looks for, behind the cursor `after` (from the beginning, if there is none), of up
-    /// to `len_max` runs, at least one and at most 1,000. Live runs come first, the latest begun first, then finished ones
-    /// that are retained, the latest ended first. No run is woken.
+    /// A page of the runs that match a filter, behind the cursor `after` (from the beginning, if there is none), of up to
+    /// `len_max` runs, at least one and at most 1,000. Live runs come first, the latest begun first, then retained finished
+    /// ones, the latest ended first. No run is woken.
     ///
-    /// Runs of workflows of millrun's own are not found, nor are live runs of partitions that this runtime does not own. A
-    /// run that ends while its pages are asked for may be found twice, as a live one and as a finished one, also in one
-    /// page. A cursor behind a finished run that is not retained any more leads to an empty last page: the runs that ended
-    /// before it are not retained either.
+    /// Runs of built-in workflows are not found, nor are live runs of partitions that this runtime does not own. A run that
+    /// ends between two pages may be found twice, as a live one and as a finished one, even in one page. A cursor behind a
+    /// finished run that is not retained any more leads to an empty last page: the runs that ended before it are not retained
+    /// either.
     ///
     /// ```
     /// use millrun::operating::{RunSearch, RunStatus};
@@ -433,7 +432,7 @@ impl Runtime {
 }
 
 impl Inner {
-    /// The latest begun of the live runs that are looked for, and where the next page begins.
+    /// The latest live runs that match, and where the next page begins.
     async fn find_live(
         &self,
         filter: &RunSearch,
@@ -455,7 +454,7 @@ impl Inner {
             answers.push(answer);
         }
         let mut found = Vec::new();
-        // Of a shard that has stopped before its end, what it has not looked at would come between.
+        // If a shard has stopped early, the runs that it has not examined would belong in between.
         let mut reached = None;
         for answer in answers {
             let FoundLive {

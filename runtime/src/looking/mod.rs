@@ -1,7 +1,7 @@
-//! What an operator is shown: descriptions of runs, why one does not go on, pages of its history, what is registered,
-//! the parts of the runtime, and how long things take.
+//! What operators see: descriptions of runs, why one makes no progress, pages of its history, the catalogue, the parts of the
+//! runtime, and durations.
 //!
-//! Looking changes nothing, and wakes no run that sleeps on disk, unless a method says so.
+//! Looking changes nothing, and wakes no sleeping run unless a method says so.
 
 pub(crate) mod catalogue;
 pub(crate) mod changes;

@@ -1,4 +1,4 @@
-//! A run's history as it is shown: page by page, from what is durable.
+//! A run's history page by page, durable events only.
 
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_workflow::Event;
@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 use crate::mail::{Changed, Request, Target};
 use crate::{RunError, Runtime};
 
-/// A part of a run's history, as long as [`Runtime::history`](crate::Runtime::history) was asked for at most.
+/// A part of a run's history, at most as long as [`Runtime::history`](crate::Runtime::history) was asked for.
 ///
-/// The next page begins behind the last event of this one; [`next`](Self::next) says where. An event never changes
-/// once it is there, so that pages that are read one after another fit, also while the run goes on.
+/// The next page begins behind the last event of this one; see [`next`](Self::next). An event never changes, so pages that
+/// are read one after another fit together, also while the run continues.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HistoryPage {
@@ -18,17 +18,16 @@ pub struct HistoryPage {
     pub run: RunId,
     /// The events, in order and without gaps.
     pub events: Vec<RecordedEvent>,
-    /// The number of the run's last event that is durable.
+    /// The number of the run's last durable event.
     pub head: Sequence,
-    /// If events between the one that was asked for and the first of this page are gone, because a checkpoint has
-    /// made them superfluous: the number before which there are none any more. An
-    /// [archive](crate::store::Archive) has them, if there was one.
+    /// Set if events between the requested one and the first of this page were removed, because a checkpoint made them
+    /// unnecessary: the number before which there are none any more. An [archive](crate::store::Archive) has them, if there
+    /// was one.
     pub trimmed_before: Option<Sequence>,
 }
 
 impl HistoryPage {
-    /// Where the next page begins, behind which event; `None` if there is none so far: a run that has not ended gets
-    /// more.
+    /// The event behind which the next page begins; `None` if there is none so far: a run that has not ended gets more.
     #[must_use]
     pub fn next(&self) -> Option<Sequence> {
         let last = self.events.last()?.sequence;
@@ -49,10 +48,9 @@ pub struct RecordedEvent {
 }
 
 impl Runtime {
-    /// As [`history`](Self::history), and waits for an event behind `after` if there is none yet: so a history is read
-    /// to its end while it grows, without asking again and again. A page without events says that the run has ended
-    /// and that `after` is behind its last event; a `len_max` of 0 counts as 1. The run is not woken, and one in which
-    /// it goes on is another.
+    /// As [`history`](Self::history), but waits for an event behind `after` if there is none yet: so a growing history can be
+    /// read to its end without polling. A page without events means that the run has ended and that `after` is its last event
+    /// or later; a `len_max` of 0 counts as 1. The run is not woken, and a run that continues it is not read.
     ///
     /// ```
     /// use millrun::history::Sequence;
@@ -106,7 +104,7 @@ impl Runtime {
         }
     }
 
-    /// What tells that this run has gone on since this returned; `None` if it is not live, and all that it recorded
+    /// Completes when this run makes progress after this returned; `None` if it is not live, and everything that it recorded
     /// is durable.
     async fn changed(&self, run: RunId) -> Result<Option<Changed>, RunError> {
         let target = Target::Run(run);

@@ -1,4 +1,4 @@
-//! The parts of a runtime as its users see them: whether they run, what happens to them, and why one was not killed.
+//! The parts of a runtime for its users: their status, their events, and why one was not killed.
 
 /// A part of the runtime as the supervision tree shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,17 +26,17 @@ pub struct PartEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartChange {
-    /// It failed, with this message.
+    /// It failed.
     Failed {
-        /// What it said.
+        /// The message.
         message: String,
     },
-    /// It was made anew, for the n-th time.
+    /// It was restarted.
     Restarted {
         /// How often by now.
         restarts: u32,
     },
-    /// It ended as it should.
+    /// It ended as planned.
     Stopped,
 }
 

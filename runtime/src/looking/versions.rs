@@ -1,4 +1,4 @@
-//! Which versions of which workflows there are, and how many runs need each: so that it is known which code can be deleted.
+//! The versions of workflows, and how many runs need each: this shows which code can be deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::code::workflows::is_reserved;
 use crate::looking::counts::WorkflowTally;
 use crate::shared::ShardShared;
 
-/// A version of a workflow that is registered, or that live runs have; given by [`Runtime::versions`].
+/// A version of a workflow that is registered, or that live runs have; returned by [`Runtime::versions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkflowVersion {
     /// The name of the workflow.
     pub workflow: String,
-    /// The number of the version; 0 is that of runs that record none.
+    /// The number of the version; 0 for runs that record none.
     pub version: u32,
-    /// Whether its code is registered in this program. Live runs of one that is not wait for it, or for a trial on the newest.
+    /// Whether its code is registered in this program. If not, its live runs wait for it, or for a trial with the newest.
     pub is_registered: bool,
     /// Whether new runs get it.
     pub is_newest: bool,
-    /// What becomes of the runs of earlier versions; `None` if it is not the newest.
+    /// What happens to the runs of earlier versions; `None` if it is not the newest.
     pub policy: Option<VersionPolicy>,
     /// How many live runs have it.
     pub live: u64,
     /// How many of these are parked, or paused.
     pub parked: u64,
-    /// Whether its code can be deleted: it is registered and not the newest, and no live run has it. Never so while this node owns a
-    /// part of the store only, or while there are live runs of which it is not known which workflow they are of, because their
-    /// records are damaged.
+    /// Whether its code can be deleted: it is registered and not the newest, and no live run has it. Never true while this
+    /// node owns only a part of the store, or while there are live runs whose workflow is unknown because their records are
+    /// damaged.
     pub is_deletable: bool,
 }
 
@@ -73,7 +73,7 @@ impl ShardShared {
     }
 }
 
-/// What shards have told of a gauge: of a run that moves between them they tell one after the other.
+/// The value of a gauge: while a run moves between shards, these do not tell at the same time.
 fn told(gauge: u64) -> u64 {
     if gauge > u64::MAX / 2 { 0 } else { gauge }
 }
@@ -94,8 +94,8 @@ impl WorkflowVersion {
 }
 
 impl Runtime {
-    /// The versions of workflows that are registered, and those that live runs have, in order: by name, then by number. It
-    /// says which code can be deleted. Of workflows that are not registered it lists up to 256 versions.
+    /// The versions of workflows that are registered or that live runs have, ordered by name, then by number. It shows which
+    /// code can be deleted. For workflows that are not registered it lists up to 256 versions.
     ///
     /// ```
     /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};

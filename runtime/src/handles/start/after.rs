@@ -1,4 +1,4 @@
-//! A start in the place of one run, which it names.
+//! A start that follows one particular run.
 //!
 //! ```text
 //!   StartAfter ──► its shard ─┬─ the latest run, and finished ──► a run begins      one turn
@@ -16,7 +16,7 @@ use super::{Start, ask, handle_of};
 use crate::StartError;
 use crate::mail::{Request, StartFollowing};
 
-/// A start in the place of one run, performed when it is awaited. Made by [`Start::only_after`].
+/// A start that follows one particular run, performed when it is awaited. Made by [`Start::only_after`].
 #[must_use = "nothing is started until this is awaited"]
 pub struct StartAfter<'a, H> {
     start: Start<'a, H>,

@@ -1,4 +1,4 @@
-//! A plain start as it is awaited. Written out, without a box: a start is on the path of every run.
+//! The future of a plain start. Hand-written, without a box: every run needs a start.
 //!
 //! ```text
 //!   New ──► its shard's mailbox ──► Waiting ──► the handle
@@ -25,7 +25,7 @@ use crate::handles::run::End;
 use crate::inner::Inner;
 use crate::mail::{Request, StartedRun};
 
-/// A [`Start`] that is awaited.
+/// An awaited [`Start`].
 #[must_use = "nothing is started until this is polled"]
 pub struct Starting<'a, H> {
     inner: &'a Arc<Inner>,
@@ -34,7 +34,7 @@ pub struct Starting<'a, H> {
     handle: MakeHandle<H>,
 }
 
-/// How far a start is.
+/// The progress of a start.
 enum Step<'a> {
     New(Result<Asked, StartError>),
     Waiting(Waiting, UnlessOver<'a, StartAnswer>),
@@ -44,7 +44,7 @@ enum Step<'a> {
 
 type StartAnswer = oneshot::Receiver<Result<StartedRun, StartError>>;
 
-/// What is kept of a start until it is answered.
+/// What a start keeps until it is answered.
 struct Waiting {
     id: InstanceId,
     workflow: Name,
@@ -104,7 +104,7 @@ impl<H> Future for Starting<'_, H> {
     type Output = Result<H, StartError>;
 
     /// # Panics
-    /// When it is polled again behind its end.
+    /// When it is polled again after its end.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let inner = this.inner;

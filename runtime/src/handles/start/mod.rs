@@ -7,8 +7,8 @@
 //!   start, only_after ──┘
 //! ```
 //!
-//! A run that a signal started has it in its first event, and one that an update started has both in its
-//! first turn, so that no crash comes between the two.
+//! A run that a signal started has the signal in its first event; one that an update started has the update in its first
+//! turn. So no crash comes between the two.
 
 mod after;
 mod future;
@@ -43,11 +43,11 @@ pub use with_update::StartWithUpdate;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// Give a handle to the run that is there, live, or finished and
-    /// [retained](crate::store::Retention): starting is idempotent for that long.
+    /// Attach to the existing run, live, or finished and [retained](crate::store::Retention): so a start can be repeated for
+    /// that long.
     #[default]
     Attach,
-    /// Refuse, whether the run that is there is live or finished.
+    /// Refuse, whether the existing run is live or finished.
     Refuse,
     /// Attach to a live run, if it is of the same workflow; if the latest run has finished, start
     /// another.
@@ -55,20 +55,20 @@ pub enum OnConflict {
     /// Attach to a live run, if it is of the same workflow; start another if the latest run has failed, been
     /// cancelled or been terminated; refuse if it has finished with a value.
     RestartFailed,
-    /// Terminate a live run, if it is of the same workflow, and start another in its place, in one commit; start
-    /// another as well if the latest run has finished. If nothing can be started, the live run goes on. **Repeated
-    /// after an error, it terminates what it may have started before**: to be able to repeat it, terminate the run
-    /// that is meant, and start another [`only_after`](Start::only_after) it.
+    /// Terminate a live run, if it is of the same workflow, and start another in its place, in one commit; also start another
+    /// if the latest run has finished. If nothing can be started, the live run continues. **Repeated after an error, it
+    /// terminates the run that it may have started before**: to be able to repeat it, terminate the run that is meant, and
+    /// start another [`only_after`](Start::only_after) it.
     TerminateRunning,
 }
 
 impl OnConflict {
-    /// Whether it makes a difference how the latest run has ended.
+    /// Whether the outcome of the latest run matters.
     pub(crate) fn looks_at_outcome(self) -> bool {
         self == Self::RestartFailed
     }
 
-    /// Whether a start may be tried again when the live run that it has found has ended meanwhile.
+    /// Whether a start may be tried again if the live run that it has found has ended meanwhile.
     pub(crate) fn restarts(self) -> bool {
         match self {
             Self::Attach | Self::Refuse | Self::TerminateRunning => false,
@@ -77,8 +77,8 @@ impl OnConflict {
     }
 }
 
-/// A start that is described, and performed when it is awaited. Made by [`Runtime::start`] and
-/// [`Runtime::start_untyped`]; `H` is the handle that it gives.
+/// A start in preparation, performed when it is awaited. Made by [`Runtime::start`] and [`Runtime::start_untyped`]; `H` is
+/// the handle that it returns.
 ///
 /// ```
 /// use millrun::{OnConflict, Runtime, StartError, Workflow, WorkflowContext, WorkflowError};
@@ -102,23 +102,23 @@ impl OnConflict {
 #[must_use = "nothing is started until this is awaited"]
 pub struct Start<'a, H> {
     inner: &'a Arc<Inner>,
-    /// What is to be started, or why it cannot be.
+    /// The instance to be started, or why it cannot be.
     asked: Result<Asked, StartError>,
     on_conflict: OnConflict,
     handle: MakeHandle<H>,
 }
 
-/// What makes the handle of the run that a start led to.
+/// Makes the handle for the started run.
 type MakeHandle<H> = fn(RunHandle<Payload, RunFailure>) -> H;
 
-/// The instance that a start asks for, its input encoded and no larger than a payload may be.
+/// The instance to be started, with its encoded input, whose size was checked.
 #[derive(Clone, Debug)]
 struct Asked {
     id: InstanceId,
     workflow: Name,
     input: Payload,
     details: Option<Box<StartDetails>>,
-    /// Nobody waits for the end of the run by the handle that this gives.
+    /// Whether the returned handle will not wait for the run's end.
     is_let_go: bool,
 }
 
@@ -147,7 +147,7 @@ impl<'a, H> Start<'a, H> {
         }
     }
 
-    /// Refuses it if the workflow has a name that is reserved for millrun's own.
+    /// Refuses it if the workflow's name is reserved.
     fn refuse_reserved(&mut self) {
         if let Ok(asked) = &self.asked
             && is_reserved(&asked.workflow)
@@ -157,16 +157,16 @@ impl<'a, H> Start<'a, H> {
         }
     }
 
-    /// Says what to do when the id is taken; [`OnConflict::Attach`] if this is not called. Under each
-    /// policy an id is free again once its finished run is retained no longer.
+    /// Sets what happens when the id is taken; [`OnConflict::Attach`] by default. Under each policy an id is free again once
+    /// its finished run is not retained any more.
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
         self
     }
 
-    /// Starts a run only in the place of this one: if it is the latest run of the instance, and has finished. The
-    /// shard looks and begins in one turn, so that repeated under the same run this starts one run at most, also where
-    /// other callers start runs of the instance meanwhile. It takes the place of [`on_conflict`](Self::on_conflict).
+    /// Starts a run only as the successor of this one: if this is the latest run of the instance, and has finished. The shard
+    /// checks and begins in one turn, so that repetitions with the same run start at most one run, even if other callers
+    /// start runs of the instance meanwhile. It replaces [`on_conflict`](Self::on_conflict).
     ///
     /// ```
     /// use millrun::{Runtime, StartError, Workflow, WorkflowContext, WorkflowError};
@@ -194,19 +194,18 @@ impl<'a, H> Start<'a, H> {
     ///
     /// # Errors
     /// [`StartError::AlreadyRunning`] while a run of the instance is live, this one or another;
-    /// [`StartError::AlreadyFinished`] if another has finished since, [`StartError::NotRetained`] if none is retained
-    /// any more. Each names the run. For others see [`StartError`].
+    /// [`StartError::AlreadyFinished`] if another has finished since, [`StartError::NotRetained`] if none is retained any
+    /// more. Each names the run. For others see [`StartError`].
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave the run started.
+    /// If the future is dropped, the run may be started or not.
     pub const fn only_after(self, run: RunId) -> StartAfter<'a, H> {
         StartAfter::new(self, run)
     }
 
-    /// Says which operation of a run causes this start: a run that begins keeps it in its history, and
-    /// [`describe`](RunHandle::describe) gives it. An activity that starts something hands over
-    /// [its own](crate::ActivityContext::cause). A [trigger](Runtime::on) says it by itself of what a run has
-    /// published.
+    /// Sets the operation of a run that causes this start: the new run's history keeps it, and
+    /// [`describe`](RunHandle::describe) shows it. An activity that starts something passes [its
+    /// own](crate::ActivityContext::cause). A [trigger](Runtime::on) sets it by itself for what a run has published.
     pub fn caused_by(mut self, cause: Cause) -> Self {
         if let Ok(asked) = &mut self.asked {
             asked.details.get_or_insert_default().cause = Some(cause);
@@ -214,17 +213,17 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
-    /// Delays the code of the run that begins by so long, counted from the time of its first event, which is when the start was
-    /// decided: a store that is slow to keep it delays it no further. The run is there, under its id, as soon as the start is awaited, and has the [status](crate::operating::RunStatus::Delayed) of one that is
-    /// delayed until its time has come; a crash in between changes nothing. Time at which no process runs counts, and
-    /// the host's clock decides: the code never begins early by it. A start that attaches to a run changes nothing of
-    /// when that begins.
+    /// Delays the code of the new run by this time, counted from its first event, when the start was decided: a slow commit
+    /// adds no delay. The run exists, under its id, as soon as the start has been awaited, and has the
+    /// [status](crate::operating::RunStatus::Delayed) of a delayed one until its time has come; a crash in between changes
+    /// nothing. Time without a running process counts, and the host's clock decides: the code never begins early by it. A
+    /// start that attaches to a run does not change when that begins.
     ///
-    /// Until then signals are kept for the code, which finds them when it begins, and callers wait for the result. A
-    /// query or an update is refused, and nothing is started [with an update](Self::with_update). A request to
-    /// [cancel](RunHandle::cancel) ends the run at once, as terminated: it has no code yet that could answer.
-    /// [`resume`](RunHandle::resume) has it begin before its time. One that is [paused](RunHandle::pause) does not begin,
-    /// and is delayed again when it is resumed before its time. It counts among the live instances.
+    /// Until then signals are kept for the code, which finds them when it begins, and callers wait for the result. A query or
+    /// an update is refused, and nothing is started [with an update](Self::with_update). A request to
+    /// [cancel](RunHandle::cancel) ends the run at once, as terminated, since it has no code yet that could answer.
+    /// [`resume`](RunHandle::resume) lets it begin early. A [paused](RunHandle::pause) one does not begin, and is delayed
+    /// again when it is resumed before its time. It counts among the live instances.
     ///
     /// ```
     /// use std::time::Duration;
@@ -253,7 +252,7 @@ impl<'a, H> Start<'a, H> {
         self.delayed(StartDelay::By(pause))
     }
 
-    /// As [`delayed_by`](Self::delayed_by), until that time. If it has passed, the code begins at once.
+    /// As [`delayed_by`](Self::delayed_by), until that time. If the time has passed, the code begins at once.
     pub fn delayed_until(self, at: Timestamp) -> Self {
         self.delayed(StartDelay::Until(at))
     }
@@ -265,23 +264,23 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
-    /// Has the run that begins tried again by this policy when it fails: from its input, under its id, in another run of the
-    /// instance, behind the policy's pause. The failed run, and the run in which it is tried next, are in one commit, so a crash
-    /// neither loses nor doubles a try; time at which no process runs counts for the pause. Handles, a parent, and other callers
-    /// wait for the last try: that of the first value, or the one that fails behind the last. A start that attaches to a run
-    /// changes nothing of how that is tried.
+    /// Sets a retry policy for the whole run: when it fails, another run of the instance begins with the same input, under
+    /// the same id, after the policy's pause. The failed run and the next one are in one commit, so a crash neither loses nor
+    /// doubles a try; time without a running process counts for the pause. Handles, a parent, and other callers wait for the
+    /// last try: the one that returns a value, or the final failure. A start that attaches to a run does not change that
+    /// run's policy.
     ///
-    /// A failure is an error of the workflow. A run that is cancelled or terminated, or fails when it was asked to cancel, is not
-    /// tried again, nor is one with an error that is not [retryable](crate::TypedError::is_retryable), as
-    /// [`WorkflowError::fatal`](crate::WorkflowError::fatal) makes them, or with an input or result that is not of the workflow's
-    /// type. Code that panics does not fail its run: it is parked, and brought back.
+    /// Only an error of the workflow is a failure. A run is not tried again if it is cancelled or terminated, or fails after
+    /// it was asked to cancel, if its error is not [retryable](crate::TypedError::is_retryable), like those of
+    /// [`WorkflowError::fatal`](crate::WorkflowError::fatal), or if its input or result does not have the workflow's type.
+    /// Code that panics does not fail its run: the run is parked, and brought back.
     ///
-    /// A try begins as the first did: with the signals that the first began with, and behind the same places in durable topics.
-    /// Signals that have come since and that no try has taken are there as well. What activities have done is not undone, and
-    /// their idempotency keys are those of another run: compensate with a [`Saga`](crate::workflow::Saga) what must not stand. A run
-    /// that goes on [as new](crate::WorkflowContext::continue_as_new) begins with what it goes on with, and has all its tries
-    /// again. While it waits for the next try, an instance is as one whose start is [delayed](Self::delayed_by): a request to
-    /// cancel ends it, and [`resume`](RunHandle::resume) has the try begin before its time.
+    /// A try begins as the first did: with the same initial signals, and at the same places in durable topics. Signals that
+    /// came since and were not taken by any try are there as well. The effects of activities are not undone, and the next
+    /// try's activities have other idempotency keys: use a [`Saga`](crate::workflow::Saga) to compensate effects that must
+    /// not stay. A run that continues [as new](crate::WorkflowContext::continue_as_new) begins with its new input, and has
+    /// all its tries again. While it waits for the next try, an instance is like one whose start is
+    /// [delayed](Self::delayed_by): a request to cancel ends it, and [`resume`](RunHandle::resume) lets the try begin early.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -316,7 +315,7 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
-    /// Says which trigger and record have this started: the run keeps it in its history.
+    /// Sets the trigger and record that cause this start: the run's history keeps them.
     pub(crate) fn triggered_by(mut self, trigger: Box<str>) -> Self {
         if let Ok(asked) = &mut self.asked {
             asked.details.get_or_insert_default().triggered_by = Some(trigger);
@@ -324,7 +323,7 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
-    /// Says that the end of the run is not waited for by the handle that this gives: nothing is made ready for it.
+    /// The returned handle will not wait for the run's end: nothing is prepared for it.
     pub(crate) fn let_go(mut self) -> Self {
         if let Ok(asked) = &mut self.asked {
             asked.is_let_go = true;
@@ -332,10 +331,10 @@ impl<'a, H> Start<'a, H> {
         self
     }
 
-    /// Says from which place in a distributed trace this start is asked for: that of the caller's own span, or the
-    /// `traceparent` header of the request that it serves. A run that begins keeps it in its first event, hands it on to
-    /// its [activities](crate::ActivityContext::trace), its children and what it publishes, and has spans under it if it
-    /// says that the trace is recorded. A [trigger](Runtime::on) says it by itself of an envelope that has one.
+    /// Sets the place in a distributed trace from which this start comes: the caller's own span, or the `traceparent` header
+    /// of the request that it serves. The new run keeps it in its first event, passes it on to its
+    /// [activities](crate::ActivityContext::trace), its children and its publishes, and has spans below it if the trace is
+    /// marked as recorded. A [trigger](Runtime::on) sets it by itself from an envelope that has one.
     ///
     /// ```
     /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -366,19 +365,17 @@ impl<'a, H> Start<'a, H> {
 }
 
 impl<'a, O, E> Start<'a, RunHandle<O, E>> {
-    /// Signals the instance, and starts it with that signal if there is none: in one commit, so that
-    /// no crash comes between the two. Both are durable when this has been awaited.
+    /// Signals the instance, and starts it with that signal if it does not live: in one commit, so that no crash comes
+    /// between the two. Both are durable when this has been awaited.
     ///
-    /// A run that begins finds the signal when its code does. One that is there gets it as by
-    /// [`signal`](RunHandle::signal), whether in memory or not, and the input is not looked at.
-    /// [`on_conflict`](Self::on_conflict) says what to do when the id is taken: [`OnConflict::Attach`]
-    /// signals a live run, and is an error when it has finished; [`OnConflict::RestartFinished`] starts
-    /// another then; [`OnConflict::Refuse`] signals only what it starts.
+    /// A new run has the signal when its code begins. An existing one gets it as by [`signal`](RunHandle::signal), whether in
+    /// memory or not, and the input is ignored. [`on_conflict`](Self::on_conflict) sets what happens when the id is taken:
+    /// [`OnConflict::Attach`] signals a live run, and is an error when it has finished; [`OnConflict::RestartFinished`] then
+    /// starts another; [`OnConflict::Refuse`] only signals what it starts.
     ///
-    /// As with any signal, a caller that repeats this after [`StartError::Stopped`] may signal twice, unless it names
-    /// the request: [`with_signal_as`](Self::with_signal_as).
-    /// Repeated when a finished run is retained no longer, it begins another, as
-    /// [`start`](Runtime::start) does.
+    /// As with any signal, a caller that repeats this after [`StartError::Stopped`] may signal twice, unless it names the
+    /// request: [`with_signal_as`](Self::with_signal_as). If it is repeated when a finished run is not retained any more, it
+    /// begins another one, as [`start`](Runtime::start) does.
     ///
     /// ```
     /// use millrun::{OnConflict, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
@@ -417,22 +414,22 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
     /// See [`StartWithSignalError`](crate::StartWithSignalError).
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave the instance started and signalled; the one not
-    /// without the other, if it was started by this.
+    /// If the future is dropped, the instance may be started and signalled or not, but never only one of both, if it was
+    /// started by this.
     pub fn with_signal<T: Serialize>(
         self,
         signal: Signal<T>,
         value: T,
     ) -> StartWithSignal<'a, RunHandle<O, E>> {
         let encoded = Payload::encode(&value).map_err(RunError::from);
-        // Its own code may panic: not when the signal is durable.
+        // The value's own code may panic, which must not happen once the signal is durable.
         drop(value);
         StartWithSignal::new(self, signal.name().into(), encoded, None)
     }
 
-    /// As [`with_signal`](Self::with_signal), under a name of the caller's choice of 1 to 255 bytes: repeated under
-    /// the same name, the run has the signal once, as by [`signal_as`](RunHandle::signal_as), also when it has ended,
-    /// unless [`OnConflict::RestartFinished`] starts another then.
+    /// As [`with_signal`](Self::with_signal), with a request name of the caller's choice of 1 to 255 bytes: if it is repeated
+    /// under the same name, the run has the signal once, as by [`signal_as`](RunHandle::signal_as), also when it has ended,
+    /// unless [`OnConflict::RestartFinished`] then starts another.
     ///
     /// # Errors
     /// See [`StartWithSignalError`](crate::StartWithSignalError).
@@ -450,17 +447,16 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
         StartWithSignal::new(self, signal.name().into(), encoded, Some(request.into()))
     }
 
-    /// Updates the instance's [state](crate::workflow::State), and starts it first if there is none. A run that
-    /// begins is started and updated in one turn: both are durable, or neither has happened. Awaiting it
-    /// gives the handle and the update's answer.
+    /// Updates the instance's [state](crate::workflow::State), and starts the instance first if it does not live. A new run
+    /// is started and updated in one turn: both are durable, or neither has happened. The result is the handle and the
+    /// update's answer.
     ///
-    /// A run that begins runs up to its first wait, and is updated then: code that makes its state there
-    /// answers. If the update is refused at that point (its validator says no, there is no state yet, the
-    /// code has ended or is not registered here), **nothing is started**, and the id stays free. A run that
-    /// is there is updated as by [`update`](RunHandle::update), whether in memory or not, and the input is
-    /// not looked at. [`on_conflict`](Self::on_conflict) says what to do when the id is taken:
-    /// [`OnConflict::Attach`] updates a live run; [`OnConflict::RestartFinished`] starts another if it has
-    /// ended; [`OnConflict::Refuse`] updates only what it starts.
+    /// A new run runs up to its first wait, and is updated then: code that makes its state there can answer. If the update is
+    /// refused at that point (its validator rejects it, there is no state yet, the code has ended or is not registered here),
+    /// **nothing is started**, and the id stays free. An existing run is updated as by [`update`](RunHandle::update), whether
+    /// in memory or not, and the input is ignored. [`on_conflict`](Self::on_conflict) sets what happens when the id is taken:
+    /// [`OnConflict::Attach`] updates a live run; [`OnConflict::RestartFinished`] starts another if it has ended;
+    /// [`OnConflict::Refuse`] only updates what it starts.
     ///
     /// To be able to repeat it after an error, name the request:
     /// [`with_update_as`](Self::with_update_as).
@@ -498,8 +494,8 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
     /// See [`StartWithUpdateError`](crate::StartWithUpdateError).
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave the instance started and updated; the one not
-    /// without the other, if it was started by this.
+    /// If the future is dropped, the instance may be started and updated or not, but never only one of both, if it was
+    /// started by this.
     pub fn with_update<S, I: Serialize, A: DeserializeOwned, R: TypedError>(
         self,
         update: Update<S, I, A, R>,
@@ -509,10 +505,9 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
         self.with_update_as(update, &request, input)
     }
 
-    /// As [`with_update`](Self::with_update), under a name of the caller's choice of 1 to 255 bytes:
-    /// asked again under the same name, the run gives the answer it gave before, as by
-    /// [`update_as`](RunHandle::update_as), also when it has ended, unless
-    /// [`OnConflict::RestartFinished`] starts another then.
+    /// As [`with_update`](Self::with_update), with a request name of the caller's choice of 1 to 255 bytes: if it is repeated
+    /// under the same name, the run returns its earlier answer, as by [`update_as`](RunHandle::update_as), also when it has
+    /// ended, unless [`OnConflict::RestartFinished`] then starts another.
     ///
     /// # Errors
     /// See [`StartWithUpdateError`](crate::StartWithUpdateError).
@@ -532,8 +527,7 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
 }
 
 impl<'a> Start<'a, UntypedHandle> {
-    /// As [`with_signal`](Start::with_signal) of a typed start, with the signal's name and its value as
-    /// encoded.
+    /// As [`with_signal`](Start::with_signal) of a typed start, with the signal's name and its encoded value.
     pub fn with_signal_untyped(
         self,
         signal: impl Into<String>,
@@ -542,7 +536,7 @@ impl<'a> Start<'a, UntypedHandle> {
         StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value), None).by_name()
     }
 
-    /// As [`with_signal_as`](Start::with_signal_as) of a typed start, with the signal's name and its value as encoded.
+    /// As [`with_signal_as`](Start::with_signal_as) of a typed start, with the signal's name and its encoded value.
     pub fn with_signal_untyped_as(
         self,
         signal: impl Into<String>,
@@ -553,8 +547,8 @@ impl<'a> Start<'a, UntypedHandle> {
         StartWithSignal::new(self, name, Ok(value), Some(request.into())).by_name()
     }
 
-    /// As [`with_update_as`](Start::with_update_as) of a typed start, with the update's name, its input, the
-    /// answer and a rejection as encoded.
+    /// As [`with_update_as`](Start::with_update_as) of a typed start, with the update's name; its input, the answer and a
+    /// rejection are encoded.
     pub fn with_update_untyped(
         self,
         update: impl Into<String>,
@@ -594,7 +588,7 @@ impl Asked {
         })
     }
 
-    /// What a shard is asked, and where the end of the run is told, if that may be waited for.
+    /// The request for a shard, and the receiver of the run's end, if that may be waited for.
     #[inline]
     fn request(
         self,
@@ -626,7 +620,7 @@ impl Asked {
 }
 
 impl Inner {
-    /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
+    /// Checks that a finished run is of this workflow; if it is not retained any more, that is unknown.
     async fn check_workflow(&self, run: RunId, workflow: Name) -> Result<(), StartError> {
         match self.read(self.shared.reader.check_workflow(run, workflow)).await {
             Ok(()) => Ok(()),
@@ -637,7 +631,7 @@ impl Inner {
         }
     }
 
-    /// Whether a workflow may be started by this name with this input.
+    /// Checks whether a workflow may be started by this name with this input.
     pub(crate) fn check_untyped(&self, workflow: &str, input: &Payload) -> Result<(), StartError> {
         let bytes = workflow.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
@@ -652,7 +646,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the run that a start led to, if it is one of the workflow that was asked for.
+    /// The run that a start led to, if it is of the right workflow.
     async fn checked(
         &self,
         started: StartedRun,
@@ -666,7 +660,7 @@ impl Inner {
         Ok(run)
     }
 
-    /// A name for a request that is asked once.
+    /// A name for a request that is not repeated.
     pub(crate) fn request_name(&self) -> String {
         let host = &self.shared.host;
         format!("{:016x}{:016x}", host.random(), host.random())
@@ -674,27 +668,24 @@ impl Inner {
 }
 
 impl Runtime {
-    /// Starts an instance of a workflow under an id of the caller's choice, once it is awaited. Durable
-    /// then.
+    /// Starts an instance of a workflow under an id of the caller's choice, once it is awaited. The start is durable then.
     ///
-    /// If the id is taken, by a live run or by a finished one that is retained, this gives a
-    /// handle to that run: a start can be repeated until it succeeds. For other policies see
-    /// [`on_conflict`](Start::on_conflict). What it gives can be told more before it is awaited:
-    /// [`with_signal`](Start::with_signal), [`with_update`](Start::with_update). The workflow's code need
-    /// not be registered here; the instance then waits for a runtime that has it.
+    /// If the id is taken, by a live run or by a retained finished one, this returns a handle to that run: a start can be
+    /// repeated until it succeeds. For other policies see [`on_conflict`](Start::on_conflict). Before it is awaited, more can
+    /// be added: [`with_signal`](Start::with_signal), [`with_update`](Start::with_update). The workflow's code need not be
+    /// registered here; the instance then waits for a runtime that has it.
     ///
-    /// The id is taken for as long as its finished run is retained, by default for 72 hours, and less if
-    /// many runs end: [`Retention`](crate::store::Retention) bounds their number and bytes as well, for all
-    /// workflows together. **A start that is repeated after that begins another run**, and its activities
-    /// have other [idempotency keys](crate::ActivityContext::idempotency_key): an order would be charged
-    /// again. Where a start may be repeated later than retention is sure to reach, give the far side a key
-    /// of your own, such as the number of the order, or ask it before.
+    /// The id is taken while its finished run is retained, by default for 72 hours, and for less if many runs end:
+    /// [`Retention`](crate::store::Retention) bounds their number and bytes as well, for all workflows together. **A start
+    /// that is repeated after that begins another run**, and its activities have other [idempotency
+    /// keys](crate::ActivityContext::idempotency_key): an order would be charged again. If a start may be repeated later than
+    /// that, give the remote side a key of your own, such as the number of the order, or ask it before.
     ///
     /// # Errors
     /// See [`StartError`].
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not leave the instance started; start it again.
+    /// If the future is dropped, the instance may be started or not; repeat the start.
     pub fn start<I: Serialize, O, E>(
         &self,
         workflow: Workflow<I, O, E>,
@@ -702,7 +693,7 @@ impl Runtime {
         input: I,
     ) -> Start<'_, RunHandle<O, E>> {
         let encoded = Payload::encode(&input);
-        // Its own code may panic: not when the start is durable.
+        // The value's own code may panic, which must not happen once the start is durable.
         drop(input);
         let (inner, name) = (self.inner(), workflow.name().into());
         let mut start = Start::new(inner, name, id, encoded, RunHandle::retyped);
@@ -710,7 +701,7 @@ impl Runtime {
         start
     }
 
-    /// As [`start`](Self::start), of a workflow of millrun's own.
+    /// As [`start`](Self::start), for a built-in workflow.
     pub(crate) fn start_own<I, O, E>(
         &self,
         workflow: Workflow<I, O, E>,
@@ -726,9 +717,9 @@ impl Runtime {
         )
     }
 
-    /// As [`start`](Self::start), with the workflow's name and its input as encoded: for programs that
-    /// learn them while they run. An input that is not of the type that the workflow takes is refused, and nothing is
-    /// started; if the workflow is not registered here, nobody knows the type, and the run fails where it is.
+    /// As [`start`](Self::start), with the workflow's name and its encoded input: for programs that learn them at run time.
+    /// An input of another type than the workflow's is refused, and nothing is started; if the workflow is not registered
+    /// here, the type is unknown, and the run fails where it is registered.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -751,7 +742,7 @@ impl Runtime {
     }
 }
 
-/// What a start is awaited as.
+/// Makes the handle that an awaited start returns.
 fn handle_of<H>(inner: &Arc<Inner>, id: InstanceId, run: RunId, end: Option<End>, make: MakeHandle<H>) -> H {
     let handle = RunHandle::new(Arc::clone(inner), id, Target::Run(run));
     make(match end {
@@ -760,7 +751,7 @@ fn handle_of<H>(inner: &Arc<Inner>, id: InstanceId, run: RunId, end: Option<End>
     })
 }
 
-/// Asks the shard of an id.
+/// Sends a request to the shard of an id, and waits for the answer.
 async fn ask<T, E: From<crate::StopCause>>(
     inner: &Inner,
     id: &InstanceId,

@@ -1,4 +1,4 @@
-//! A start that brings a signal.
+//! A start with a signal.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -19,9 +19,9 @@ pub struct StartWithSignal<'a, H> {
     start: Start<'a, H>,
     name: Name,
     value: Result<Payload, RunError>,
-    /// Under which the signal is sent, if it is under one.
+    /// The name of the request, if the signal has one.
     request: Option<Box<str>>,
-    /// Whether it is sent by its name, with a value of any type.
+    /// Whether it is sent by name only, with a value of any type.
     is_by_name: bool,
 }
 
@@ -105,7 +105,7 @@ impl<'a, H> StartWithSignal<'a, H> {
             };
             let message = Request::StartWith(Box::new(StartWith { start, with }));
             let started = ask(inner, &id, message, answer).await?;
-            // What seldom has to wait has a box of its own: this future is small without it.
+            // Code that seldom waits is boxed, which keeps this future small.
             let run = match started.is_checked {
                 true => started.run,
                 false => Box::pin(inner.checked(started, workflow, on_conflict)).await?,
@@ -117,7 +117,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                         if request.is_none() {
                             return Err(RunError::Finished.into());
                         }
-                        // It may go on in another run, or have had the signal before it ended.
+                        // It may have continued as new, or had the signal before it ended.
                         let found = RunHandle::<Payload, RunFailure>::new(
                             Arc::clone(inner),
                             id.clone(),
@@ -134,7 +134,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                         Box::pin(found.tell(signal)).await?;
                         return Ok(handle_of(inner, id, run, end, handle));
                     }
-                    // It ended before the signal came to it: there is room for another.
+                    // It ended before the signal reached it: another run can be started.
                 }
                 Err(error) => return Err(error.into()),
             }

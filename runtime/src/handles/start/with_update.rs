@@ -1,4 +1,4 @@
-//! A start that brings an update.
+//! A start with an update.
 //!
 //! ```text
 //!   StartWith ──► its shard ─┬─ started and updated in one turn ──► both answers
@@ -22,8 +22,8 @@ use crate::inner::Inner;
 use crate::mail::{FirstRequest, Request, StartWith, Target, UpdateAnswer, UpdateRefused, UpdateRequest};
 use crate::{RunError, RunHandle, StartError, StartWithUpdateError, UpdateError};
 
-/// A start with an update, performed when it is awaited. Made by [`Start::with_update`] and its kin. It gives
-/// the handle and the update's answer.
+/// A start with an update, performed when it is awaited. Made by [`Start::with_update`] and its variants. It returns the
+/// handle and the update's answer.
 #[must_use = "nothing is started until this is awaited"]
 pub struct StartWithUpdate<'a, H, A, R> {
     start: Start<'a, H>,
@@ -92,10 +92,10 @@ impl<'a, H, A, R> StartWithUpdate<'a, H, A, R> {
             let answer = match answer {
                 Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
                     if on_conflict.restarts() && !is_begun {
-                        // It ended before the update came to it: there is room for another.
+                        // It ended before the update reached it: another run can be started.
                         continue;
                     }
-                    // It may go on in another run, or have answered before it ended.
+                    // It may have continued as new, or answered before it ended.
                     let handle = RunHandle::<Payload, RunFailure>::new(
                         Arc::clone(inner),
                         id.clone(),
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// What became of an update.
+/// The outcome of an update.
 type Updated = Result<UpdateAnswer, UpdateRefused>;
 
 /// Why nothing was started.
@@ -141,7 +141,7 @@ impl From<StartError> for NotStarted {
 }
 
 impl Inner {
-    /// Gives the run and whether it was begun, where its end is told, and what became of the update.
+    /// Returns the run, whether it was begun, the receiver of its end, and the outcome of the update.
     async fn start_and_update(
         &self,
         asked: Asked,
@@ -164,7 +164,7 @@ impl Inner {
                 let run = self.checked(started, workflow, on_conflict).await?;
                 Ok((run, started.is_begun, end, self.answered(updated).await))
             }
-            // Nothing was started, and only the update's sender is told why; or the shard has failed.
+            // Nothing was started, and only the update is answered; or the shard has failed.
             Some(Err(_)) => match self.answered(updated).await {
                 Err(UpdateRefused::Run(RunError::Stopped(cause))) => Err(StartError::from(cause).into()),
                 Err(refused) => Err(NotStarted::Update(refused)),
@@ -174,7 +174,7 @@ impl Inner {
         }
     }
 
-    /// Sends a request to the shard of an id, which may mean waiting for room.
+    /// Sends a request to the shard of an id, waiting for room if necessary.
     async fn send(&self, id: &InstanceId, request: Request) -> Result<(), StartError> {
         if let Some(cause) = self.refusal(&request) {
             return Err(cause.into());

@@ -1,22 +1,21 @@
-//! How much one page of a trace reads and tells at most.
+//! The limits for one page of a trace.
 
-/// How much one page of a [trace](crate::Runtime::trace) reads and tells at most. What is out of its range counts as the
-/// nearest that is in it.
+/// The limits for one page of a [trace](crate::Runtime::trace). A value out of its range counts as the nearest allowed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceBounds {
-    /// Links of one page, causes and effects together: 1 to 1,000. Default 100. The subscriptions of one record are told
-    /// together.
+    /// Links of one page, causes and effects together: 1 to 1,000. Default 100. The subscriptions of one record are never
+    /// divided.
     pub links_len_max: usize,
-    /// Events that are read for one page: 1 to 100,000. Default 10,000. A page of a run ends there, and what has not ended
-    /// in them is told as [not looked for](super::TraceOutcome::Unknown). The page of a record ends behind the run whose
-    /// history reaches it.
+    /// Events that are read for one page: 1 to 100,000. Default 10,000. A page of a run ends there, and operations that have
+    /// not ended in these events are shown as [unknown](super::TraceOutcome::Unknown). The page of a record ends after the
+    /// run whose history reaches it.
     pub events_len_max: usize,
-    /// Runs whose histories are looked through for one record, or for what the trimmed part of a run has led to, for one page: 1 to
-    /// 1,000. Default 256.
+    /// Runs whose histories are searched for one page, for a record or for the effects of a run's trimmed part: 1 to 1,000.
+    /// Default 256.
     pub runs_len_max: usize,
-    /// Records that are looked through for the place of one that a run has published, and for one page for those that its
-    /// trimmed part has: 1 to 100,000. Default 4,096. There each topic counts as one more.
+    /// Records that are searched for the place of a run's publish, and, for one page, for those of its trimmed part: 1 to
+    /// 100,000. Default 4,096. In the latter search each topic counts as one more.
     pub records_len_max: usize,
 }
 

@@ -8,25 +8,25 @@ use millrun_persistence::TopicNumber;
 
 use crate::looking::find::RunCursor;
 
-/// A place between two links of a [trace](crate::Runtime::trace), where the next page begins. As text it has the form that it
-/// is read back from; it is good for the same run, operation or record.
+/// A place between two links of a [trace](crate::Runtime::trace), where the next page begins. It can be written as text and
+/// read back; it is valid for the same run, operation or record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceCursor(pub(super) CursorPlace);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CursorPlace {
-    /// Of a run: behind this link of this event.
+    /// For a run: behind this link of this event.
     Event(LinkKey),
-    /// Of a record: behind as many of the links that are known without looking through runs.
+    /// For a record: behind this many of the links that are known without searching runs.
     Known(usize),
-    /// Of a trimmed run: behind this record of this topic, or before all.
+    /// For a trimmed run: behind this record of this topic, or before all.
     Records(Option<(TopicNumber, Sequence)>),
-    /// Of a record or a trimmed run: behind these runs, or before all.
+    /// For a record or a trimmed run: behind these runs, or before all.
     Runs(Option<RunCursor>),
 }
 
-/// The place of a link in a history: its event, and its number among the links of that. What was kept of a trimmed history
-/// stands at zero.
+/// The place of a link in a history: its event, and its index among that event's links. The kept beginning of a trimmed
+/// history counts as event zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LinkKey {
     pub(super) sequence: Sequence,
@@ -88,7 +88,7 @@ impl FromStr for TraceCursor {
     }
 }
 
-/// A text is no [cursor](TraceCursor): take one from a page.
+/// The text is not a [cursor](TraceCursor): use one from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no cursor that a page of a trace has given")]
 pub struct TraceCursorError;

@@ -1,4 +1,4 @@
-//! Why nothing is traced.
+//! Why something cannot be traced.
 
 use millrun_core::Sequence;
 use millrun_persistence::ReadError;
@@ -18,7 +18,7 @@ pub enum TraceError {
         /// The name.
         name: String,
     },
-    /// The token is of a record in another store.
+    /// The token belongs to a record in another store.
     #[error("the token is of a record in another store")]
     OtherStore,
     /// The journal remembers no record of the topic with this id.
@@ -34,7 +34,7 @@ pub enum TraceError {
         topic: String,
         /// The record.
         sequence: Sequence,
-        /// The first record that is there, or will be.
+        /// The first record that is left, or will be the next.
         before: Sequence,
     },
     /// The topic has had no such record.
@@ -50,7 +50,7 @@ pub enum TraceError {
     /// The record cannot be read.
     #[error("the record cannot be read")]
     Read(#[source] ReadError),
-    /// The record's bytes are none.
+    /// The record does not decode.
     #[error("record {sequence} of topic {topic:?} cannot be decoded: {problem}")]
     Undecodable {
         /// The topic.
@@ -60,7 +60,7 @@ pub enum TraceError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The cursor is of a page of another kind.
+    /// The cursor belongs to another kind of page.
     #[error("the cursor is of a trace of something else")]
     OtherCursor,
     /// The runtime has stopped.

@@ -1,4 +1,4 @@
-//! What a history says of causes and effects: a link for each operation and each input, in the order of their events.
+//! The causes and effects in a history: a link for each operation and each input, in the order of their events.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::topics::RecordToken;
 #[derive(Debug)]
 pub(super) struct LinkFold {
     pub(super) links: BTreeMap<LinkKey, FoldedLink>,
-    /// Where the links of operations are that have not ended.
+    /// The links of operations that have not ended.
     open: BTreeMap<OperationId, LinkKey>,
-    /// Where the links of all operations are.
+    /// The links of all operations.
     operations: BTreeMap<OperationId, LinkKey>,
-    /// Behind the links of how a run began that is trimmed.
+    /// Behind the links for the beginning of a run that is trimmed.
     pub(super) begun: LinkKey,
-    /// Where the next link goes.
+    /// The place of the next link.
     next: LinkKey,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct FoldedLink {
     pub(super) is_cause: bool,
 }
 
-/// The trigger and the record that a request of a trigger names.
+/// The trigger and the record in the request name of a trigger.
 pub(super) fn trigger_of(request: &str) -> Option<(&str, RecordToken)> {
     let at = request.len().checked_sub(RecordToken::TEXT_BYTES_MAX)?;
     let (trigger, token) = request.split_at_checked(at)?;
@@ -49,12 +49,12 @@ impl LinkFold {
         }
     }
 
-    /// How many of the operations that were begun by the event of this key or before it have not ended.
+    /// How many of the operations that began at this place or before have not ended.
     pub(super) fn has_open_until(&self, key: LinkKey) -> bool {
         self.open.values().any(|open| *open <= key)
     }
 
-    /// Says of the operations that have not ended why nothing is known of that.
+    /// Marks the outcome of operations that have not ended as unknown, for this reason.
     pub(super) fn leave_open(&mut self, why: &str) {
         for key in self.open.values() {
             if let Some(folded) = self.links.get_mut(key) {
@@ -68,7 +68,7 @@ impl LinkFold {
         self.operations.get(&OperationId::new(operation)).copied()
     }
 
-    /// What is kept of a trimmed history stands before all events.
+    /// Adds the kept beginning of a trimmed history, which comes before all events.
     pub(super) fn begin_kept<'a>(
         &mut self,
         started: &Started,
@@ -110,7 +110,7 @@ impl LinkFold {
         }
     }
 
-    /// The record that a trimmed run had taken last, of each key and topic.
+    /// Adds the last records that a trimmed run had taken, by key and topic.
     pub(super) fn taken(&mut self, event: &Event, at: Timestamp) {
         let Event::Checkpointed(checkpoint) = event else {
             return;
@@ -173,7 +173,7 @@ impl LinkFold {
         }
     }
 
-    /// A cause by a request, which a trigger or a run has made, or else a caller outside.
+    /// A cause with a request name, from a trigger, a run, or an outside caller.
     fn asked(&mut self, relation: TraceRelation, name: &str, request: Option<&str>, at: Timestamp) {
         let link = TraceLink::of(relation).named(name).at(at);
         let link = match request {
@@ -187,7 +187,7 @@ impl LinkFold {
         self.add(true, link);
     }
 
-    /// Takes in what the code has begun.
+    /// Adds a decision of the code.
     fn decided(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::ActivityScheduled(call) => {
@@ -242,7 +242,7 @@ impl LinkFold {
         }
     }
 
-    /// Takes in what has come to the run.
+    /// Adds an input of the run.
     fn input(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::SignalReceived {
@@ -313,7 +313,7 @@ impl LinkFold {
             Event::ChildEnded { operation, end } => self.end(*operation, outcome::of_child(end)),
             Event::Published { operation, outcome } => {
                 if let Some(link) = self.open_link(*operation) {
-                    // Where the record is looked for.
+                    // The record is looked for near this time.
                     link.at = Some(at);
                 }
                 self.end(*operation, outcome::of_publish(outcome));
@@ -338,7 +338,7 @@ impl LinkFold {
             _ => {}
         }
         if event.is_last() {
-            // What had not ended was given up with the run.
+            // Operations that had not ended were dropped with the run.
             for operation in self.open.keys().copied().collect::<Vec<_>>() {
                 self.end(operation, TraceOutcome::Cancelled);
             }
@@ -371,7 +371,7 @@ fn of_operation(relation: TraceRelation, cause: Cause) -> TraceLink {
     link
 }
 
-/// The triggers and records by which a run began. A run that continues another has the requests of that one.
+/// The triggers and records that began a run. A run that continues another has that one's requests.
 fn triggers_of(origin: Option<&Origin>) -> impl Iterator<Item = (&str, RecordToken)> {
     let origin = origin.filter(|origin| origin.continued.is_none());
     let requests = origin.into_iter().flat_map(|origin| {

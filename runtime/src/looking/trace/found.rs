@@ -1,15 +1,15 @@
-//! How a run began and ended, as a reader finds it for a trace.
+//! The beginning and end of a run, read for a trace.
 
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use millrun_workflow::{KeptBeginning, OutcomeKind, Started};
 
-/// How a run began and ended, without what is between.
+/// The beginning and end of a run, without the events in between.
 #[derive(Debug)]
 pub(crate) struct TraceBeginning {
     pub(crate) run: RunId,
     pub(crate) id: InstanceId,
     pub(crate) started: Box<Started>,
-    /// What is kept of its first events, if they are trimmed, and before which event they are.
+    /// The kept beginning, if the first events are trimmed, and the event before which they are.
     pub(crate) kept: Option<(Box<KeptBeginning>, Sequence)>,
     /// How it ended, and when, if it has.
     pub(crate) ended: Option<(OutcomeKind, Timestamp)>,

@@ -1,4 +1,4 @@
-//! What a trace is made of: what is traced, and the links between.
+//! The parts of a trace: what is traced, and the links between.
 
 use millrun_core::{Cause, InstanceId, RunId, Sequence, Timestamp, TraceContext};
 use millrun_workflow::OperationId;
@@ -7,7 +7,7 @@ use super::cursor::TraceCursor;
 use crate::looking::find::RunStatus;
 use crate::topics::RecordToken;
 
-/// What is [traced](crate::Runtime::trace).
+/// What can be [traced](crate::Runtime::trace).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum TraceOf {
@@ -59,23 +59,23 @@ impl From<RecordToken> for TraceOf {
     }
 }
 
-/// Some of what led to something, and of what came of it.
+/// A page of the causes and effects of something.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TracePage {
     /// What is traced: a [run](TraceOf::Run), an [operation](TraceOf::Operation) or a [record](TraceOf::Record).
     pub of: TraceOf,
-    /// What that is.
+    /// Its description.
     pub about: TraceNode,
-    /// What led to it, in the order in which it happened.
+    /// Its causes, in the order in which they happened.
     pub causes: Vec<TraceLink>,
-    /// What came of it: of a run in the order in which it was decided.
+    /// Its effects; those of a run in the order in which they were decided.
     pub effects: Vec<TraceLink>,
-    /// Of a run whose history is trimmed: the number of the event before which there is none any more.
+    /// For a run whose history is trimmed: the number of the event before which there is none any more.
     pub trimmed_before: Option<Sequence>,
-    /// How many events, records and runs were looked at for this page.
+    /// How many events, records and runs were examined for this page.
     pub looked_at: u64,
-    /// Where the next page begins; `None` if this is the last for now: a run that goes on gets more.
+    /// Where the next page begins; `None` if this is the last for now: a run that continues gets more.
     pub next: Option<TraceCursor>,
 }
 
@@ -104,7 +104,7 @@ pub enum TraceNode {
         appended_at: Timestamp,
         /// Its key.
         key: Option<String>,
-        /// What its publisher calls the whole that it belongs to.
+        /// Its publisher's name for the process or group that it belongs to.
         correlation: Option<String>,
         /// Its place in a distributed trace.
         trace: Option<TraceContext>,
@@ -115,29 +115,29 @@ pub enum TraceNode {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TraceLink {
-    /// How the two belong together.
+    /// The relation between the two ends.
     pub relation: TraceRelation,
-    /// What is at the other end, to be traced next; `None` if that is nothing that can be traced, or it is not known.
+    /// The other end, to be traced next; `None` if it cannot be traced, or is not known.
     pub to: Option<TraceOf>,
-    /// A name, where the relation has one: of the activity, workflow, signal, command, topic, trigger or subscription.
+    /// A name, if the relation has one: of the activity, workflow, signal, command, topic, trigger or subscription.
     pub name: Option<String>,
-    /// The id of the instance at the other end, where it is one that is known.
+    /// The id of the instance at the other end, if it is known.
     pub instance: Option<InstanceId>,
-    /// The operation of the run that is traced, or that is at the other end, if it is one.
+    /// The operation of the traced run, or the operation at the other end.
     pub operation: Option<OperationId>,
     /// When it happened, or was decided, if that is known.
     pub at: Option<Timestamp>,
     /// Attempts of the activity, or deliveries to the subscription, as far as they are counted.
     pub attempts: Option<u32>,
-    /// What became of it.
+    /// The outcome.
     pub outcome: TraceOutcome,
 }
 
-/// How the two ends of a [link](TraceLink) belong together.
+/// The relation between the two ends of a [link](TraceLink).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum TraceRelation {
-    /// It came from outside, and nothing is known of what caused it.
+    /// It came from outside; its cause is unknown.
     Outside,
     /// An operation of the other run caused this one, or published this record.
     CausedBy,
@@ -165,16 +165,16 @@ pub enum TraceRelation {
     Timer,
     /// The run published the record, or a value to a topic in memory.
     Published,
-    /// A durable subscription has the record before it, or behind it.
+    /// A durable subscription that the record has passed, or will reach.
     Subscription,
-    /// A subscription gave the record up, and it is in a topic for undelivered records.
+    /// A subscription gave the record up, and put it into a topic for undelivered records.
     Buried,
-    /// The record was sent back from there, as one at the end of its topic.
+    /// The record was sent back from there, as another record at the end of its topic.
     SentBack,
 }
 
 impl TraceRelation {
-    /// Its name, as it is told outside of the process, in lower case and with hyphens.
+    /// Its name for the outside, in lower case and with hyphens.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -199,28 +199,28 @@ impl TraceRelation {
     }
 }
 
-/// What became of what a [link](TraceLink) tells of.
+/// The outcome of a [link](TraceLink).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceOutcome {
-    /// It is done: an activity gave a value, a record was acknowledged.
+    /// Done: an activity returned a value, a record was acknowledged.
     Done,
-    /// It has not ended, or the subscription has not come to it.
+    /// Not ended, or the subscription has not reached it.
     Open,
-    /// The record is given to a consumer.
+    /// The record is delivered to a consumer.
     Leased,
-    /// The record has come back from a consumer, and is given again; with why.
+    /// The record came back from a consumer, with this error, and is delivered again.
     Returned(String),
-    /// It failed, or was rejected; with why.
+    /// It failed or was rejected, with this error.
     Failed(String),
-    /// The code has given it up.
+    /// The code has dropped it.
     Cancelled,
-    /// It cannot be told; with why.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
 impl TraceOutcome {
-    /// Its name, as it is told outside of the process, and its text where it has one.
+    /// Its name for the outside, with its text if it has one.
     #[must_use]
     pub fn named(&self) -> (&'static str, Option<&str>) {
         match self {
@@ -236,7 +236,7 @@ impl TraceOutcome {
 }
 
 impl TraceLink {
-    /// A link that is done, of which nothing else is known.
+    /// A link that is done, without details.
     pub(super) fn of(relation: TraceRelation) -> Self {
         Self {
             relation,

@@ -1,4 +1,4 @@
-//! What led to a run or a record of a durable topic, and what came of it, one page of links at a time.
+//! Traces: the causes and effects of a run or a record, one page of links at a time.
 //!
 //! ```text
 //!   record ─► run ─► record ─► run ─► command of an entity ─► record ─► undelivered ─► sent back
@@ -6,10 +6,10 @@
 //!      ─────────────────────────── effects ────────────────────────►
 //! ```
 //!
-//! Links are made of what is durable: histories name what caused a run, records name what published them, and requests of
-//! triggers name the record. Invariants: no run is woken, no shard is asked for more than a search asks of it, and histories
-//! are read in the lane of observers. Nothing is kept for it while runs go on, so what only a history can tell is looked for
-//! in the histories, a bounded number for each page.
+//! Links are made from durable data: histories name what caused a run, records name their publishers, and requests of
+//! triggers name the record. Invariants: no run is woken, shards only serve searches, and histories are read in the lane of
+//! observers. Nothing is stored for traces while runs are going on, so what only a history can tell is searched in the
+//! histories, a bounded number for each page.
 
 mod bounds;
 mod cursor;
@@ -35,30 +35,28 @@ use crate::Runtime;
 use crate::mail::{Target, Wake};
 
 impl Runtime {
-    /// One page of what led to a run, an operation of a run, or a record of a durable topic, and of what came of it. Each
-    /// link names what to trace next, so that a caller walks on in both directions;
-    /// [`trace_walk`](Self::trace_walk) does it by itself.
+    /// One page of the causes and effects of a run, an operation of a run, or a record of a durable topic. Each link names
+    /// what to trace next, so that a caller can walk in both directions; [`trace_walk`](Self::trace_walk) does that.
     ///
-    /// `after` is where an earlier page of the same ended; the bounds say how much one page reads at most. The run is not
-    /// woken, nor is any other. What a page tells is durable.
+    /// `after` is the end of an earlier page of the same trace; `bounds` limit what one page reads. No run is woken. What a
+    /// page shows is durable.
     ///
     /// - **A run**: what started it (a record by a trigger, a parent, an operation of another run, the run that it
     ///   continues), the signals, commands, updates and records that it got; its activities with their attempts, children,
-    ///   signals, timers, and what it published, with the place of each record.
-    /// - **An operation of a run**: what the run had got before it, and of an entity the command that began it; and what it
-    ///   led to.
-    /// - **A record**: the operation that published it, or the record that it stems from; each durable subscription of its
-    ///   topic and how the record stands there; where it was buried or sent back; and the runs that have it in their
-    ///   histories, started, signalled or commanded by it, or having received it. Those are looked for among the live runs
-    ///   and those that ended after the record was appended, [some](TraceBounds::runs_len_max) for each page, so that a page
-    ///   may have no such link and yet have a [next](TracePage::next).
+    ///   signals, timers, and its publishes, with the place of each record.
+    /// - **An operation of a run**: what the run had got before it, for an entity the command that began it; and its effects.
+    /// - **A record**: the operation that published it, or the record that it was made from; each durable subscription of its
+    ///   topic with the state of the record there; where it was buried or sent back; and the runs that have it in their
+    ///   histories: started, signalled or commanded by it, or having received it. These are searched among the live runs and
+    ///   those that ended after the record was appended, [some](TraceBounds::runs_len_max) for each page, so that a page may
+    ///   have no such link and still have a [next](TracePage::next).
     ///
-    /// Of a trimmed history it is said [before which event](TracePage::trimmed_before) it is gone. What that part published,
-    /// started, signalled or commanded names its operation all the same, and so leads to the run, to how it began, and
-    /// further up; and down from the run it is looked for, behind what the history tells: among the
+    /// For a trimmed history, a page says [before which event](TracePage::trimmed_before) it is removed. The publishes,
+    /// starts, signals and commands of that part still name their operation, and so lead to the run and its beginning, and
+    /// further up. Downwards they are searched, after the links of the history: among the
     /// [records](TraceBounds::records_len_max) of all durable topics and the [runs](TraceBounds::runs_len_max), some for each
-    /// page. Its activities, its timers, and what it got from others are gone. An in-memory topic keeps no records, so that
-    /// only the operation that published leads to a run that was started by it.
+    /// page. The run's activities, timers and inputs of that part are lost. An in-memory topic keeps no records, so a run
+    /// that was started through one only leads to the publishing operation.
     ///
     /// ```
     /// use millrun::operating::{TraceBounds, TraceOf, TraceRelation};
@@ -90,7 +88,7 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// See [`TraceError`]. A link that cannot be followed is no error: its [outcome](TraceLink::outcome) says why.
+    /// See [`TraceError`]. A link that cannot be followed is no error: its [outcome](TraceLink::outcome) has the reason.
     ///
     /// # Cancel safety
     /// It only reads.

@@ -4,7 +4,7 @@ use millrun_workflow::{ChildFailure, EntityAnswer, Payload, PublishOutcome, Sign
 
 use super::links::TraceOutcome;
 
-/// What an entity has answered to a command of a run.
+/// The outcome of a command that a run sent to an entity.
 pub(super) fn of_command(answer: &Payload) -> TraceOutcome {
     match answer.decode::<EntityAnswer>() {
         Ok(EntityAnswer::Given(_)) => TraceOutcome::Done,

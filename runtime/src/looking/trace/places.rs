@@ -1,4 +1,4 @@
-//! The places of records: by a topic's name, a token, or the operation that has published one.
+//! The places of records: by a topic's name, a token, or the operation that published one.
 
 use millrun_core::{Cause, RunId, Sequence};
 use millrun_persistence::{ReadError, TopicNumber, TopicRecord};
@@ -13,7 +13,7 @@ use crate::topics::durable::declared::KnownTopic;
 use crate::topics::durable::stored::StoredHeader;
 
 impl Inner {
-    /// The topic of this name, whether the runtime was told of it or not: the journal keeps it.
+    /// The topic of this name in the journal, whether or not it is registered with the runtime.
     pub(super) fn known_topic(&self, name: &str) -> Result<KnownTopic, TraceError> {
         let unknown = || TraceError::UnknownTopic {
             name: name.to_owned(),
@@ -78,7 +78,7 @@ impl Inner {
         })
     }
 
-    /// Makes the other end of a link what can be traced: the record of a token by its name, and that of a publish by its place.
+    /// Completes the other end of a link: a token gets its record, and a publish its place.
     pub(super) async fn resolve(
         &self,
         run: RunId,
@@ -105,7 +105,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks for the record of a publish: it was appended in the turn in which the run was told so, and names the operation.
+    /// Looks for the record of a publish: it was appended in the turn that told the run so, and names the operation.
     async fn find_published(
         &self,
         run: RunId,

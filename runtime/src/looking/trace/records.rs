@@ -1,4 +1,4 @@
-//! The page of a record: what it stems from, the subscriptions of its topic, and the runs that have it in their histories.
+//! The page of a record: its origin, the subscriptions of its topic, and the runs that have it in their histories.
 
 use millrun_core::{Cause, RunId, Sequence, Timestamp};
 use millrun_persistence::{TimeRange, TopicRecord};
@@ -20,31 +20,31 @@ use crate::topics::durable::stored::StoredHeader;
 /// How many links to one run a page has at most.
 const LINKS_OF_ONE_RUN_MAX: usize = 100;
 
-/// Something that runs have in their histories as a cause.
+/// Something that is searched in the histories of runs, as a cause.
 pub(super) trait SoughtInRuns {
-    /// Runs that ended before do not have it.
+    /// Runs that ended earlier cannot have it.
     fn since(&self) -> Timestamp;
 
     /// Whether this cause of a run is it.
     fn is_sought(&self, cause: &TraceLink) -> bool;
 
-    /// Whether the run has this cause from the one that it continues, of which it is told.
+    /// Whether the run has taken this cause over from the run that it continues.
     fn is_inherited(&self, _cause: &TraceLink, _began: &TraceBeginning) -> bool {
         false
     }
 
-    /// Whether this run is not looked at.
+    /// Whether this run is skipped.
     fn skips(&self, _run: RunId) -> bool {
         false
     }
 
-    /// The cause of a run that began so, as an effect of what is sought.
+    /// The cause of a run, turned into an effect of what is searched.
     fn effect(&self, cause: TraceLink, _began: &TraceBeginning) -> TraceLink {
         cause
     }
 }
 
-/// A record that is looked for in histories.
+/// A record that is searched in histories.
 struct SoughtRecord {
     of: TraceOf,
     token: TraceOf,
@@ -144,8 +144,7 @@ impl Runtime {
         Ok(page)
     }
 
-    /// Looks for runs that have what is sought in their histories: live ones, and then those that ended after it was there.
-    /// Whether all were looked through.
+    /// Searches the histories of runs: live ones, and then those that ended later than it. Returns whether all were searched.
     pub(super) async fn look_through_runs(
         &self,
         page: &mut TracePage,
@@ -185,7 +184,7 @@ impl Runtime {
                 None => return Ok(true),
             }
             if found.runs.is_empty() && found.next.is_some() {
-                // Many were passed over: the next page goes on.
+                // Many were skipped: the next page continues.
                 return Ok(false);
             }
         }
@@ -193,7 +192,7 @@ impl Runtime {
 }
 
 impl Inner {
-    /// Adds how this run has what is sought in its history. Gives the number of events that were read.
+    /// Adds the occurrences in this run's history. Returns the number of events that were read.
     async fn effects_in_run(
         &self,
         page: &mut TracePage,
@@ -233,7 +232,7 @@ impl Inner {
         Ok(events)
     }
 
-    /// What is known of a record without looking through runs.
+    /// The links of a record that are known without searching runs.
     async fn known_of_record(
         &self,
         known: KnownTopic,

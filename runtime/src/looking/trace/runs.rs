@@ -1,4 +1,4 @@
-//! The page of a run, or of one of its operations: its history is read from where the page begins, and folded.
+//! The page of a run, or of one of its operations: the history is read from where the page begins, and folded.
 
 use millrun_core::{RunId, Sequence};
 use millrun_workflow::Event;
@@ -14,9 +14,9 @@ use crate::inner::Inner;
 use crate::looking::find::RunStatus;
 use crate::{RunError, Runtime};
 
-/// How many events are asked for at a time.
+/// How many events are read at a time.
 const STRETCH_LEN: usize = 512;
-/// How many events of one run are looked through for a record.
+/// How many events of one run are searched for a record.
 const LOOKED_THROUGH_MAX: usize = 100_000;
 
 /// What was read of a history.
@@ -27,13 +27,13 @@ struct ReadLinks {
     is_at_head: bool,
     trimmed_before: Option<Sequence>,
     looked_at: u64,
-    /// The last command of an entity, and the event before it, which may be the signal or the timer that it came from.
+    /// The last command of an entity, and the event before it, which may be the signal or timer that caused it.
     last_command: Option<Sequence>,
 }
 
 impl Runtime {
-    /// A page of a run's links; of those before one operation, and that of the operation. What the trimmed part of the run has
-    /// led to comes behind.
+    /// A page of a run's links; or of those before one operation, and of the operation's own. The effects of the run's
+    /// trimmed part come last.
     pub(super) async fn trace_run(
         &self,
         run: RunId,
@@ -87,8 +87,8 @@ impl Inner {
         self.view(self.shared.reader.trace_beginning(run)).await
     }
 
-    /// The causes that a run's first [`LOOKED_THROUGH_MAX`] events tell, and one that is not known if there are more; with the
-    /// number of events that were read.
+    /// The causes in a run's first [`LOOKED_THROUGH_MAX`] events, and an unknown one if there are more; with the number of
+    /// events that were read.
     pub(super) async fn causes_of(
         &self,
         run: RunId,
@@ -110,7 +110,7 @@ impl Inner {
         Ok((*began, causes.chain(unread).collect(), read.looked_at))
     }
 
-    /// Reads a history from where the page begins, until the page is full and all that began in it has ended.
+    /// Reads a history from where the page begins, until the page is full and everything that began in it has ended.
     async fn read_links(
         &self,
         began: &TraceBeginning,
@@ -144,7 +144,7 @@ impl Inner {
             let again = if is_whole { 0 } else { 1 };
             read.reached = Sequence::new(from.get().saturating_sub(again));
         }
-        // That of the cursor does not count; and of an operation the command is read together with what it began.
+        // The event of the cursor does not count; and for an operation, the command is read together with what it began.
         let mut left = match operation {
             Some(_) => bounds.events_len_max.max(STRETCH_LEN),
             None => bounds.events_len_max.saturating_add(1),
@@ -194,13 +194,13 @@ impl Inner {
     }
 }
 
-/// Whether the operation that is traced has not begun in what was read.
+/// Whether the traced operation has not begun in the events read so far.
 fn operation_is_ahead(read: &ReadLinks, operation: Option<u32>) -> bool {
     operation.is_some_and(|operation| read.fold.key_of(operation).is_none())
 }
 
 impl ReadLinks {
-    /// The rest of the history cannot be read.
+    /// Notes that the rest of the history cannot be read.
     fn unreadable(&mut self, why: &str) {
         self.fold.leave_open(why);
         let mut link = TraceLink::of(TraceRelation::Outside);
@@ -211,7 +211,7 @@ impl ReadLinks {
         self.is_at_head = true;
     }
 
-    /// Whether the page is full, and all that it tells of has ended.
+    /// Whether the page is full, and everything in it has ended.
     fn is_enough(&self, operation: Option<u32>, after: Option<LinkKey>, len_max: usize) -> bool {
         if let Some(operation) = operation
             && let Some(key) = self.fold.key_of(operation)
@@ -219,14 +219,14 @@ impl ReadLinks {
             return !self.fold.has_open_until(key);
         }
         let mut behind = self.fold.links.keys().filter(|key| Some(**key) > after);
-        // One more says that there is a next page.
+        // One more link shows that there is a next page.
         let last = behind.nth(len_max - 1).copied();
         let has_more = behind.next().is_some();
         last.is_some_and(|last| has_more && !self.fold.has_open_until(last))
     }
 }
 
-/// The page that was asked for, of what was read.
+/// The requested page, from what was read.
 fn page_of(
     began: &TraceBeginning,
     operation: Option<u32>,
@@ -238,13 +238,13 @@ fn page_of(
     let begun = read.fold.begun;
     let mut links: Vec<_> = read.fold.links.into_iter().collect();
     if let Some(operation) = operation {
-        // What came before it; of an entity, the command that began it, with what that came from.
+        // The causes before it; for an entity, the command that began it, with its cause.
         let from = read.last_command.map_or(0, |command| command.get() - 1);
         let is_own = |key: &LinkKey| Some(*key) == own_key;
         let is_trimmed = own_key.is_none() && read.is_at_head && read.trimmed_before.is_some();
         links.retain(|(key, folded)| {
             if is_trimmed {
-                // It stood before all that is there. How the run began is known, and led to it.
+                // It was before everything that is left. The run's beginning is known, and led to it.
                 return folded.is_cause && *key < begun;
             }
             is_own(key)
@@ -271,7 +271,7 @@ fn page_of(
     let next = match links.last() {
         _ if is_last => None,
         Some((last, _)) if is_cut => Some(*last),
-        // Of an entity, the command that begins the operation may be the last that was read.
+        // For an entity, the command that begins the operation may be the last that was read.
         _ => Some(
             match read.last_command.map(|command| command.get().saturating_sub(2)) {
                 Some(before) if after.is_none_or(|after| after.sequence.get() < before) => {

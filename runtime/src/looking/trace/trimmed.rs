@@ -1,5 +1,5 @@
-//! What the trimmed part of a run has led to. The history does not tell it any more, but the records and the runs do: each
-//! names the operation that it comes of, and so they are looked through, some for each page.
+//! The effects of the trimmed part of a run. They are not in the history any more, but records and runs name the operation
+//! that caused them, and so these are searched, some for each page.
 //!
 //! ```text
 //!   trimmed: operations 0 to n, but for those that had not ended
@@ -24,18 +24,18 @@ use super::records::SoughtInRuns;
 use crate::Runtime;
 use crate::topics::durable::stored::StoredHeader;
 
-/// How much later than the run's own time a record of its trimmed part may be dated, by what the clocks of shards differ.
+/// How much later than the run's own time a record of its trimmed part may be dated, because clocks of shards differ.
 const LATER_MAX: Duration = Duration::from_secs(60);
 
-/// Of a topic: no record is behind it.
+/// For a topic: behind all records.
 const BEHIND_ALL: Sequence = Sequence::new(u64::MAX);
 
-/// The operations of a run that its history does not tell of any more: all of them, or one.
+/// The operations of a run that its history does not contain any more: all of them, or one.
 pub(super) struct TrimmedPart {
     run: RunId,
-    /// How many there were; the first is number 1.
+    /// Their number; the first is number 1.
     operations_len: u32,
-    /// Those that had not ended at the checkpoint: the history tells of them.
+    /// Those that had not ended at the checkpoint: the history contains them.
     pending: BTreeSet<OperationId>,
     only: Option<u32>,
     from: Timestamp,
@@ -43,7 +43,7 @@ pub(super) struct TrimmedPart {
 }
 
 impl TrimmedPart {
-    /// The trimmed part of a run, if it has one, and if this operation is of it.
+    /// The trimmed part of a run, if it has one that contains this operation.
     pub(super) fn of(began: &TraceBeginning, operation: Option<u32>) -> Option<Self> {
         let (kept, _) = began.kept.as_ref()?;
         let later_max = u64::try_from(LATER_MAX.as_micros()).unwrap_or(u64::MAX);
@@ -82,7 +82,7 @@ impl SoughtInRuns for TrimmedPart {
     }
 
     fn is_inherited(&self, cause: &TraceLink, began: &TraceBeginning) -> bool {
-        // A run in which another goes on has the parent of that one, which called the first.
+        // A run that continues another has that one's parent, which called the first.
         let is_of_beginning = matches!(cause.relation, TraceRelation::Child | TraceRelation::CausedBy);
         let origin = began.started.origin.as_deref();
         is_of_beginning && origin.is_some_and(|origin| origin.continued.is_some())
@@ -112,7 +112,7 @@ impl SoughtInRuns for TrimmedPart {
 }
 
 impl Runtime {
-    /// Goes on with a page behind what the history tells, from `place`.
+    /// Continues a page after the links of the history, from `place`.
     pub(super) async fn look_for_trimmed(
         &self,
         page: &mut TracePage,
@@ -144,7 +144,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Looks for what the trimmed part has published, topic by topic. Whether all were looked through.
+    /// Searches the records of the trimmed part, topic by topic. Returns whether all were searched.
     async fn look_through_topics(
         &self,
         page: &mut TracePage,
@@ -172,7 +172,7 @@ impl Runtime {
             let mut at = match *after {
                 Some((within, sequence)) if within == number => sequence,
                 _ => {
-                    // A topic without a record to look at counts, too.
+                    // A topic without a record to examine counts, too.
                     let Some(fewer) = left.checked_sub(1) else {
                         return Ok(false);
                     };

@@ -1,10 +1,10 @@
-//! A walk through causes or effects, the nearest first.
+//! A walk along causes or effects, the nearest first.
 //!
 //! ```text
 //!   traced ─► its links ─► what they lead to, unless it was walked ─► a line of what is still to be walked
 //! ```
 //!
-//! Invariant: nothing is walked twice. The line and what was walked are as long as the walk may be at most.
+//! Invariant: nothing is visited twice. The queue and the visited set are bounded by the length of the walk.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,20 +14,20 @@ use super::error::TraceError;
 use super::links::{TraceLink, TraceOf, TracePage};
 use crate::{Runtime, StopCause};
 
-/// How many pages of one node are read at most; what is behind has its [next](TracePage::next) page.
+/// How many pages of one node are read; the rest is in its [next](TracePage::next) page.
 const PAGES_MAX: usize = 8;
 
-/// In which direction is walked.
+/// The direction of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceDirection {
-    /// To what led to it.
+    /// To the causes.
     Causes,
-    /// To what came of it.
+    /// To the effects.
     #[default]
     Effects,
 }
 
-/// A walk that goes on; made by [`Runtime::trace_walk`].
+/// A walk in progress; made by [`Runtime::trace_walk`].
 #[derive(Debug)]
 pub struct TraceWalk {
     runtime: Runtime,
@@ -41,28 +41,28 @@ pub struct TraceWalk {
     is_cut: bool,
 }
 
-/// Something that a walk has come to.
+/// A node of a walk.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WalkedNode {
     /// What it is.
     pub of: TraceOf,
-    /// How many links it is away from where the walk began.
+    /// The number of links from the beginning of the walk.
     pub depth: usize,
-    /// The number, within the walk and from zero, of the node from which the walk came here; `None` of the first.
+    /// The number in the walk, from zero, of the node that led here; `None` for the first.
     pub from: Option<usize>,
-    /// Its links, of up to eight pages; or why it cannot be traced.
+    /// Its links, up to eight pages; or why it cannot be traced.
     pub page: Result<TracePage, TraceError>,
 }
 
 impl Runtime {
-    /// Walks from a run, an operation or a record to all that led to it, or to all that came of it: the nearest first, each
-    /// once. A node is given with all of its links, also those that are not walked.
+    /// Walks from a run, an operation or a record to all of its causes, or to all of its effects: the nearest first, each
+    /// once. A node has all of its links, also those that are not followed.
     ///
-    /// `depth_max` is how many links away a node may be, `nodes_max` how many are given at most (1 to 10,000); where that is
-    /// not enough the walk says that it [was cut](TraceWalk::is_cut), and a caller goes on with a walk from one of its last
-    /// nodes. The bounds count for each page of each node; of one node eight pages are read, and further ones are for
-    /// [`trace`](Self::trace).
+    /// `depth_max` is how many links away a node may be, `nodes_max` the largest number of nodes (1 to 10,000); if that is
+    /// not enough, the walk [is cut](TraceWalk::is_cut), and a caller can continue with a walk from one of its last nodes.
+    /// The bounds apply to each page of each node; eight pages of a node are read, and [`trace`](Self::trace) returns further
+    /// ones.
     ///
     /// ```
     /// use millrun::operating::{TraceBounds, TraceDirection};
@@ -110,10 +110,10 @@ impl TraceWalk {
     /// The next node; `None` at the end.
     ///
     /// # Errors
-    /// When the runtime has stopped. A node that cannot be traced is given with the reason.
+    /// When the runtime has stopped. A node that cannot be traced is returned with the reason.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the walk passes over the node that it was about to give.
+    /// If it is dropped while it waits, the walk skips the node that it was about to return.
     pub async fn next(&mut self) -> Result<Option<WalkedNode>, StopCause> {
         while let Some((of, depth, from)) = self.line.pop_front() {
             if self.walked.contains(&of) {
@@ -128,7 +128,7 @@ impl TraceWalk {
                 Err(TraceError::Stopped(cause)) => return Err(cause),
                 page => page,
             };
-            // An instance is found to be a run, which the walk may have been at.
+            // An instance resolves to a run, which the walk may have visited.
             let of = page.as_ref().map_or(of, |page| page.of.clone());
             if !self.walked.insert(of.clone()) {
                 continue;
@@ -147,7 +147,7 @@ impl TraceWalk {
         Ok(None)
     }
 
-    /// Whether there was more than the walk may give, in depth or in number.
+    /// Whether there was more than the walk may visit, in depth or in number.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -168,7 +168,7 @@ impl TraceWalk {
         }
     }
 
-    /// The first pages of a node as one.
+    /// The first pages of a node, joined.
     async fn all_pages(&self, of: &TraceOf) -> Result<TracePage, TraceError> {
         let mut whole = self.page(of, None).await?;
         for _ in 1..PAGES_MAX {

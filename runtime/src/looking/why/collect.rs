@@ -1,4 +1,4 @@
-//! Finds out why a run does not go on: from its description, the pools, the topics and its latest events.
+//! Finds out why a run makes no progress: from its description, the pools, the topics and its latest events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use crate::inner::Inner;
 use crate::looking::describe::{InstanceDescription, InstanceStatus, PendingDescription};
 use crate::mail::{Target, Wake};
 
-/// How many runs are described at most; [`Why`] tells users.
+/// How many runs are described at most; documented at [`Why`].
 const RUNS_MAX: usize = 64;
 
-/// How many waits of a run are told at most; [`Why`] tells users.
+/// How many waits of a run are listed at most; documented at [`Why`].
 const WAITS_MAX: usize = 256;
 
-/// How many of a run's latest events are looked through for the errors of its activities; [`Why`] tells users.
+/// How many of a run's latest events are searched for the errors of its activities; documented at [`Why`].
 const EVENTS_MAX: u64 = 4_096;
 
 /// How many of these are read at a time.
@@ -34,7 +34,7 @@ impl Inner {
         self.why_within(target, wake, &mut runs_left).await
     }
 
-    /// As [`why`](Self::why), with no more than this number of runs described.
+    /// As [`why`](Self::why), describing at most this number of runs.
     fn why_within<'a>(
         &'a self,
         target: Target,
@@ -98,7 +98,7 @@ impl Inner {
         })
     }
 
-    /// Why a child does not go on, if it has begun and there is room for one more.
+    /// Why a child makes no progress, if it has begun and the limit allows one more.
     async fn why_of_child(
         &self,
         parent: &InstanceDescription,
@@ -121,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// What a run waits for whose code runs.
+    /// The waits of a run whose code runs.
     async fn waits_of(&self, run: &InstanceDescription) -> Vec<Wait> {
         let errors = self.last_errors(run).await;
         let publishes = |pending: &PendingDescription| matches!(pending, PendingDescription::Publish { .. });
@@ -129,7 +129,7 @@ impl Inner {
         let pending = run.pending.iter();
         let pending = pending.map(|pending| self.wait_for(run, pending, &errors, topology.as_ref()));
         let beside = run.awaited.iter().filter_map(wait_beside);
-        // What only few wait for, and people send, comes before what may be thousands.
+        // Waits for people's input are few, and come before what may be thousands.
         let mut waits: Vec<_> = beside.chain(pending).take(WAITS_MAX).collect();
         if let Some(reason) = &run.will_park {
             let reason = Some(reason.clone());
@@ -225,7 +225,7 @@ impl Inner {
         }
     }
 
-    /// Where the call of an activity stands.
+    /// The state of an activity's call.
     fn activity_wait(
         &self,
         run: RunId,
@@ -295,7 +295,7 @@ impl Inner {
         })
     }
 
-    /// With what the last attempts of a run's activities failed, as far as its latest events tell.
+    /// The last errors of a run's activities, from its latest events.
     async fn last_errors(&self, run: &InstanceDescription) -> Errors {
         let failed = run.pending.iter().filter_map(|pending| match pending {
             PendingDescription::Activity {
@@ -384,7 +384,7 @@ fn one(run: &InstanceDescription, what: WaitsFor) -> Wait {
     }
 }
 
-/// What code waits for beside operations.
+/// The code's waits that are no operations.
 fn wait_beside(awaited: &Awaited) -> Option<Wait> {
     let (since, at, what) = match awaited {
         Awaited::Signal { name, since, at } => (since, at, WaitsFor::Signal { name: name.clone() }),

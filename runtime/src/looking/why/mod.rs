@@ -1,4 +1,4 @@
-//! Why a run does not go on: what it waits for, followed through its children to what holds them up.
+//! Why a run makes no progress: what it waits for, followed through its children to the real obstacles.
 //!
 //! ```text
 //!   order-1 (order) waits
@@ -17,38 +17,38 @@ use millrun_workflow::{ActivityFailure, OperationId, ParkReason, Payload, Record
 
 use crate::looking::describe::InstanceStatus;
 
-/// Why a run does not go on; given by [`RunHandle::why`](crate::RunHandle::why). It is for people:
-/// [printed](std::fmt::Display), it is a tree with a line for each thing that is waited for.
+/// Why a run makes no progress; returned by [`RunHandle::why`](crate::RunHandle::why). It is for people:
+/// [printed](std::fmt::Display), it is a tree with a line for each wait.
 ///
-/// At most 64 runs are described: the one that was asked about, its children, their children, and so on. Of the rest
-/// only the ids are told. Of each run at most 256 waits are told, and how many [more](Self::more_len) there are. The
-/// last error of an activity is looked for in the latest 4,096 events of its run.
+/// At most 64 runs are described: the run, its children, their children, and so on. The others are only named by id. For each
+/// run at most 256 waits are listed, with the number of [further](Self::more_len) ones. The last error of an activity is
+/// searched in the latest 4,096 events of its run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Why {
-    /// When it was asked, by the runtime's clock: printed times count from then.
+    /// When it was asked, by the runtime's clock: printed times are relative to it.
     pub asked_at: Timestamp,
     /// The id of the instance.
     pub id: InstanceId,
-    /// Its run; if the one that was asked about has continued as new, the latest.
+    /// Its run; if the run that was asked about has continued as new, the latest.
     pub run: RunId,
     /// The workflow's name.
     pub workflow: String,
     /// What the run does.
     pub status: InstanceStatus,
-    /// When the last event was recorded: since then nothing has happened to it.
+    /// When the last event was recorded.
     pub last_at: Timestamp,
-    /// What it waits for. If its code does not run, that alone; empty if the run has ended.
+    /// Its waits. If its code does not run, only that; empty if the run has ended.
     pub waits: Vec<Wait>,
-    /// How many more waits there are than are told.
+    /// How many further waits there are.
     pub more_len: usize,
 }
 
-/// One thing that a run waits for.
+/// One wait of a run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Wait {
-    /// The operation, if it is one: signals, conditions and the request to cancel are none.
+    /// The operation, if it is one: waits for signals, conditions and the request to cancel are not.
     pub operation: Option<OperationId>,
     /// Since when, if that is known.
     pub since: Option<Timestamp>,
@@ -64,19 +64,19 @@ pub struct Wait {
 pub enum WaitsFor {
     /// Its code does not run.
     Parked {
-        /// Why, with the difference if it does not fit its history. `None` if that could not be found out.
+        /// The reason, with the difference if the code does not fit the history. `None` if it could not be found out.
         reason: Option<ParkReason>,
         /// When its code is brought back by itself.
         resumes_at: Option<Timestamp>,
     },
     /// No workflow of its name is registered in this program.
     Registration,
-    /// Its code is on disk and waits for a signal, a condition or the request to cancel: for which,
-    /// [`why_awake`](crate::RunHandle::why_awake) tells.
+    /// Its code is on disk and waits for a signal, a condition or the request to cancel:
+    /// [`why_awake`](crate::RunHandle::why_awake) tells which.
     Asleep,
-    /// Its code awaits something that is none of the context's, or was woken by such: it will be parked.
+    /// Its code awaits something foreign, or was woken by it: it will be parked.
     Foreign {
-        /// With this reason, if it is known by now.
+        /// With this reason, if it is known already.
         reason: Option<ParkReason>,
     },
     /// The result of an activity.
@@ -87,15 +87,15 @@ pub enum WaitsFor {
         workflow: String,
         /// Its id.
         id: InstanceId,
-        /// Why it does not go on. `None` while it is being started, if it has ended and its end is on the way, or if
-        /// more runs would have to be described than are.
+        /// Why it makes no progress. `None` while it is being started, if it has ended and the news is on its way, or if the
+        /// limit of described runs is reached.
         why: Option<Box<Why>>,
     },
     /// Room in a topic.
     Publish {
         /// The topic.
         topic: String,
-        /// Whether it is registered in this program; if not, the value waits until one is opened that has it.
+        /// Whether it is registered in this program; if not, the value waits until a program that has it is opened.
         is_registered: bool,
         /// The subscriptions of the topic that are full, and make its publishers wait.
         full: Vec<FullInbox>,
@@ -104,12 +104,12 @@ pub enum WaitsFor {
     Record {
         /// The topic.
         topic: String,
-        /// What the record has.
+        /// The filter for the record.
         filter: RecordFilter,
-        /// Whether the topic is registered in this program; if not, the run waits until one is opened that has it.
+        /// Whether the topic is registered in this program; if not, the run waits until a program that has it is opened.
         is_registered: bool,
     },
-    /// That a signal is recorded in the history of another instance.
+    /// The confirmation that a signal is recorded in another instance's history.
     Delivery {
         /// The workflow of that instance.
         workflow: String,
@@ -118,22 +118,22 @@ pub enum WaitsFor {
         /// The name of the signal.
         name: String,
     },
-    /// The time at which it begins: its start is [delayed](crate::builders::Start::delayed_by), or it is
-    /// [tried again](crate::builders::Start::retried).
+    /// The time at which it begins: its start is [delayed](crate::builders::Start::delayed_by), or it is [another
+    /// try](crate::builders::Start::retried).
     StartTime {
         /// That time.
         at: Timestamp,
-        /// Which try it is, if it is tried again when it fails.
+        /// The number and policy of its try, if it has a retry policy.
         run_try: Option<RunTry>,
     },
-    /// That code outside of the run keeps or breaks a promise.
+    /// A promise that code outside of the run has to keep or break.
     Promise,
     /// A timer.
     Timer {
         /// When it fires.
         deadline: Timestamp,
     },
-    /// A signal that nobody has sent.
+    /// A signal that was not sent yet.
     Signal {
         /// Its name.
         name: String,
@@ -152,42 +152,42 @@ pub struct ActivityWait {
     pub activity: String,
     /// Its task queue.
     pub queue: String,
-    /// The attempt under way or next, from 1. Numbers grow by more than one where a crash came between.
+    /// The number of the present or next attempt, from 1. It may skip numbers after a crash.
     pub attempt: u32,
     /// How many attempts have failed.
     pub failures: u32,
     /// How many attempts may fail before the call does; see
     /// [`PendingDescription::Activity`](crate::operating::PendingDescription::Activity).
     pub attempts_max: u32,
-    /// Where the attempt stands.
+    /// The state of the attempt.
     pub standing: AttemptStanding,
-    /// What the last attempt that failed ended with.
+    /// The error of the last failed attempt.
     pub last_error: Option<ActivityFailure>,
-    /// What the last heartbeat said; of an attempt under way in this process, the very last.
+    /// The details of the last heartbeat; for an attempt under way in this process, of the very last.
     pub heartbeat: Option<Payload>,
     /// When the call fails whatever its attempts do.
     pub close_at: Option<Timestamp>,
 }
 
-/// Where an attempt of an activity stands.
+/// The state of an activity's attempt.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AttemptStanding {
-    /// Its activity, or one on its queue, is not registered in this program.
+    /// Its activity is not registered in this program, or its queue has no pool.
     NotRegistered,
-    /// The store is [only read](crate::store::ClosedStore): a program that opens it makes the attempt. One may have been
-    /// under way when the last one ended.
+    /// The store is [read-only](crate::store::ClosedStore): a program that opens it makes the attempt. One may have been
+    /// under way when the last program ended.
     NotOpen,
-    /// The one before failed, and a pause is kept.
+    /// The last attempt failed, and the pause is not over.
     BackingOff {
         /// Until then.
         until: Timestamp,
     },
     /// It waits for its turn.
     Queued {
-        /// How many calls wait in its queue, itself among them if it has a place there.
+        /// How many calls wait in its queue, including itself if it has a place there.
         queued_len: usize,
-        /// How many have a place there; what is beyond that waits in the histories of its runs.
+        /// How many places there are; further calls wait in the histories of their runs.
         queue_len_max: usize,
         /// How many attempts of the queue are under way.
         running_len: usize,
@@ -203,7 +203,7 @@ pub enum AttemptStanding {
         since: Timestamp,
         /// When it fails unless it has ended.
         close_at: Timestamp,
-        /// When it fails unless a heartbeat has been given.
+        /// When it fails unless it sends a heartbeat.
         heartbeat_by: Option<Timestamp>,
     },
 }
@@ -212,17 +212,17 @@ pub enum AttemptStanding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FullInbox {
-    /// Its name, or what it selects if it has none.
+    /// Its name, or its filter if it has none.
     pub subscription: String,
-    /// How many envelopes wait there, those in its reader's hand among them.
+    /// How many envelopes wait there, including those that its reader has taken.
     pub queued: usize,
-    /// How many have room.
+    /// Its capacity.
     pub capacity: usize,
 }
 
 impl Why {
-    /// What holds the run up in the end: its own waits, with those of a child in the place of the wait for that child,
-    /// and so on. Each with the run that waits.
+    /// The real obstacles: the waits of the run, with a wait for a child replaced by the child's own waits, and so on; each
+    /// with the run that waits.
     #[must_use]
     pub fn leaves(&self) -> Vec<(&Self, &Wait)> {
         let mut leaves = Vec::new();

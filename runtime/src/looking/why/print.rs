@@ -1,4 +1,4 @@
-//! What people read: a tree, a line for each wait, with times as seen from when it was asked.
+//! The text for people: a tree with a line for each wait, and times relative to the question.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,14 +16,14 @@ impl fmt::Display for Why {
 }
 
 impl Why {
-    /// What a wait is, in one line: as it is printed behind the run that waits. A child's own waits are not told.
+    /// A wait in one line, as it is printed after the run that waits. A child's own waits are left out.
     #[must_use]
     pub fn sentence(&self, wait: &Wait) -> String {
         let now = self.asked_at;
         Sentence { wait, now }.to_string()
     }
 
-    /// Writes the run behind what stands in the line, and its waits: one in the same line, several below.
+    /// Appends the run to the line, and its waits: a single one in the same line, several below.
     fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
         write!(f, "{} ({})", self.id, self.workflow)?;
         match &self.waits[..] {
@@ -57,7 +57,7 @@ impl Why {
     }
 }
 
-/// A wait as seen at a time.
+/// A wait at a given time.
 struct Sentence<'a> {
     wait: &'a Wait,
     now: Timestamp,
@@ -222,7 +222,7 @@ impl Sentence<'_> {
     }
 }
 
-/// A duration for people, who want two digits of it.
+/// A duration for people, with two significant digits.
 struct Span(Duration);
 
 impl fmt::Display for Span {
