@@ -100,6 +100,9 @@ fn both_ends_of_a_chain_are_told_of_a_program_and_of_a_file() {
     check();
     assert!(folder.read("millrun.redb") == before);
     let (running, _) = serve(&folder, &[], &[]);
+    // The order has reserved, and now waits 10 minutes for its payment: nothing changes between two walks.
+    let down = format!("trace sample.ordered {token} --effects");
+    while !tree(&folder, &down).contains("\n    timer") {}
     check();
     drop(running);
 }
