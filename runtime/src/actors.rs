@@ -1,4 +1,4 @@
-//! Actors of the user's own in the runtime's supervision tree.
+//! Actors of the user in the runtime's supervision tree.
 //!
 //! ```text
 //!   tree ── keeper (a part) ──begin──► the life of one actor (a task of the host)
@@ -6,11 +6,11 @@
 //!              └────────── bell ◄─────────┘ how it ended
 //! ```
 //!
-//! The keeper is a part like others, so that the tree starts it, counts its failures, restarts it and lists it.
-//! An actor's failure is the keeper's panic.
+//! The keeper is a part like any other, so the tree starts it, counts its failures, restarts it and lists it. If an actor
+//! fails, its keeper panics.
 //!
 //! Invariants:
-//! - Of one seat at most one actor lives: a keeper waits for the end of the actor before.
+//! - Each seat has at most one live actor: a keeper waits for the end of the former actor.
 //! - The user's code runs in the tasks of the host, never in the keeper's turn nor under a lock.
 //! - When a keeper is dropped, its actor is killed.
 
@@ -30,14 +30,14 @@ use crate::{Runtime, StopCause};
 /// The longest name of an actor, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Why an actor was not taken into the supervision tree.
+/// Why an actor was not added to the supervision tree.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
     /// The name is empty or longer than 255 bytes.
     #[error("the name of an actor has 1 to 255 bytes")]
     Name,
-    /// There is an actor of this name.
+    /// There is an actor with this name.
     #[error("there is an actor named {name:?}")]
     Taken {
         /// The name.
@@ -55,7 +55,7 @@ pub enum SuperviseError {
     /// The host could not start it.
     #[error("it could not be started: {problem}")]
     Spawn {
-        /// What the host said.
+        /// The host's message.
         problem: String,
     },
     /// The runtime has stopped, or is being shut down.
@@ -63,8 +63,7 @@ pub enum SuperviseError {
     Stopped(#[from] StopCause),
 }
 
-/// An actor that the runtime supervises; made by [`Runtime::supervise`]. A cheap clone, without which the
-/// actor lives on.
+/// An actor that the runtime supervises; made by [`Runtime::supervise`]. A cheap clone; dropping it does not end the actor.
 pub struct SupervisedActor<M> {
     name: Arc<str>,
     present: Arc<Mutex<Option<ActorRef<M>>>>,
@@ -77,9 +76,8 @@ impl<M> SupervisedActor<M> {
         &self.name
     }
 
-    /// The actor that lives now; `None` before its start, while it is being restarted, and behind its end.
-    /// What is sent to one that fails is lost with it: a topic, whose subscription outlives the actor, is the
-    /// way to send what must be kept.
+    /// The present actor; `None` before its start, while it is being restarted, and after its end. A message to an actor that
+    /// fails is lost with it: to send messages that must be kept, use a topic, whose subscription outlives the actor.
     #[must_use]
     pub fn actor(&self) -> Option<ActorRef<M>> {
         self.present
@@ -107,28 +105,27 @@ impl<M> fmt::Debug for SupervisedActor<M> {
 }
 
 impl Runtime {
-    /// Takes an actor of the `ractor` crate into the runtime's supervision tree. `make` gives the actor and its
-    /// arguments; it is called for the start and for each restart, in a task on the runtime's tokio.
+    /// Adds an actor of the `ractor` crate to the runtime's supervision tree. `make` returns the actor and its arguments; it
+    /// is called for the start and for each restart, in a task on the runtime's tokio.
     ///
-    /// An actor whose `pre_start` or handler panics or gives an error is made anew, and counts as a failure
-    /// towards [`restarts_max`](crate::RuntimeConfig::restarts_max) as the runtime's own parts do: one too many in
-    /// [`restart_window`](crate::RuntimeConfig::restart_window) stops the runtime, with
-    /// [`StopCause::Part`] that names it. One that stops without an error leaves the tree, and its name is
-    /// free. Its part is named `actor <name>` in [`parts`](Self::parts), and can be [killed](Self::kill).
+    /// An actor whose `pre_start` or handler panics or returns an error is made anew, and counts as a failure towards
+    /// [`restarts_max`](crate::RuntimeConfig::restarts_max) like the runtime's own parts: one too many within
+    /// [`restart_window`](crate::RuntimeConfig::restart_window) stops the runtime, with a [`StopCause::Part`] that names it.
+    /// An actor that stops without an error leaves the tree, and its name is free. Its part is named `actor <name>` in
+    /// [`parts`](Self::parts), and can be [killed](Self::kill).
     ///
-    /// Subscriptions are kept: an [`Inbox`](millrun_broker::Inbox) that `make` clones for each actor, and that
-    /// the actor [attaches](millrun_broker::actor::attach), goes on taking what is published while the actor is
-    /// restarted, up to its capacity and as its [`Overflow`](millrun_broker::Overflow) says. The envelope
-    /// that the actor had in hand when it failed counts as taken, and is not given again; those behind it are given
-    /// to the successor, in their order. What waited in the actor's own mailbox is lost with the actor.
+    /// Subscriptions are kept: an [`Inbox`](millrun_broker::Inbox) that `make` clones for each actor, and that the actor
+    /// [attaches](millrun_broker::actor::attach), still takes what is published while the actor is restarted, up to its
+    /// capacity and by its [`Overflow`](millrun_broker::Overflow) policy. The envelope that the actor was handling when it
+    /// failed counts as taken, and is not delivered again; later ones go to the new actor, in order. What waited in the
+    /// actor's own mailbox is lost with the actor.
     ///
-    /// A [shutdown](Self::shutdown) drains the actors when the shards have ended, the latest first: each handles
-    /// what is in its mailbox (the bell of an inbox makes one turn) and stops. One that takes longer than the
-    /// time allows is killed, and named in the report. At any other end of the runtime actors are killed:
-    /// a handler ends at its next await.
+    /// A [shutdown](Self::shutdown) drains the actors when the shards have ended, the latest first: each handles what is in
+    /// its mailbox (the bell of an inbox makes one turn) and stops. One that takes too long is killed, and named in the
+    /// report. At any other end of the runtime actors are killed: a handler ends at its next await.
     ///
-    /// What `make` holds lives as long as the actor's place in the tree: one that holds a [`Runtime`] keeps it from
-    /// being dropped until a shutdown.
+    /// What `make` holds lives as long as the actor's place in the tree: if it holds a [`Runtime`], this is not dropped until
+    /// a shutdown.
     ///
     /// ```
     /// use millrun::broker::SubscriptionConfig;
@@ -258,7 +255,7 @@ impl Actors {
         Ok(seat)
     }
 
-    /// Starts none any more, and gives them all, the latest first.
+    /// Lets no further actor start, and returns all seats, the latest first.
     pub(crate) fn close(&self) -> Vec<Arc<Seat>> {
         let mut seats: Vec<_> = lock(&self.0).by_name.values().cloned().collect();
         seats.sort_by_key(|seat| std::cmp::Reverse(seat.number));
@@ -272,7 +269,7 @@ impl Actors {
 /// Makes an actor and waits for its end.
 type Live = dyn Fn(Arc<Seat>) -> Task + Send + Sync;
 
-/// The place of one actor in the tree, which its restarts do not change.
+/// The place of one actor in the tree, which stays across restarts.
 pub(crate) struct Seat {
     name: String,
     number: u64,
@@ -290,7 +287,7 @@ struct Standing {
     life: Life,
 }
 
-/// Who sits there.
+/// The state of the actor in a seat.
 ///
 /// ```text
 ///   Vacant ──begin──► Lives ──its end──► Ended ──seen by its keeper──► Vacant
@@ -301,18 +298,18 @@ struct Standing {
 enum Life {
     #[default]
     Vacant,
-    /// From the moment its task is begun. It is known from the moment it is spawned.
+    /// From the moment when its task begins. `None` until the actor is spawned.
     Lives(Option<ActorCell>),
-    /// Its keeper is gone.
+    /// Its keeper was dropped.
     Killed,
-    /// How it ended: an error says why it failed.
+    /// It has ended; an error says why it failed.
     Ended(Result<(), String>),
 }
 
-/// What becomes of a keeper's wish to begin.
+/// The answer to a keeper that wants to begin.
 enum Begun {
     Now,
-    /// The actor before has not ended; its end rings.
+    /// The former actor has not ended; its end rings the bell.
     Later,
     /// The runtime is being shut down.
     Never,
@@ -328,7 +325,7 @@ impl Seat {
         &self.bell
     }
 
-    /// The part that keeps it.
+    /// The keeper, as a part.
     pub(crate) fn keeper(self: &Arc<Self>) -> Box<dyn Part> {
         Box::new(Keeper {
             seat: Arc::clone(self),
@@ -336,7 +333,7 @@ impl Seat {
         })
     }
 
-    /// It has left the tree: its name is free.
+    /// Removes it from the tree: its name is free.
     pub(crate) fn leave(&self) {
         if let Some(actors) = self.actors.upgrade() {
             lock(&actors).by_name.remove(&self.name);
@@ -349,13 +346,13 @@ impl Seat {
             Life::Lives(actor) => actor.clone(),
             Life::Vacant | Life::Killed | Life::Ended(_) => None,
         };
-        // One that is gone has nothing left to handle.
+        // An actor that is gone has nothing left to handle.
         if let Some(actor) = actor {
             drop(actor.drain());
         }
     }
 
-    /// Whether no actor lives there.
+    /// Whether the seat has no actor.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(lock(&self.standing).life, Life::Vacant | Life::Ended(_))
     }
@@ -374,7 +371,7 @@ impl Seat {
         Begun::Now
     }
 
-    /// The actor is known from now on.
+    /// Notes the spawned actor.
     fn seated(&self, actor: &ActorCell) {
         let mut standing = lock(&self.standing);
         match &mut standing.life {
@@ -408,7 +405,7 @@ impl Seat {
         }
     }
 
-    /// Its keeper is gone.
+    /// The keeper was dropped.
     fn kill(&self) {
         let mut standing = lock(&self.standing);
         let Life::Lives(actor) = &mut standing.life else {
@@ -454,7 +451,7 @@ impl Part for Keeper {
         match self.seat.take_end() {
             None => Next::Idle,
             Some(Ok(())) => Next::Stop,
-            // The tree counts it, and restarts it or stops the runtime.
+            // The tree counts this, and restarts the actor or stops the runtime.
             Some(Err(message)) => panic!("{message}"),
         }
     }
@@ -478,13 +475,13 @@ where
         seat,
         present,
         watcher: None,
-        // What is said if the host drops this task.
+        // The result if the host drops this task.
         end: Ok(()),
     };
     stay.end = stay.live(&*make).await;
 }
 
-/// Sees to it that the end of a life is told, also if its task is dropped.
+/// Reports the end of an actor, also if its task is dropped.
 struct Stay<M: Message> {
     seat: Arc<Seat>,
     present: Arc<Mutex<Option<ActorRef<M>>>>,
@@ -511,7 +508,7 @@ impl<M: Message> Stay<M> {
             Ok(Err(error)) => return Err(error.to_string()),
             Err(cut) => return Err(cut.to_string()),
         };
-        // Its state is gone when its task has ended, and what it had in hand is back in its inboxes.
+        // When its task has ended, its state is dropped, and what it was handling is back in its inboxes.
         drop(running.await);
         told.await.unwrap_or(Ok(()))
     }
@@ -520,7 +517,7 @@ impl<M: Message> Stay<M> {
 impl<M: Message> Drop for Stay<M> {
     fn drop(&mut self) {
         let actor = lock(&self.present).take();
-        // Without effect on one that has ended.
+        // No effect on an actor that has ended.
         if let Some(actor) = actor {
             actor.kill();
         }
@@ -531,7 +528,7 @@ impl<M: Message> Drop for Stay<M> {
     }
 }
 
-/// Hears from ractor how its only child ended.
+/// Is told by ractor how its only child ended.
 struct Watcher;
 
 impl Actor for Watcher {
@@ -559,7 +556,7 @@ impl Actor for Watcher {
             _ => return Ok(()),
         };
         if let Some(tell) = tell.take() {
-            // The task that waits may have been dropped with its host.
+            // The waiting task may have been dropped with its host.
             drop(tell.send(end));
         }
         Ok(())

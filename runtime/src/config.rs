@@ -9,164 +9,158 @@ use millrun_workflow::Limits;
 
 use crate::OpenError;
 
-/// Of how many runs [`traced_per_million`](RuntimeConfig::traced_per_million) is a share.
+/// The number of runs to which [`traced_per_million`](RuntimeConfig::traced_per_million) refers.
 pub(crate) const MILLION: u32 = 1_000_000;
 
-/// The most threads that read.
+/// The largest number of threads that read.
 const READERS_LEN_MAX: usize = 64;
 /// The longest lease of a node.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Bounds and modes of a runtime. Each bound says what happens when it is reached.
+/// Bounds and modes of a runtime. For each bound, the documentation says what happens when it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuntimeConfig {
-    /// How many shards host the instances, 1 by default; at most 1,024. More than one helps when
-    /// the code of workflows itself is heavy.
+    /// The number of shards that host the instances, 1 by default; at most 1,024. More than one helps if the code of
+    /// workflows itself is expensive.
     pub shards_len: usize,
-    /// Which partitions the runtime claims when it is opened, all of them by default: those of a journal that it is
-    /// given are taken from their owners. What is not among them it neither reads nor runs, until they are
+    /// The partitions that the runtime claims when it is opened, all of them by default: in a journal that is passed in, they
+    /// are taken from their owners. Other partitions are neither read nor run, until they are
     /// [claimed](crate::operating::Partitions::claim).
     ///
-    /// By default a node of a store that several share claims its part, takes over what nodes leave that die, and gives
+    /// By default a node of a store that several share claims its share, takes over partitions of nodes that die, and gives
     /// back what is too much as others join. With partitions named here it does none of that.
     pub claimed_at_open: Option<Vec<Partition>>,
-    /// Whether the runtime hosts instances, true by default. One that does not claims no partition by itself, whoever dies: on a
-    /// store that several nodes share it is a client of the others, which starts, signals, asks and waits for runs as they
-    /// do, and needs no code of workflows or activities for that. [`claimed_at_open`](Self::claimed_at_open) must name no
-    /// partitions then. See [`RuntimeBuilder::hosts_instances`](crate::RuntimeBuilder::hosts_instances).
+    /// Whether the runtime hosts instances, true by default. Otherwise it claims no partition by itself, whatever other nodes
+    /// die: on a store that several nodes share it is a client of the others, which can start, signal, query and wait for
+    /// runs like them, and needs no code of workflows or activities for that. Then [`claimed_at_open`](Self::claimed_at_open)
+    /// must name no partitions. See [`RuntimeBuilder::hosts_instances`](crate::RuntimeBuilder::hosts_instances).
     pub hosts_instances: bool,
-    /// How long a node of a store that several share may write nothing until the others take it for dead, and its partitions;
-    /// 5 s by default, 1 s to a day. One that cannot write for 0.8 of it begins no attempts until it can. Without effect
-    /// with a store that this process has to itself.
+    /// How long a node of a store that several share may be silent until the others take it for dead, and take its
+    /// partitions; 5 s by default, 1 s to a day. A node that cannot write for 0.8 of it begins no attempts until it can. No
+    /// effect on a store that this process has to itself.
     pub lease: Duration,
-    /// How long a shard of such a node may make no turn until the node no longer says that it lives, so that the others take
-    /// its partitions; 60 s by default, zero for ever. Code of a run that blocks its shard does not count: it would block the
-    /// next node too, and is [told](Self::turn_warn).
+    /// How long a shard of such a node may make no turn until the node stops its heartbeat, so that the others take its
+    /// partitions; 60 s by default, zero for ever. A run's code that blocks its shard does not count: it would block the next
+    /// node too, and is [reported](Self::turn_warn).
     pub hang_max: Duration,
-    /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
-    /// runtime; true by default. Workflow code runs there, and so do attempts of activities that have
-    /// always ended at once, in less than a few microseconds. Set it to false, or
-    /// [`shards_len`](Self::shards_len) higher, if workflow code is heavy; give code that may block its
-    /// thread, if only sometimes, to [`register_blocking`](crate::RuntimeBuilder::register_blocking):
-    /// here it would hold up everything, and `block_in_place` panics. Without effect on a current-thread
-    /// runtime, with more than one shard, or with a host of your own.
+    /// Whether the shard and the pools have a thread of their own besides the workers of a multi-thread runtime; true by
+    /// default. Workflow code runs there, and so do attempts of activities that have always ended at once, within a few
+    /// microseconds. Set it to false, or [`shards_len`](Self::shards_len) higher, if workflow code is expensive. Register
+    /// code that may block its thread, even if only sometimes, with
+    /// [`register_blocking`](crate::RuntimeBuilder::register_blocking): on this thread it would block everything, and
+    /// `block_in_place` panics. No effect on a current-thread runtime, with more than one shard, or with a host of your own.
     pub own_thread: bool,
     /// How many requests wait at one shard, 4,096 by default. At the bound callers wait.
     pub shard_queue_len_max: usize,
-    /// How many requests, and as many reports, a shard handles before their turns go to the journal
-    /// together, 128 by default: few enough that what they touch stays in the processor's caches. Reports
-    /// come in bundles of up to 64, which are not divided. In a sweep that leaves reports behind, a
-    /// request that begins a run counts as sixteen: what has begun goes first.
+    /// How many requests, and as many reports, a shard handles before it queues their turns at the journal together, 128 by
+    /// default: few enough that what they touch stays in the processor's caches. Reports come in bundles of up to 64, which
+    /// are not divided. In a sweep that leaves reports behind, a request that begins a run counts as sixteen, since running
+    /// workflows go first.
     pub sweep_len_max: usize,
-    /// How many such sweeps of a shard may be on their way to the disk at once, 128 by default. At the
-    /// bound the shard takes no further requests.
+    /// How many such sweeps of a shard may be on their way to the disk at once, 128 by default. At the bound the shard takes
+    /// no further requests.
     pub sweeps_in_flight_max: usize,
-    /// How many instances may be alive, 10,000,000 by default. At the bound a start gives
+    /// How many instances may be live, 10,000,000 by default. At the bound a start returns
     /// [`StartError::TooManyLive`](crate::StartError::TooManyLive).
     pub live_len_max: usize,
-    /// How many instances of one shard are kept in memory with their code, 100,000 by default. At
-    /// the bound those that waited longest are unloaded; a message to one brings it back by
-    /// replay. Zero keeps none once its turns are durable, so that each time a run is woken after
-    /// that its turn begins with a replay of all before it: with [`Limits::strict`], what a test of
-    /// workflows wants.
+    /// How many instances of one shard are kept in memory with their code, 100,000 by default. At the bound those that have
+    /// waited longest are unloaded; a message to one brings it back by replay. With zero, each is unloaded once its turns are
+    /// durable, so that every later turn begins with a replay of the whole history: with [`Limits::strict`], what a test of
+    /// workflows needs.
     pub hot_len_max: usize,
-    /// How many bytes these hold together, 40 MiB by default, as far as is known: what code has behind
-    /// pointers of its own is not counted. At the bound it is as at
-    /// [`hot_len_max`](Self::hot_len_max), but for the last one: it stays, however large it is.
+    /// How many bytes these hold together, 40 MiB by default, as far as is known: memory behind the code's own pointers is
+    /// not counted. The bound works as [`hot_len_max`](Self::hot_len_max), except that the last instance stays, however large
+    /// it is.
     pub hot_bytes_max: usize,
-    /// How long a turn of a shard may last before it is reported with the run whose code is in hand,
-    /// 1 s by default; counted in [`RuntimeStats::slow_turns`](crate::operating::RuntimeStats::slow_turns). Zero
-    /// reports nothing.
+    /// How long a turn of a shard may last before it is reported, with the run whose code is running, 1 s by default; counted
+    /// in [`RuntimeStats::slow_turns`](crate::operating::RuntimeStats::slow_turns). Zero reports nothing.
     pub turn_warn: Duration,
-    /// Of how many finished runs one is replayed from its history, to see that its code still makes
-    /// the same of it; zero, the default, replays none. Differences are reported as errors and counted
-    /// in [`RuntimeStats::replay_differences`](crate::operating::RuntimeStats::replay_differences).
+    /// Of this many finished runs, one is replayed from its history, to check that its code still decides the same; zero, the
+    /// default, replays none. Differences are reported as errors and counted in
+    /// [`RuntimeStats::replay_differences`](crate::operating::RuntimeStats::replay_differences).
     pub replay_check_every: u64,
-    /// Whether a store is opened although live runs have a newer [version](crate::Workflow::version) of a workflow than any that is
-    /// registered; `false` by default: the start is refused with [`OpenError::VersionsGoBack`](crate::OpenError::VersionsGoBack). If it
-    /// is opened, these runs are parked until a program is started that has their code.
+    /// Whether a store is opened although live runs have a newer [version](crate::Workflow::version) of a workflow than is
+    /// registered; `false` by default: the start is refused with
+    /// [`OpenError::VersionsGoBack`](crate::OpenError::VersionsGoBack). With `true`, these runs are parked until a program
+    /// with their code is started.
     pub versions_may_go_back: bool,
-    /// How many histories one shard has read at once, 64 by default, and about how many ids it asks the disk at
-    /// once whether they have finished runs. At the bound further wake-ups wait, or what is said about further ids.
+    /// How many histories one shard has read at once, 64 by default, and for about how many ids it asks the disk at once
+    /// whether they have finished runs. At the bound further wake-ups wait, and messages about further ids.
     pub loads_in_flight_max: usize,
-    /// How many histories are read at the same time, by all shards and callers together, 4 by default and at
-    /// most 64: each lane has a thread. A slow or huge one holds up its lane alone; beyond the bound wake-ups and
-    /// callers wait.
+    /// How many histories are read at the same time, for all shards and callers together, 4 by default and at most 64: each
+    /// lane has a thread. A slow or huge one only blocks its lane; beyond the bound wake-ups and callers wait.
     pub readers_len: usize,
-    /// Of a million runs that begin without a place in a distributed trace, how many begin a trace of their own that is
-    /// recorded; zero, the default, chooses none. The id of the run decides, and the choice stands in its first event:
-    /// children, activities and topics have it from there. Runs that are given a place
-    /// ([`Start::traced`](crate::builders::Start::traced)) are recorded as their callers say.
+    /// Of a million runs that begin without a place in a distributed trace, how many begin a recorded trace of their own;
+    /// zero, the default, chooses none. The id of the run decides, and the choice is in its first event, from which children,
+    /// activities and topics get it. Runs with a given place ([`Start::traced`](crate::builders::Start::traced)) are recorded
+    /// as their callers say.
     pub traced_per_million: u32,
-    /// How many bytes the events of one [page](crate::Runtime::history) of a history have in all, 1 MiB by default: at
-    /// the bound the page ends. It has one event at least, however large that is.
+    /// How many bytes the events of one [page](crate::Runtime::history) of a history have together, 1 MiB by default: at the
+    /// bound the page ends. It has at least one event, however large.
     pub history_page_bytes_max: usize,
-    /// How many bytes of records a [reader](crate::topics::TopicReader) of a durable topic holds, about, 256 KiB by default:
-    /// as many are read at once, in whole rows of the store, which have up to 128 KiB or one record that is larger.
+    /// About how many bytes of records a [reader](crate::topics::TopicReader) of a durable topic holds, 256 KiB by default:
+    /// as many are read at once, in whole rows of the store, which have up to 128 KiB or one larger record.
     pub topic_page_bytes_max: usize,
-    /// How many [output streams](crate::ActivityContext::stream) the runtime has, 1,024 by default. At the bound the one that has
-    /// been without an attempt and a reader the longest is given up, with what it kept; if there is none,
+    /// How many [output streams](crate::ActivityContext::stream) the runtime has, 1,024 by default. At the bound the one that
+    /// has been without an attempt and a reader the longest is dropped with its content; if all are in use,
     /// [`OutputStreamError::TooMany`](crate::streams::OutputStreamError::TooMany) or
     /// [`StreamOpenError::TooMany`](crate::streams::StreamOpenError::TooMany).
     pub streams_len_max: usize,
-    /// How many items (chunks, beginnings and ends of attempts) an output stream keeps, 8,192 by default. At the bound the earliest are
-    /// dropped: a reader that comes later is [told](crate::streams::StreamItem::Missed) how many.
+    /// How many items (chunks, beginnings and ends of attempts) an output stream keeps, 8,192 by default. At the bound the
+    /// earliest are dropped: a later reader is [told](crate::streams::StreamItem::Missed) how many.
     pub stream_tail_len_max: usize,
-    /// How many bytes of chunks an output stream keeps, 256 KiB by default, or one chunk that is larger. It is at the bound as at
+    /// How many bytes of chunks an output stream keeps, 256 KiB by default, or one larger chunk. The bound works as
     /// [`stream_tail_len_max`](Self::stream_tail_len_max).
     pub stream_tail_bytes_max: usize,
-    /// How many bytes one chunk of an output stream has, 64 KiB by default. A larger one is
+    /// The largest chunk of an output stream in bytes, 64 KiB by default. A larger one is
     /// [`ChunkError::TooLarge`](crate::streams::ChunkError::TooLarge), and is not sent.
     pub stream_chunk_bytes_max: usize,
-    /// How many [durable output streams](crate::ActivityContext::durable_stream) the store keeps, 8,192 by default, those of finished
-    /// runs that are retained included. Each is a topic of the journal, and counts against
-    /// [`topics_len_max`](crate::store::JournalConfig::topics_len_max) as well; the place of a removed one is kept for the next. At the
+    /// How many [durable output streams](crate::ActivityContext::durable_stream) the store keeps, 8,192 by default, including
+    /// those of retained finished runs. Each is a topic of the journal, and counts for
+    /// [`topics_len_max`](crate::store::JournalConfig::topics_len_max) as well; the place of a removed one is reused. At the
     /// bound [`DurableStreamError::TooMany`](crate::streams::DurableStreamError::TooMany).
     pub durable_streams_len_max: usize,
-    /// How many bytes a durable output stream has, 16 MiB by default, with 64 bytes for each item beside its chunk and those of
-    /// failed attempts included. At the bound [`DurableChunkError::Full`](crate::streams::DurableChunkError::Full) and
+    /// How many bytes a durable output stream has, 16 MiB by default, counting 64 bytes for each item beside its chunk, and
+    /// including failed attempts. At the bound [`DurableChunkError::Full`](crate::streams::DurableChunkError::Full) and
     /// [`DurableStreamError::Full`](crate::streams::DurableStreamError::Full): nothing that was acknowledged is dropped.
     pub durable_stream_bytes_max: usize,
-    /// How many bytes of a durable output stream are on their way to the journal, 256 KiB by default, or one chunk that is larger.
+    /// How many bytes of a durable output stream may be on their way to the journal, 256 KiB by default, or one larger chunk.
     /// At the bound a sender waits.
     pub durable_stream_in_flight_bytes_max: usize,
     /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
     /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
-    /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); callers that wait already stay, and come again
-    /// behind each turn of the run as new ones.
+    /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers). A waiting caller counts anew after each turn of the
+    /// run.
     pub watchers_len_max: usize,
-    /// How many results of finished runs one shard keeps at hand, 4,096 by default: enough for those
-    /// who ask soon, and few enough to stay in the processor's caches. Older ones are read from the
-    /// store.
+    /// How many results of finished runs one shard keeps in memory, 4,096 by default: enough for callers that ask soon, and
+    /// few enough to stay in the processor's caches. Older ones are read from the store.
     pub result_cache_len_max: usize,
-    /// How many bytes these results have in all, 32 MiB by default. Older ones are read from the
-    /// store.
+    /// How many bytes these results have together, 32 MiB by default. Older ones are read from the store.
     pub result_cache_bytes_max: usize,
-    /// How many activities wait in the memory of one task queue, 4,096 by default. At the bound
-    /// the rest waits in the histories of its runs, and is fed in as room appears.
+    /// How many activities wait in the memory of one task queue, 4,096 by default. At the bound the rest waits in the
+    /// histories of its runs, and moves up as there is room.
     pub task_queue_len_max: usize,
     /// How many activities of one task queue run at once, 4,096 by default.
     pub activities_running_max: usize,
     /// How many workflows, activities and task queues, each, have a histogram of their own in
-    /// [`durations`](crate::Runtime::durations), 256 by default: the first names that are recorded. All other names of a
-    /// kind share one histogram, whose name is empty.
+    /// [`durations`](crate::Runtime::durations), 256 by default: the first names that are recorded. All other names of a kind
+    /// share one histogram, with an empty name.
     pub duration_names_max: usize,
-    /// How many task queues may be [added by name](crate::RuntimeBuilder::queue), 1,024 by default: each has a pool.
-    /// With more of them a runtime does not start: [`OpenError::Config`].
+    /// How many task queues may be [added by name](crate::RuntimeBuilder::queue), 1,024 by default: each has a pool. With
+    /// more of them the runtime does not start: [`OpenError::Config`].
     pub named_queues_len_max: usize,
-    /// How many of certain task queues, by name, instead; empty by default. A name of no queue of the runtime's
-    /// is passed over.
+    /// Other limits for certain task queues, by name; empty by default. Names of unknown queues are ignored.
     pub queue_running_max: BTreeMap<String, usize>,
-    /// How many threads blocking activities have in all queues together, 64 by default. At the bound
-    /// further attempts wait for a thread, and their time runs: they count as begun.
+    /// How many threads blocking activities have in all queues together, 64 by default. At the bound further attempts wait
+    /// for a thread, while their time is running: they count as begun.
     pub blocking_threads_max: usize,
-    /// How long a shutdown waits for running activities, 10 s by default. Those cut off run again
-    /// when the store is opened next.
+    /// How long a shutdown waits for running activities, 10 s by default. Those that are cut off run again when the store is
+    /// next opened.
     pub shutdown_grace: Duration,
-    /// How long a shutdown takes at most, all of its waits together, 60 s by default. What has not ended by
-    /// then is left behind, and named in the [report](crate::operating::ShutdownReport::left_behind); a disk that does
-    /// not answer is an error. Must be longer than [`shutdown_grace`](Self::shutdown_grace).
+    /// How long a shutdown takes at most, all of its waits together, 60 s by default. Parts that have not ended by then are
+    /// left behind, and named in the [report](crate::operating::ShutdownReport::left_behind); a disk that does not answer is
+    /// an error. Must be longer than [`shutdown_grace`](Self::shutdown_grace).
     pub shutdown_wait_max: Duration,
     /// How many actors of your own the runtime [supervises](crate::Runtime::supervise) at once, 1,024 by default.
     /// At the bound [`SuperviseError::TooMany`](crate::SuperviseError::TooMany).
@@ -176,18 +170,17 @@ pub struct RuntimeConfig {
     pub restarts_max: u32,
     /// The window in which [`restarts_max`](Self::restarts_max) counts, 60 s by default.
     pub restart_window: Duration,
-    /// Whether a run keeps the events before its checkpoints until its retention ends; false by default: a
-    /// checkpoint that leaves a [kept beginning](Limits::kept_beginning_every) trims its history, and the store gives
-    /// the space back, once an [archive](StoreConfig::archive), if there is one, has what is trimmed. A run that was
-    /// trimmed stays so.
+    /// Whether a run keeps the events before its checkpoints until its retention ends; false by default: a checkpoint that
+    /// leaves a [kept beginning](Limits::kept_beginning_every) trims its history, and the store reuses the space, once an
+    /// [archive](StoreConfig::archive), if there is one, has the trimmed events. A run that was trimmed stays so.
     pub keep_history: bool,
     /// The bounds of each run.
     pub limits: Limits,
-    /// The bounds and the durability of the journal, in a file or in memory. Of these a
-    /// [journal of your own](crate::RuntimeBuilder::journal) has its own.
+    /// The bounds and the durability of the journal, in a file or in memory. A [journal of your
+    /// own](crate::RuntimeBuilder::journal) has its own.
     pub journal: JournalConfig,
-    /// The bounds of the file that [`Runtime::open`](crate::Runtime::open) names, and its archive. Without effect in
-    /// memory, and with a journal of your own.
+    /// The bounds of the file that [`Runtime::open`](crate::Runtime::open) names, and its archive. No effect in memory, and
+    /// with a journal of your own.
     pub store: StoreConfig,
 }
 
@@ -244,7 +237,7 @@ impl Default for RuntimeConfig {
 }
 
 impl RuntimeConfig {
-    /// The partitions that are claimed at the opening; `None` if those are all, or a node's share.
+    /// The partitions that are claimed at the opening; `None` for all of them, or for a node's share.
     pub(crate) fn first_claim(&self) -> Option<Vec<Partition>> {
         match self.hosts_instances {
             true => self.claimed_at_open.clone(),

@@ -1,4 +1,4 @@
-//! Errors of the runtime's doors, one enum per family of operation.
+//! Errors of the runtime's public operations, one enum per family.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,24 +10,24 @@ use millrun_workflow::{InputRefused, ParkReason, PayloadError, ResetRefused, Una
 
 use crate::host::HostError;
 
-/// Why a runtime no longer answers. A cheap clone; every handle gives the same.
+/// Why a runtime no longer answers. A cheap clone; every handle returns the same.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopCause {
     /// It was shut down, or its last handle was dropped.
     #[error("the runtime has been shut down")]
     Shutdown,
-    /// The journal failed. What was acknowledged is safe: open the store again.
+    /// The journal failed. Acknowledged data is safe: open the store again.
     #[error("the journal failed: {0}; what was acknowledged is safe, open the store again")]
     Journal(#[source] JournalFailure),
-    /// The tokio runtime on which its parts ran has ended, or another [host](crate::host::Host) that it was given.
-    /// What was acknowledged is safe: drop this runtime, and start another on a host that lasts.
+    /// The tokio runtime on which its parts ran has ended, or the [host](crate::host::Host) that it was given. Acknowledged
+    /// data is safe: drop this runtime, and start another on a host that lasts.
     #[error(
         "the tokio runtime or other host that it ran on has ended; what was acknowledged is safe, start it again on one that lasts"
     )]
     HostEnded,
-    /// Nothing has stopped: the store was opened [only to be read](crate::store::ClosedStore), and what was asked for
-    /// needs the code of workflows, or would change something. Ask the program that the store belongs to.
+    /// Nothing has stopped: the store was opened [read-only](crate::store::ClosedStore), and the request needs the code of
+    /// workflows, or would change something. Ask the program that has the store.
     #[error("the store was opened only to be read; start the program that it belongs to, and ask that")]
     ReadOnly,
     /// A part of the runtime failed, and could not or must not be restarted.
@@ -35,13 +35,13 @@ pub enum StopCause {
     Part {
         /// Which part.
         part: Arc<str>,
-        /// What it said.
+        /// Its message.
         message: Arc<str>,
     },
 }
 
 impl StopCause {
-    /// What the caller of a runtime is told.
+    /// The text for the caller of a runtime.
     pub(crate) fn told(&self) -> String {
         match self {
             Self::ReadOnly => self.to_string(),
@@ -61,13 +61,13 @@ pub enum OpenError {
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(#[from] millrun_postgres::PostgresOpenError),
-    /// What is asked for needs a feature that this program was built without.
+    /// The request needs a feature that this program was built without.
     #[error("it needs the feature {feature:?} of the crate millrun: turn it on in Cargo.toml")]
     NotBuilt {
         /// The feature.
         feature: &'static str,
     },
-    /// The store was opened, but what it holds could not be brought back.
+    /// The store was opened, but its content could not be recovered.
     #[error("the store could not be recovered")]
     Recovery(#[from] millrun_persistence::ReadError),
     /// The partitions of the store could not be claimed: another runtime over the same journal has some of
@@ -96,8 +96,8 @@ pub enum OpenError {
         /// The name.
         name: &'static str,
     },
-    /// Two implementations were registered for one version of a workflow. Give one of them another number: the newer code a greater one,
-    /// which no run has.
+    /// Two implementations were registered for one version of a workflow. Give one of them another number: the newer code a
+    /// greater one, which no run has yet.
     #[error(
         "version {version} of the workflow {name:?} is registered twice: give the newer code a number of its own, with `version`"
     )]
@@ -107,9 +107,9 @@ pub enum OpenError {
         /// The version.
         version: u32,
     },
-    /// Runs of the store have a newer version of a workflow than any that is registered: versions went back. Register the version that
-    /// they have beside the code of today, or give the code of today a greater number, or let
-    /// [versions go back](crate::RuntimeConfig::versions_may_go_back), so that these runs wait for their code.
+    /// Runs of the store have a newer version of a workflow than is registered: versions went back. Register their version
+    /// besides the present code, or give the present code a greater number, or let [versions go
+    /// back](crate::RuntimeConfig::versions_may_go_back), so that these runs wait for their code.
     #[error(
         "{runs} live runs of the workflow {workflow:?} have version {version}, and the newest that is registered is {newest}: register \
          version {version} too, give the newest code a number above it, or set `versions_may_go_back` and have these runs wait"
@@ -124,7 +124,7 @@ pub enum OpenError {
         /// How many live runs have a version that is newer than `newest`.
         runs: u64,
     },
-    /// The name is reserved for millrun's own code: those that begin with `millrun.` are. Choose another.
+    /// The name begins with `millrun.`, which is reserved for built-in code. Choose another.
     #[error("{kind} {name:?} cannot be registered: names that begin with \"millrun.\" are reserved")]
     ReservedName {
         /// `workflow`, `activity` or `topic`.
@@ -132,8 +132,7 @@ pub enum OpenError {
         /// The name.
         name: &'static str,
     },
-    /// A topic cannot be published to: its name is no topic's, or the broker knows it with another
-    /// type.
+    /// A topic cannot be published to: its name is not valid for a topic, or the broker knows it with another type.
     #[error("the topic {name:?} cannot be used: {problem}")]
     Topic {
         /// The name.
@@ -141,24 +140,24 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A durable topic is declared in two ways: by a [topic of the broker](crate::RuntimeBuilder::topic) too, or somebody uses one
-    /// of its name at the broker that was [given](crate::RuntimeBuilder::broker), with another type
-    /// of its records, or with another retention, be it by itself or by [filters](crate::RuntimeBuilder::topic_terms). The name
-    /// may be that of a filter that contradicts itself.
+    /// A durable topic is declared in two different ways: also as a [topic of the broker](crate::RuntimeBuilder::topic), or a
+    /// topic with its name is in use at the broker that was [given](crate::RuntimeBuilder::broker), or with another type of
+    /// records, or with another retention, by itself or by [filters](crate::RuntimeBuilder::topic_terms). The name may be
+    /// that of a filter that contradicts itself.
     #[error("the topic {name:?} is declared in two ways: {problem}")]
     TopicContradiction {
         /// The name.
         name: &'static str,
-        /// What is said twice.
+        /// The difference.
         problem: String,
     },
-    /// The builder was told of a durable topic, and the journal keeps no topics.
+    /// A durable topic is registered with the builder, but the journal keeps no topics.
     #[error("the journal keeps no topics, so {name:?} cannot be durable")]
     TopicsNotKept {
         /// The name of the topic.
         name: &'static str,
     },
-    /// The journal does not keep the records of a durable topic.
+    /// The journal refuses a durable topic.
     #[error("the topic {name:?} cannot be durable")]
     TopicRefused {
         /// The name.
@@ -167,9 +166,10 @@ pub enum OpenError {
         #[source]
         refused: millrun_persistence::TopicRefused,
     },
-    /// A durable topic is to be [renamed](crate::RuntimeBuilder::rename_durable_topic), and the store has one of the former name and one
-    /// of the present name, or two of former names. Nothing is changed. Open the store without the renaming, and
-    /// [delete](crate::Runtime::delete_durable_topic) the topic that is not needed; or leave both as they are, with two names.
+    /// A durable topic should be [renamed](crate::RuntimeBuilder::rename_durable_topic), but the store has both a topic with
+    /// the former name and one with the present name, or two with former names. Nothing is changed. Open the store without
+    /// the rename, and [delete](crate::Runtime::delete_durable_topic) the topic that is not needed; or keep both, with two
+    /// names.
     #[error(
         "the durable topic {former:?} cannot be renamed {name:?}: the store has a topic for that name already; open it without the \
          renaming, and delete the topic that is not needed"
@@ -180,7 +180,7 @@ pub enum OpenError {
         /// The present name.
         name: &'static str,
     },
-    /// The journal does not [rename](crate::RuntimeBuilder::rename_durable_topic) a durable topic. Nothing is changed.
+    /// The journal cannot [rename](crate::RuntimeBuilder::rename_durable_topic) a durable topic. Nothing is changed.
     #[error("the durable topic {former:?} cannot be renamed {name:?}")]
     TopicNotRenamed {
         /// The former name.
@@ -208,7 +208,7 @@ pub enum OpenError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The id is no instance id.
+    /// The id is not valid.
     #[error(transparent)]
     Id(#[from] InstanceIdError),
     /// The input could not be encoded.
@@ -228,47 +228,47 @@ pub enum StartError {
         /// Its length.
         bytes: usize,
     },
-    /// The input, given as bytes, is not of the type that the workflow takes: nothing was started.
+    /// The encoded input does not have the workflow's type: nothing was started.
     #[error(transparent)]
     WrongType(#[from] WrongType),
-    /// Workflows whose names begin with `millrun.` are millrun's own, and started by methods of their own.
+    /// Workflows whose names begin with `millrun.` are built in, and started by methods of their own.
     #[error("{workflow:?} cannot be started: names that begin with \"millrun.\" are reserved")]
     ReservedName {
         /// The name.
         workflow: String,
     },
-    /// The first turn of the run is larger than one may be: it issues too much at once.
+    /// The first turn of the run is too large: it issues too much at once.
     #[error("the run's first turn does not fit the journal: {0}")]
     Turn(String),
-    /// The live run was to be [terminated](crate::OnConflict::TerminateRunning), and could not be: it goes on, and
-    /// nothing was started.
+    /// The live run should be [terminated](crate::OnConflict::TerminateRunning), and could not be: it continues, and nothing
+    /// was started.
     #[error("the run that is there could not be terminated, and none has taken its place")]
     NotReplaced(#[source] Box<RunError>),
-    /// An instance with this id runs, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or a run
-    /// [`only_after`](crate::builders::Start::only_after) one that has finished.
+    /// An instance with this id is running, and the policy was [`OnConflict::Refuse`](crate::OnConflict), or the start was
+    /// [`only_after`](crate::builders::Start::only_after) a finished run.
     #[error("the instance is running already, as run {run}")]
     AlreadyRunning {
         /// The live run.
         run: RunId,
     },
-    /// An instance with this id has finished, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or it has
-    /// finished with a value and [`OnConflict::RestartFailed`](crate::OnConflict) was, or a run
-    /// [`only_after`](crate::builders::Start::only_after) another than this.
+    /// An instance with this id has finished, and the policy was [`OnConflict::Refuse`](crate::OnConflict), or it has
+    /// finished with a value and the policy was [`OnConflict::RestartFailed`](crate::OnConflict), or the start was
+    /// [`only_after`](crate::builders::Start::only_after) another run.
     #[error("the instance has finished already, as run {run}")]
     AlreadyFinished {
         /// The finished run.
         run: RunId,
     },
-    /// A run was to be started [`only_after`](crate::builders::Start::only_after) this one, and none of the instance's
-    /// runs is retained any more: others may have followed, so that nothing was started.
+    /// The start was [`only_after`](crate::builders::Start::only_after) this run, and none of the instance's runs is retained
+    /// any more: others may have followed, so nothing was started.
     #[error("no run of the instance is retained: whether others have followed run {run} is not known")]
     NotRetained {
         /// The run that was named.
         run: RunId,
     },
-    /// The id belongs to an instance of another workflow: choose another id, or, to reach that instance,
-    /// attach to it. One that [continued](crate::WorkflowContext::continue_as_new) as another workflow is
-    /// of the one that it began as.
+    /// The id belongs to an instance of another workflow: choose another id, or, to reach that instance, attach to it. An
+    /// instance that [continued](crate::WorkflowContext::continue_as_new) as another workflow belongs to the one that it
+    /// began as.
     #[error("the id belongs to an instance of workflow {workflow:?}, not {expected:?}")]
     OtherWorkflow {
         /// The workflow that was to be started.
@@ -282,9 +282,8 @@ pub enum StartError {
         /// The limit, `live_len_max`.
         len_max: usize,
     },
-    /// The id is taken, or may be, by a run of which a record is damaged, and nothing was started: another
-    /// run would do once more what that one has done. Bring the run back by salvaging the store or restoring
-    /// a backup, or choose another id.
+    /// The id is taken, or may be, by a run with a damaged record, and nothing was started: another run would repeat what
+    /// that one has done. Bring the run back by salvaging the store or restoring a backup, or choose another id.
     #[error(
         "the id is not free, the history of its run is damaged ({0}): salvage the store, restore a backup, or choose another id"
     )]
@@ -292,8 +291,7 @@ pub enum StartError {
     /// The store could not be read.
     #[error("the store could not be read")]
     Read(#[source] ReadError),
-    /// The id is taken by a finished run, and of which workflow that is cannot be understood: this
-    /// version is older than the one that wrote it, say.
+    /// The id is taken by a finished run whose workflow cannot be read: a later version wrote it, say.
     #[error("the id is taken by run {run}, whose history could not be understood: {cause}")]
     History {
         /// That run.
@@ -301,30 +299,28 @@ pub enum StartError {
         /// What is wrong.
         cause: String,
     },
-    /// The id's partition has another owner, or none: it is not among those that this runtime
-    /// [owns](crate::Runtime::partitions), and its owner was not asked: there is no mail between the runtimes, or too much of
-    /// it. Whether the instance was started is not known if the partition was lost meanwhile: start it again, under the same
-    /// id.
+    /// The id's partition has another owner, or none: this runtime does not [own](crate::Runtime::partitions) it, and its
+    /// owner was not asked, because there is no mail between the runtimes, or too much of it. If the partition was lost
+    /// meanwhile, it is unknown whether the instance was started: start it again, under the same id.
     #[error("partition {} is not owned here: ask {}; whether the instance was started is not known", .partition.index(), OwnerName(.owner))]
     Moved {
         /// The partition of the id.
         partition: Partition,
-        /// The node that owns it, of a store that several share, as far as is known.
+        /// The node that owns it, if the store is shared and the owner is known.
         owner: Option<Arc<str>>,
     },
-    /// The node that owns the id's partition, of a store that several share, has not started it.
+    /// The node that owns the id's partition did not start it.
     #[error("the node that owns the partition has not started it: {message}")]
     Elsewhere {
-        /// Why, as that node tells it.
+        /// That node's reason.
         message: String,
     },
-    /// The runtime has stopped. Whether the instance was started is not known: start it again
-    /// under the same id.
+    /// The runtime has stopped. It is unknown whether the instance was started: start it again under the same id.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
-/// Whom to ask about a partition.
+/// The owner of a partition, for messages.
 struct OwnerName<'a>(&'a Option<Arc<str>>);
 
 impl fmt::Display for OwnerName<'_> {
@@ -340,9 +336,8 @@ impl fmt::Display for OwnerName<'_> {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The journal has refused: other owners have some of them, or what is there could not be read. Of partitions of
-    /// several shards, those of other shards may have been claimed: see what is
-    /// [owned](crate::operating::Partitions::owned).
+    /// The journal has refused: other owners have some of them, or a partition could not be read. If the partitions belong to
+    /// several shards, those of other shards may have been claimed: see what is [owned](crate::operating::Partitions::owned).
     #[error(transparent)]
     Refused(#[from] millrun_persistence::ClaimRefused),
     /// The runtime has stopped.
@@ -350,7 +345,7 @@ pub enum ClaimError {
     Stopped(#[from] StopCause),
 }
 
-/// What a failed read is to the caller of a runtime.
+/// What a failed read means to a caller.
 enum Unread {
     Damaged(ReadError),
     Stopped(StopCause),
@@ -361,7 +356,7 @@ impl From<ReadError> for Unread {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Damaged { .. } => Self::Damaged(error),
-            // A journal is closed by the end of its runtime alone.
+            // A journal is only closed by the end of its runtime.
             ReadError::Failed(failure) if failure.kind() == FailureKind::Closed => {
                 Self::Stopped(StopCause::Journal(failure))
             }
@@ -451,7 +446,7 @@ impl StartError {
         }
     }
 
-    /// What it is to a start that this finished run could not be read; `None` if the run is not retained any more.
+    /// The start error if this finished run could not be read; `None` if the run is not retained any more.
     pub(crate) fn of_unread(run: RunId, error: RunError) -> Option<Self> {
         match error {
             RunError::NotFound | RunError::Expired => None,
@@ -465,7 +460,7 @@ impl StartError {
         }
     }
 
-    /// What it is to a start that the live run could not be terminated.
+    /// The start error if the live run could not be terminated.
     pub(crate) fn not_replaced(error: RunError) -> Self {
         match error {
             RunError::Moved { partition, owner } => Self::Moved { partition, owner },
@@ -483,7 +478,7 @@ pub enum StartWithSignalError {
     /// It was not started, and there is none that may be signalled.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// It is there, and did not take the signal; [`RunError::Finished`] if it has ended.
+    /// It exists, and refused the signal; [`RunError::Finished`] if it has ended.
     #[error(transparent)]
     Signal(#[from] RunError),
 }
@@ -511,8 +506,8 @@ impl StartWithSignalError {
 pub enum StartWithUpdateError<E> {
     /// The instance was not started, and there is none that may be updated.
     Start(StartError),
-    /// The update has no answer. If the id was free and the error is [`UpdateError::Rejected`] or
-    /// [`UpdateError::Run`], nothing was started; otherwise it concerns the run that is there.
+    /// The update has no answer. If the id was free and the error is [`UpdateError::Rejected`] or [`UpdateError::Run`],
+    /// nothing was started; otherwise the error concerns the existing run.
     Update(UpdateError<E>),
 }
 
@@ -529,8 +524,8 @@ impl<E> From<UpdateError<E>> for StartWithUpdateError<E> {
 }
 
 impl<E> StartWithUpdateError<E> {
-    /// Whether the same call may succeed later. One that is not [named](crate::builders::Start::with_update_as) may
-    /// update twice then.
+    /// Whether the same call may succeed later. Without a [name](crate::builders::Start::with_update_as) it may then update
+    /// twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -563,16 +558,15 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for StartWithUpdateError<E>
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The key of an entity makes an id that is too long for one.
+    /// The id with this entity's key is too long.
     #[error(transparent)]
     Id(#[from] InstanceIdError),
-    /// There is no such instance, or it finished so long ago that nothing is known of it any more.
+    /// There is no such instance, or it finished so long ago that it is forgotten.
     #[error("there is no instance of this id (or none that is retained)")]
     NotFound,
-    /// The id belongs to an instance of another workflow than the handle's, and nothing was done to it:
-    /// attach with that workflow, or [without one](crate::Runtime::attach_untyped). An instance that
-    /// [continued](crate::WorkflowContext::continue_as_new) as another workflow is of the one that it began
-    /// as.
+    /// The id belongs to an instance of another workflow than the handle's, and nothing was done to it: attach with that
+    /// workflow, or [without one](crate::Runtime::attach_untyped). An instance that
+    /// [continued](crate::WorkflowContext::continue_as_new) as another workflow belongs to the one that it began as.
     #[error("the id belongs to an instance of workflow {workflow:?}, and the handle is one of {expected:?}")]
     OtherWorkflow {
         /// The handle's workflow.
@@ -586,13 +580,13 @@ pub enum RunError {
     /// The run has ended.
     #[error("the run has ended")]
     Finished,
-    /// The run does not take it at the moment.
+    /// The run refuses it at the moment.
     #[error(transparent)]
     Refused(InputRefused),
-    /// A value, given as bytes, is not of the type that the run's workflow takes: nothing was recorded.
+    /// An encoded value does not have the type that the run's workflow takes: nothing was recorded.
     #[error(transparent)]
     WrongType(WrongType),
-    /// The run is of a workflow of millrun's own, and takes no signals.
+    /// The run belongs to a built-in workflow, and takes no signals.
     #[error("runs of {workflow:?}, which is millrun's own, take no signals")]
     ReservedName {
         /// The name of the workflow.
@@ -602,9 +596,8 @@ pub enum RunError {
     #[error(transparent)]
     NotReset(Box<ResetRefused>),
     /// As many callers wait at the run with [`until`](crate::RunHandle::until) or
-    /// [`until_described`](crate::RunHandle::until_described) as
-    /// [`watchers_len_max`](crate::RuntimeConfig::watchers_len_max) allows: let some of them share a wait, or try
-    /// again later.
+    /// [`until_described`](crate::RunHandle::until_described) as [`watchers_len_max`](crate::RuntimeConfig::watchers_len_max)
+    /// allows: let some of them share a wait, or try again later.
     #[error("{len_max} callers wait for the run to go on, as many as watchers_len_max allows")]
     TooManyWatchers {
         /// How many there may be.
@@ -613,37 +606,36 @@ pub enum RunError {
     /// The value could not be encoded.
     #[error("the value could not be encoded")]
     Payload(#[from] PayloadError),
-    /// The turn that the message leads to does not fit the journal; the message was not taken.
+    /// The turn that the message leads to does not fit the journal; the message was not recorded.
     #[error("what the message leads to does not fit the journal: {0}")]
     Turn(String),
-    /// A record of the run is damaged, or may be, and nothing was done: what is left of it would pass for
-    /// a shorter history. Other runs are not affected, and the id stays taken. Bring the run back by
-    /// salvaging the store or restoring a backup.
+    /// A record of the run is damaged, or may be, and nothing was done: the rest would look like a shorter history. Other
+    /// runs are not affected, and the id stays taken. Bring the run back by salvaging the store or restoring a backup.
     #[error("the history of the run is damaged ({0}): salvage the store, or restore a backup")]
     Damaged(ReadError),
     /// The run's history could not be read.
     #[error("the run's history could not be read")]
     Read(#[source] ReadError),
-    /// The run's history could be read but not understood.
+    /// The run's history could be read, but not decoded.
     #[error("the run's history could not be understood: {0}")]
     History(String),
-    /// The run's partition has another owner, or none: it is not among those that this runtime
-    /// [owns](crate::Runtime::partitions), and its owner was not asked: there is no mail between the runtimes, or too much of
-    /// it. If the partition was lost meanwhile, it is not known whether the message was taken: ask its owner.
+    /// The run's partition has another owner, or none: this runtime does not [own](crate::Runtime::partitions) it, and its
+    /// owner was not asked, because there is no mail between the runtimes, or too much of it. If the partition was lost
+    /// meanwhile, it is unknown whether the message was recorded: ask its owner.
     #[error("partition {} is not owned here: ask {}; whether the message was taken is not known", .partition.index(), OwnerName(.owner))]
     Moved {
         /// The partition of the run.
         partition: Partition,
-        /// The node that owns it, of a store that several share, as far as is known.
+        /// The node that owns it, if the store is shared and the owner is known.
         owner: Option<Arc<str>>,
     },
-    /// The node that has the run, of a store that several share, has not done it.
+    /// The node that has the run did not do it.
     #[error("the node that has the run has not done it: {message}")]
     Elsewhere {
-        /// Why, as that node tells it.
+        /// That node's reason.
         message: String,
     },
-    /// The runtime has stopped. Whether the message was taken is not known.
+    /// The runtime has stopped. It is unknown whether the message was recorded.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
@@ -683,8 +675,7 @@ impl RunError {
         "stopped",
     ];
 
-    /// The variant's name in kebab case, for what is told outside of the process. It stays the same in later
-    /// releases, which may add others.
+    /// The variant's name in kebab case, for the outside. It stays the same in later releases, which may add others.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -730,7 +721,7 @@ impl From<InputRefused> for RunError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// The run was reached, and does not answer this.
+    /// The run was reached, but gave no answer.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
     /// The question could not be encoded, or the answer is not of the expected type.
@@ -751,21 +742,21 @@ impl From<StopCause> for QueryError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum UpdateError<E> {
-    /// The update's validator said no; nothing was recorded.
+    /// The update's validator rejected it; nothing was recorded.
     Rejected(E),
-    /// It was let in and recorded, and has no answer. It was performed all the same if what is wrong is
-    /// its answer, which does not encode or is larger than a payload may be.
+    /// It was accepted and recorded, but has no answer. It was still performed if the problem is its answer, which does not
+    /// encode or is larger than a payload may be.
     Failed {
         /// Why.
         message: String,
     },
-    /// It is recorded, but the run's code does not run: once it does, the update is performed. Ask
-    /// again under the same request to get the answer.
+    /// It is recorded, but the run's code does not run: once it does, the update is performed. Repeat it under the same
+    /// request to get the answer.
     Parked(Box<ParkReason>),
     /// The argument could not be encoded, or the answer or the rejection is not of the expected
     /// type.
     Payload(PayloadError),
-    /// The run was not reached, or did not let it in.
+    /// The run was not reached, or refused it.
     Run(RunError),
 }
 
@@ -804,8 +795,7 @@ pub enum ResultError<E> {
         /// Why.
         reason: String,
     },
-    /// It is not over, but its code does not run: fix the cause, [resume](crate::RunHandle::resume)
-    /// it, and ask again.
+    /// It has not ended, but its code does not run: fix the cause, [resume](crate::RunHandle::resume) it, and ask again.
     Parked(Box<ParkReason>),
     /// The recorded value is not of the expected type.
     Payload(PayloadError),
@@ -945,8 +935,8 @@ mod tests {
         assert_eq!(all.each_ref().map(StartError::code), StartError::CODES);
     }
 
-    /// A query that was loading its run when the disk failed was told that the history could not be read, as if
-    /// the run were to blame. The suite of ends asked a runtime that had ended, not one that was ending.
+    /// Regression: a query that was loading its run when the disk failed was told that the history could not be read, as if
+    /// it were the run's fault. An earlier test only asked a runtime that had ended, not one that was ending.
     #[test]
     fn a_read_that_the_end_of_the_runtime_cuts_short_names_the_end() {
         let closed = || ReadError::Failed(JournalFailure::new(FailureKind::Closed, "the journal is closed"));

@@ -1,7 +1,7 @@
 //! One function per decoder of bytes from outside, for fuzzers (feature `fuzz`).
 //!
-//! Each takes any bytes and panics only if something breaks its word: a decoder gives a value or an error, and what
-//! decodes is encoded to bytes that decode to the same.
+//! Each takes any bytes, and panics only if an invariant is broken: a decoder returns a value or an error, and a decoded
+//! value encodes to bytes that decode to the same value.
 
 use bytes::Bytes;
 
@@ -21,9 +21,9 @@ pub const TARGETS: [Target; 4] = [
     ("subscription", kept_subscription),
 ];
 
-/// What one node mails to another.
+/// Mail of one node for another.
 pub fn message(bytes: &[u8]) {
-    // What callers ask and are answered is only read.
+    // Requests and answers of callers are only decoded.
     drop(wire::decode_mail(&Bytes::copy_from_slice(bytes)));
     let Ok(message) = wire::decode(&Bytes::copy_from_slice(bytes)) else {
         return;
@@ -33,7 +33,7 @@ pub fn message(bytes: &[u8]) {
     assert_eq!(twice, message);
 }
 
-/// The body of a record of a durable topic: what decodes encodes to the same bytes.
+/// The body of a record of a durable topic: a decoded body encodes to the same bytes.
 pub fn record(bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     let Ok((header, payload)) = StoredHeader::decode(&body) else {
@@ -45,7 +45,7 @@ pub fn record(bytes: &[u8]) {
     assert_eq!(again, bytes, "a record that decodes encodes to the same bytes");
 }
 
-/// The text of a record's place: there is one for each place.
+/// The text of a record's token: each token has one text.
 pub fn token(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -55,7 +55,7 @@ pub fn token(bytes: &[u8]) {
     }
 }
 
-/// What a subscription has kept: it is kept alike again, and the subscription can go on.
+/// The state of a subscription: it encodes to the same bytes, and the subscription can continue.
 pub fn kept_subscription(bytes: &[u8]) {
     subscription::go_on_from(bytes);
 }

@@ -1,4 +1,4 @@
-//! The inner half of a runtime, which all its handles share: asking a shard or the reader, and why there is no answer.
+//! The inner part of a runtime, which all its handles share: requests to shards and readers, and why there is no answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,33 +19,33 @@ use crate::shared::ShardShared;
 use crate::tree::Tree;
 use crate::{RunError, StopCause};
 
-/// The wait for room at a shard: whether the request was taken, which is false if the runtime has stopped.
+/// A wait for room at a shard. Returns whether the request was taken, which is false if the runtime has stopped.
 pub(crate) type ForRoom<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
-/// What all handles share. It begins two cache lines behind the count of those: every start and every end
-/// of a handle writes to that, and a thread that then reads here would have to fetch it from another core.
+/// The state that all handles share. Padded by two cache lines from the reference count, to which every start and every
+/// dropped handle writes: otherwise each reader on another core would have to fetch the line again.
 #[repr(align(128))]
 pub(crate) struct Inner {
     pub(crate) shared: Arc<ShardShared>,
     pub(crate) broker: Broker,
     pub(crate) doors: ShardDoors,
     pub(crate) journal: Arc<dyn Journal>,
-    /// The journal, if it is in a file that the runtime opened.
+    /// The store file, if the runtime opened one.
     pub(crate) store: Option<OwnStore>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) report: StartupReport,
-    /// The user's own, that are supervised.
+    /// The user's supervised actors.
     pub(crate) actors: Actors,
     pub(crate) stop: Arc<StopCell>,
-    /// The task by whose end it is known that the host has ended.
+    /// Its end shows that the host has ended.
     pub(crate) presence: TaskHandle,
-    /// Those who look for live runs take turns.
+    /// Limits the number of simultaneous searches among live runs.
     pub(crate) searching: Semaphore,
     pub(crate) tokio_host: std::sync::Mutex<Option<TokioHost>>,
 }
 
 impl Inner {
-    /// Why the runtime has stopped. A failure of the journal stops it here, if nobody has noticed yet.
+    /// Why the runtime has stopped. Stops the runtime if the journal has failed and nobody has noticed yet.
     pub(crate) fn settled_cause(&self) -> Option<StopCause> {
         if self.stop.get().is_none() {
             self.tree.look_at_journal();
@@ -65,7 +65,7 @@ impl Inner {
         }
     }
 
-    /// Sends a request to a shard, which may mean waiting for room, and waits for the answer.
+    /// Sends a request to a shard, waiting for room if necessary, and waits for the answer.
     pub(crate) async fn ask<T, E: From<StopCause>>(
         &self,
         target: &Target,
@@ -89,8 +89,8 @@ impl Inner {
         }
     }
 
-    /// As [`ask_at`](Self::ask_at), for a future that is made for each request in memory of its own: there, waiting for room
-    /// has a box of its own, so that the future is small without it.
+    /// As [`ask_at`](Self::ask_at), for a future that is allocated for each request: the wait for room is boxed, which keeps
+    /// the future small.
     pub(crate) async fn ask_in_little_memory<T, E: From<StopCause>>(
         &self,
         door: &ShardDoor,
@@ -129,7 +129,7 @@ impl Inner {
         }
     }
 
-    /// Sends a request to the shard behind this door, or gives the wait for room there.
+    /// Sends a request to the shard behind this door, or returns the wait for room there.
     pub(crate) fn push_or_wait<'a>(
         &self,
         door: &'a ShardDoor,
@@ -142,7 +142,7 @@ impl Inner {
         Ok(refused.map(|request| Box::pin(door.push(request)) as ForRoom<'a>))
     }
 
-    /// Why no request of this kind is taken.
+    /// Why requests of this kind are refused, if they are.
     #[inline]
     pub(crate) fn refusal(&self, request: &Request) -> Option<StopCause> {
         if self.stop.is_closing() {
@@ -151,12 +151,12 @@ impl Inner {
         (self.shared.is_read_only && !request.only_reads()).then_some(StopCause::ReadOnly)
     }
 
-    /// Sends a request to the shard behind this door, which may mean waiting for room.
+    /// Sends a request to the shard behind this door, waiting for room if necessary.
     pub(crate) async fn push_at(&self, door: &ShardDoor, request: Request) -> Result<(), StopCause> {
         if let Some(cause) = self.refusal(&request) {
             return Err(cause);
         }
-        // The message is large, and is moved once more for each future that holds it.
+        // The message is large, and would be moved once more for each future that holds it.
         let is_pushed = match door.try_push(request) {
             Ok(()) => true,
             Err(request) => door.push(request).await,
@@ -164,7 +164,7 @@ impl Inner {
         if is_pushed { Ok(()) } else { Err(self.stop_cause()) }
     }
 
-    /// Waits until a search among live runs may begin; it ends with the permit.
+    /// Waits until a search among live runs may begin; it ends when the permit is dropped.
     pub(crate) async fn search(&self) -> Result<SemaphorePermit<'_>, RunError> {
         let permit = self.stop.unless_over(Box::pin(self.searching.acquire())).await;
         match permit {
@@ -184,7 +184,7 @@ impl Inner {
         }
     }
 
-    /// Waits for an answer of the reader.
+    /// Waits for an answer of a reader.
     pub(crate) async fn read<T, E: From<StopCause>>(
         &self,
         answer: impl Future<Output = Option<Result<T, E>>>,
@@ -193,8 +193,8 @@ impl Inner {
         answer.unwrap_or_else(|| Err(self.stop_cause().into()))
     }
 
-    /// As [`read`](Self::read), of something that needs nothing but the store: what has stopped the runtime counts
-    /// more than that the store cannot be read any more.
+    /// As [`read`](Self::read), for something that only needs the store: if the runtime has stopped, its cause takes
+    /// precedence over the failed read.
     pub(crate) async fn view<T>(
         &self,
         answer: impl Future<Output = Option<Result<T, RunError>>>,
@@ -207,7 +207,7 @@ impl Inner {
         }
     }
 
-    /// The run in which a finished one goes on, if it does.
+    /// The run that continues a finished one, if there is one.
     pub(crate) async fn next_run(&self, target: &Target) -> Result<Option<RunId>, RunError> {
         match self.finished_standing(target.clone()).await? {
             Standing::Ended(Outcome::Continued(next)) => Ok(Some(next)),

@@ -1,7 +1,7 @@
 //! Durable workflows, each a supervised actor, and a topic broker, in one process and one file.
 //!
-//! Workflow code is a plain `async fn`; what it has done survives crashes, and goes on where it
-//! was. Steps with side effects are activities, which run at least once.
+//! Workflow code is a plain `async fn`; its progress survives crashes. Steps with side effects are activities, which run at
+//! least once.
 //!
 //! ```
 //! use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -29,14 +29,14 @@
 //! # }
 //! ```
 //!
-//! [The guide](https://github.com/millrun/millrun/blob/main/docs/guide/src/SUMMARY.md) goes by task, from a first
-//! workflow to operating one.
+//! [The guide](https://github.com/millrun/millrun/blob/main/docs/guide/src/SUMMARY.md) is ordered by task, from a first
+//! workflow to operations.
 //!
-//! What a program names is at the root: the runtime and its configuration, definitions, contexts, handles and
-//! their errors. The rest has rooms: [`workflow`], [`builders`], [`operating`], [`history`], [`store`], [`host`],
+//! The names that a program uses most are at the root: the runtime and its configuration, definitions, contexts, handles and
+//! their errors. The rest is in modules: [`workflow`], [`builders`], [`operating`], [`history`], [`store`], [`host`],
 //! [`broker`].
 
-// docs.rs marks what needs a feature.
+// docs.rs shows which items need a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod runtime;
@@ -111,8 +111,8 @@ pub use millrun_workflow::{
     Update, VersionPolicy, Workflow, WorkflowContext, WorkflowError, WrongType,
 };
 
-/// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
-/// outcomes and seldom errors.
+/// What the methods of a [`WorkflowContext`] return: operations to await, groups and sagas of them, their outcomes and rarer
+/// errors.
 pub mod workflow {
     pub use millrun_core::{Cause, CauseError};
     pub use millrun_core::{SpanId, TraceContext, TraceContextError, TraceId};
@@ -126,8 +126,8 @@ pub mod workflow {
     };
 }
 
-/// What the methods of a [`Runtime`] and a [`RuntimeBuilder`] give while a call is being described, and the
-/// traits behind `register`. Programs use these and seldom name them.
+/// What the methods of a [`Runtime`] and a [`RuntimeBuilder`] return while a call is being prepared, and the traits behind
+/// `register`. Programs use these and seldom name them.
 pub mod builders {
     pub use crate::bulk::Bulk;
     pub use crate::handles::entity::EntityCall;
@@ -140,8 +140,8 @@ pub mod builders {
     pub use millrun_workflow::{AnsweringWorkflow, EntityCode, Implementation, UpdateBuilder};
 }
 
-/// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
-/// reports of a start and a shutdown.
+/// What an operator gets from a running program: descriptions of runs, the state of parts, counters, and the reports of a
+/// start and a shutdown.
 pub mod operating {
     pub use crate::bulk::{
         BULK_FAILURES_LEN_MAX, BulkAction, BulkCount, BulkDescription, BulkFailure, BulkHandle, BulkProgress,
@@ -180,7 +180,7 @@ pub mod operating {
     };
 }
 
-/// What a run's history is made of, as [`Runtime::history`] gives it: pages of events, and what stands in those.
+/// The parts of a run's history, as [`Runtime::history`] returns it: pages, and the events in them.
 pub mod history {
     pub use crate::looking::pages::{HistoryPage, RecordedEvent};
     pub use millrun_core::Sequence;
@@ -207,6 +207,6 @@ pub mod store {
     };
 }
 
-/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own, which
-/// [`Runtime::supervise`] takes into the supervision tree.
+/// The topic broker: see [`Runtime::broker`], and its `actor` module for your own actors, which [`Runtime::supervise`] adds
+/// to the supervision tree.
 pub use millrun_broker as broker;

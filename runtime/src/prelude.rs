@@ -1,4 +1,4 @@
-//! What most programs with workflows name: `use millrun::prelude::*;`.
+//! The names that most programs with workflows need: `use millrun::prelude::*;`.
 //!
 //! ```
 //! use millrun::prelude::*;

@@ -1,5 +1,5 @@
-//! Programs of the operating system as activities: with arguments and input, their output bounded,
-//! killed when nobody waits for them any more. This is the feature `process`, which is off by default.
+//! Activities that run programs of the operating system: with arguments and input, with bounded output, and killed when their
+//! result is not waited for any more. This is the feature `process`, which is off by default.
 
 use std::fmt;
 use std::process::Stdio;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-/// How much of each output is kept unless [`Process::output_bytes_max`] says otherwise.
+/// How much of each output is kept by default.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
-/// A program to be run, with its arguments and its input. No shell looks at them.
+/// A program to be run, with its arguments and its input. No shell interprets them.
 ///
-/// It is a value: a workflow decides on it, an activity runs it.
+/// It is a plain value: a workflow decides on it, an activity runs it.
 ///
 /// ```
 /// use millrun::process::{Process, ProcessError, ProcessOutput};
@@ -45,39 +45,39 @@ pub struct Process {
     output_bytes_max: usize,
 }
 
-/// What a program left behind.
+/// The output of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProcessOutput {
-    /// What it wrote to its standard output, as far as it is kept.
+    /// Its standard output, as far as it is kept.
     #[serde(with = "serde_bytes")]
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error, as far as it is kept.
+    /// Its standard error, as far as it is kept.
     #[serde(with = "serde_bytes")]
     pub stderr: Vec<u8>,
     /// Bytes of both that were not kept.
     pub dropped_bytes: u64,
 }
 
-/// Why a program gave no output.
+/// Why a program returned no output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// It could not be started: there is no such program, say.
+    /// It could not be started: it does not exist, say.
     NotStarted {
-        /// What the operating system said.
+        /// The operating system's message.
         message: String,
     },
-    /// It ended with another code than zero; `None` if a signal ended it. Tried again.
+    /// It ended with a code other than zero; `None` if a signal ended it. Retryable.
     Failed {
         /// The code.
         code: Option<i32>,
-        /// What it wrote.
+        /// Its output.
         output: ProcessOutput,
     },
-    /// Its output broke off. Tried again.
+    /// Its output could not be read to the end. Retryable.
     Io {
-        /// What the operating system said.
+        /// The operating system's message.
         message: String,
     },
 }
@@ -144,23 +144,22 @@ impl Process {
         self
     }
 
-    /// Runs it to its end, and until nobody has its outputs open any more: something that it leaves
-    /// behind in the background, and that writes to them, is waited for.
+    /// Runs it until it has ended and its outputs are closed: a background process that it leaves behind, and that still has
+    /// them open, is waited for.
     ///
     /// # Errors
-    /// See [`ProcessError`]; a code other than zero is one.
+    /// See [`ProcessError`]; a code other than zero is an error.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with its IO driver, as `enable_all` and `#[tokio::main]` make it; the
-    /// attempt fails with that panic.
+    /// Outside of a tokio runtime with its IO driver, which `enable_all` and `#[tokio::main]` make; the attempt then fails
+    /// with that panic.
     ///
     /// # Cancel safety
-    /// Dropping the future kills the program, and so does a timeout or a cancel of the activity. On Unix
-    /// it is the head of a process group of its own, and the whole group is killed: whatever it has
-    /// started and has not left the group. So a Ctrl-C at the terminal reaches your program alone.
-    /// Elsewhere programs that it has started itself are not killed. Nothing is killed either if
-    /// your own process dies abruptly, by `SIGKILL` or a crash: when the store is opened again the next attempt
-    /// may run beside what is left of the last.
+    /// Dropping the future kills the program, and so does a timeout or a cancel of the activity. On Unix it is the leader of
+    /// a process group of its own, and the whole group is killed: everything that it has started, unless that has left the
+    /// group. So a Ctrl-C at the terminal only reaches your own program. On other systems, processes that it has started are
+    /// not killed. Nothing is killed either if your own process dies abruptly, by `SIGKILL` or a crash: when the store is
+    /// opened again the next attempt may run beside what is left of the last.
     pub async fn run(self) -> Result<ProcessOutput, ProcessError> {
         let mut command = Command::new(&self.program);
         command
@@ -178,7 +177,7 @@ impl Process {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
-                // A program that does not read its input to the end is its own business.
+                // It is no error if a program does not read its input to the end.
                 drop(stdin.write_all(&self.stdin).await);
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! What the parts of one runtime share.
+//! The state that the parts of one runtime share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -31,29 +31,29 @@ use crate::topics::publisher::Topics;
 use crate::traces::TracedEnds;
 use crate::watch::Watch;
 
-/// What all shards share.
+/// The state that all shards share.
 #[derive(Debug)]
 pub(crate) struct ShardShared {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) config: RuntimeConfig,
     pub(crate) workflows: Workflows,
-    /// The store was opened only to be read: no code is known, nothing that its runs wait for is done, and requests that
-    /// would change something are refused.
+    /// Whether the store was opened read-only: there is no code, operations that runs wait for are not performed, and
+    /// requests that would change something are refused.
     pub(crate) is_read_only: bool,
     pub(crate) topics: Topics,
     /// Topics whose records the journal keeps.
     pub(crate) durable: DurableTopics,
-    /// What activities send while they work.
+    /// The output streams of activities.
     pub(crate) streams: Arc<OutputStreams>,
-    /// What of it the journal keeps.
+    /// The durable ones among them.
     pub(crate) outputs: DurableOutputs,
     pub(crate) queues: Arc<TaskQueues>,
     pub(crate) pools: Vec<Arc<PoolState>>,
     pub(crate) timers: TimersDoor,
     pub(crate) reader: ReaderDoor,
     pub(crate) watch: Arc<Watch>,
-    /// What a shutdown asks of each shard.
+    /// The rest requests of a shutdown, for each shard.
     pub(crate) rests: Vec<ShardRest>,
     pub(crate) counters: Counters,
     pub(crate) tallies: Tallies,
@@ -62,20 +62,20 @@ pub(crate) struct ShardShared {
     pub(crate) traced_ends: TracedEnds,
     pub(crate) changed_values: ChangedValues,
     pub(crate) trials: VersionTrials,
-    /// What each shard has handed to topics.
+    /// For each shard, the publishes that it has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,
-    /// What is owned, and the news of it.
+    /// The owned partitions, and news of them.
     pub(crate) claims: Claims,
     /// Until when attempts may begin.
     pub(crate) gate: LeaseGate,
-    /// What is known of other nodes, if the store is one that several share.
+    /// What is known of other nodes, if several share the store.
     pub(crate) cluster: Option<Arc<ClusterShared>>,
-    /// Their mail.
+    /// The mail with other nodes.
     pub(crate) mail: Option<Arc<MailDesk>>,
 }
 
 impl ShardShared {
-    /// The name of the node that owns a partition, as far as is known, and unless that is this one.
+    /// The name of the node that owns a partition, if it is known and not this node.
     pub(crate) fn owner_of(&self, partition: Partition) -> Option<Arc<str>> {
         self.cluster.as_ref()?.owner_of(partition)
     }
@@ -91,13 +91,13 @@ impl ShardShared {
         }
     }
 
-    /// What is known of the nodes of the store, if it is one that several share.
+    /// The status of the store's nodes, if several share it.
     pub(crate) fn cluster_status(&self) -> Option<ClusterStatus> {
         let set_aside_len = self.mail.as_ref().map_or(0, |mail| mail.set_aside_len());
         Some(self.cluster.as_ref()?.status(set_aside_len))
     }
 
-    /// Whether there is code for a run that began so. Of a store that is only read nobody knows, and it passes for
+    /// Whether there is code for a run with this beginning. In a read-only store that is unknown, and every run counts as
     /// registered.
     pub(crate) fn is_registered<'a>(&self, beginning: impl Into<Beginning<'a>>) -> bool {
         self.is_read_only || self.workflows.code_of(beginning).is_some()
@@ -109,7 +109,7 @@ impl ShardShared {
         pools.find_map(|(one, pool)| (one.name == queue).then_some(pool))
     }
 
-    /// What runs and waits in each task queue.
+    /// The numbers of running and waiting activities of each task queue.
     pub(crate) fn queue_stats(&self) -> impl Iterator<Item = QueueStats> {
         self.queues.all().iter().zip(&self.pools).map(|(queue, pool)| {
             let (waiting_len, waiting_max) = queue.len_and_max();
@@ -124,7 +124,7 @@ impl ShardShared {
     }
 }
 
-/// What has happened since the runtime was started.
+/// Counts since the runtime started.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) started: AtomicU64,
@@ -135,7 +135,7 @@ pub(crate) struct Counters {
     pub(crate) parked: AtomicU64,
     pub(crate) events: AtomicU64,
     pub(crate) long_histories: AtomicU64,
-    /// How often a record of a durable topic was passed over that no waiting run could be shown.
+    /// How often a record of a durable topic was skipped because it could not be decoded for waiting runs.
     pub(crate) unreadable_records: AtomicU64,
     pub(crate) untrimmed_histories: AtomicU64,
     pub(crate) replay_checks: AtomicU64,

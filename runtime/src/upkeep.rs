@@ -1,4 +1,4 @@
-//! What an operator does with the file of a runtime while it runs.
+//! An operator's operations on the file of a running runtime.
 //!
 //! ```text
 //!   backup, export, verify ──► one at a time ──► a thread of its own ──► the answer
@@ -17,7 +17,7 @@ use crate::StopCause;
 use crate::inner::Inner;
 use crate::opening::own_store::OwnStore;
 
-/// Why something asked of a store was not done.
+/// Why an operation on a store was not performed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpkeepError {
@@ -27,13 +27,13 @@ pub enum UpkeepError {
     /// The store cannot be read at all.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Not all that was due has been done.
+    /// Not all upkeep that was due has been done.
     #[error(transparent)]
     Undone(#[from] UpkeepUndone),
-    /// There is no thread for it.
+    /// The operating system refused a thread for it.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The runtime has stopped. A file that was being written is not at its place.
+    /// The runtime has stopped. A file that was being written is incomplete and not at its final path.
     #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
@@ -41,8 +41,8 @@ pub enum UpkeepError {
 /// The store of a running runtime, for its operator; from [`Runtime::store`](crate::Runtime::store). A cheap
 /// clone; it keeps the runtime alive.
 ///
-/// What reads the whole store does so on a thread of its own, while the runtime goes on, one request at a time:
-/// others wait for their turn.
+/// Operations that read the whole store do so on a thread of their own, while the runtime continues, one at a time: others
+/// wait for their turn.
 ///
 /// ```
 /// use millrun::Runtime;
@@ -68,7 +68,7 @@ pub enum UpkeepError {
 /// ```
 ///
 /// # Cancel safety
-/// Dropping a method's future gives up its answer; what has begun goes on.
+/// Dropping a method's future gives up its answer; an operation that has begun continues.
 #[derive(Clone)]
 pub struct StoreHandle {
     inner: Arc<Inner>,
@@ -81,7 +81,7 @@ impl fmt::Debug for StoreHandle {
 }
 
 impl StoreHandle {
-    /// The store of a runtime that has one of its own.
+    /// The store of a runtime that has a file.
     pub(crate) fn of(inner: &Arc<Inner>) -> Option<Self> {
         let inner = Arc::clone(inner);
         inner.store.is_some().then_some(Self { inner })
@@ -91,7 +91,7 @@ impl StoreHandle {
         self.inner.store.as_ref().expect("seen when the handle was made")
     }
 
-    /// The store's file, as its path was given to [`Runtime::open`](crate::Runtime::open).
+    /// The store's file, with the path that was given to [`Runtime::open`](crate::Runtime::open).
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.own().path
@@ -103,8 +103,8 @@ impl StoreHandle {
         self.own().journal.format().unwrap_or(0)
     }
 
-    /// Reads every record of the store and checks it; as [`RedbJournal::verify`](crate::store::RedbJournal::verify).
-    /// What is damaged is in the answer.
+    /// Reads and checks every record of the store; as [`RedbJournal::verify`](crate::store::RedbJournal::verify). Damage is
+    /// in the result.
     ///
     /// # Errors
     /// When the store cannot be read at all, or the runtime has stopped.
@@ -112,9 +112,8 @@ impl StoreHandle {
         self.perform(|journal| Ok(journal.verify()?)).await
     }
 
-    /// Writes a copy of the store, as it is at one moment, to `path`; as
-    /// [`RedbJournal::backup`](crate::store::RedbJournal::backup). The copy is a store: to restore it, put it where
-    /// the lost one was.
+    /// Writes a copy of the store's present state to `path`; as [`RedbJournal::backup`](crate::store::RedbJournal::backup).
+    /// The copy is a store: to restore it, put it in the place of the lost one.
     ///
     /// # Errors
     /// When there is a file at `path`, the store cannot be read or the copy not written, or the runtime has
@@ -124,7 +123,7 @@ impl StoreHandle {
         self.perform(move |journal| Ok(journal.backup(path)?)).await
     }
 
-    /// Writes all histories as lines of JSON to `path`, of which [`import`](crate::store::import) makes a store; as
+    /// Writes all histories as lines of JSON to `path`, from which [`import`](crate::store::import) makes a store; as
     /// [`RedbJournal::export`](crate::store::RedbJournal::export).
     ///
     /// # Errors
@@ -134,9 +133,9 @@ impl StoreHandle {
         self.perform(move |journal| Ok(journal.export(path)?)).await
     }
 
-    /// Asks for free space at the end of the file to be given back to the file system, and returns at once;
-    /// as [`RedbJournal::begin_compact`](crate::store::RedbJournal::begin_compact). Nothing is committed meanwhile. Of a
-    /// store that is [only read](crate::store::ClosedStore) nothing is given back.
+    /// Asks for free space at the end of the file to be given back to the file system, and returns at once; as
+    /// [`RedbJournal::begin_compact`](crate::store::RedbJournal::begin_compact). Commits wait meanwhile. Does nothing for a
+    /// [read-only](crate::store::ClosedStore) store.
     pub fn begin_compact(&self) {
         if self.inner.shared.is_read_only {
             return;
@@ -144,15 +143,15 @@ impl StoreHandle {
         self.own().journal.begin_compact();
     }
 
-    /// Does all upkeep of the store that is due now, which it otherwise does by and by as runs finish: when this returns,
+    /// Does all upkeep of the store that is due now, and that otherwise happens gradually as runs finish: when this returns,
     /// finished runs beyond [`Retention`](crate::store::Retention) are dropped, the [`Archive`](crate::store::Archive) has
-    /// what it is to get first, and the index of finished runs and the log are as small as they become by themselves. A
-    /// program in which few runs finish calls it once in a while, so that what has come of age goes.
+    /// first got what it should, and the index of finished runs and the log are as small as upkeep makes them. A program in
+    /// which few runs finish should call it from time to time, so that old data is dropped.
     ///
-    /// Runs go on meanwhile. As long as they make as much due as is done, it takes longer.
+    /// Runs continue meanwhile. If they produce new work for it as fast as it is done, it takes longer.
     ///
     /// # Errors
-    /// When the archive cannot be written, something is damaged that would have to go, or the runtime has stopped.
+    /// When the archive cannot be written, something is damaged that would have to be dropped, or the runtime has stopped.
     pub async fn upkeep(&self) -> Result<(), UpkeepError> {
         if self.inner.shared.is_read_only {
             return Err(StopCause::ReadOnly.into());
@@ -174,7 +173,7 @@ impl StoreHandle {
         }
     }
 
-    /// Waits until nothing else is done to the store.
+    /// Waits until no other operation on the store is running.
     async fn place(&self) -> Result<SemaphorePermit<'_>, UpkeepError> {
         let running = &self.own().running;
         match self.inner.stop.unless_over(Box::pin(running.acquire())).await {
@@ -184,7 +183,7 @@ impl StoreHandle {
         }
     }
 
-    /// Does something with the store on a thread.
+    /// Runs an operation on the store on a thread.
     async fn perform<T: Send + 'static>(
         &self,
         work: impl FnOnce(&RedbJournal) -> Result<T, UpkeepError> + Send + 'static,

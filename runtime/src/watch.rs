@@ -1,12 +1,11 @@
-//! Watches the shards from outside: code that blocks its thread is reported while it does.
+//! Watches the shards from outside, and reports code that blocks its thread while it does.
 //!
 //! ```text
 //!   shard ── a turn begins, this run, it ended ──► slot ◄── looks twice per limit ── watcher
 //!     └─────────── rings, if the watcher sleeps ──────────────────────────────────────┘
 //! ```
 //!
-//! The watcher has a thread of its own, since a shard that is blocked may hold the only thread there
-//! is. It sleeps while the shards do.
+//! The watcher has a thread of its own, since a blocked shard may hold the only other thread. It sleeps while the shards do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,15 +13,15 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Next, Part, RunId, Timestamp};
 
-/// What a shard does at the moment. Written by the shard, read by the watcher.
+/// What a shard is doing. Written by the shard, read by the watcher.
 #[derive(Debug, Default)]
 struct Slot {
     /// When its turn began, in microseconds; 0 between turns.
     busy_since: AtomicU64,
-    /// The run whose code is in hand. Both halves may be of different runs for a moment.
+    /// The run whose code is running. The two halves may belong to different runs for a moment.
     run: [AtomicU64; 2],
     turns: AtomicU64,
-    /// Turns of the part, those in which it took nothing included.
+    /// The number of the part's turns, including empty ones.
     pulse: AtomicU64,
 }
 
@@ -33,7 +32,7 @@ impl Slot {
     }
 }
 
-/// What shards and watcher share.
+/// The state that shards and watcher share.
 #[derive(Debug)]
 pub(crate) struct Watch {
     slots: Vec<Slot>,
@@ -63,12 +62,12 @@ impl Watch {
         self.slow.load(Ordering::Relaxed)
     }
 
-    /// The part of a shard has a turn.
+    /// Counts a turn of a shard's part.
     pub(crate) fn note_pulse(&self, shard: usize) {
         self.slots[shard].pulse.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many turns the part of a shard has had, and whether code of a run is in hand.
+    /// The number of turns of a shard's part, and whether a run's code is running.
     pub(crate) fn pulse(&self, shard: usize) -> (u64, bool) {
         let pulse = self.slots[shard].pulse.load(Ordering::Relaxed);
         (pulse, self.run_in_hand(shard).is_some())
@@ -79,7 +78,7 @@ impl Watch {
         let slot = &self.slots[shard];
         slot.busy_since.store(now.as_micros().max(1), Ordering::Relaxed);
         slot.turns.fetch_add(1, Ordering::Relaxed);
-        // No run has these bits: what was in hand in an earlier turn is not any more.
+        // No run has these bits: code of an earlier turn is not running any more.
         slot.run
             .iter()
             .for_each(|half| half.store(u64::MAX, Ordering::Relaxed));
@@ -97,7 +96,7 @@ impl Watch {
         low.store(half(bits), Ordering::Relaxed);
     }
 
-    /// The run whose code was in hand last, if the shard's turn has not ended.
+    /// The run whose code ran last, if the shard's turn has not ended.
     pub(crate) fn run_in_hand(&self, shard: usize) -> Option<RunId> {
         let slot = &self.slots[shard];
         let is_busy = slot.busy_since.load(Ordering::Relaxed) != 0;
@@ -113,9 +112,9 @@ impl Watch {
 /// The part that watches the shards.
 pub(crate) struct Watcher {
     watch: Arc<Watch>,
-    /// Also called at each look: what a shard that is blocked does not notice.
+    /// Also called at each look, to find what a blocked shard does not notice.
     look: Box<dyn Fn() + Send>,
-    /// How many turns each shard had made at the last look, and the turn last reported.
+    /// For each shard, its number of turns at the last look, and the turn that was last reported.
     seen: Vec<(u64, u64)>,
 }
 
@@ -152,7 +151,7 @@ impl Part for Watcher {
             );
         }
         if is_quiet {
-            // A turn that begins from here on rings.
+            // A turn that begins from here on rings the bell.
             watch.is_awake.store(false, Ordering::Release);
             let has_begun = watch.slots.iter().zip(&self.seen);
             let mut has_begun =
