@@ -1,4 +1,4 @@
-//! Claims: how a part of an owner gets partitions, and how it hears of losing one.
+//! Claims: how a part of an owner gets partitions, and how it learns that it has lost one.
 //!
 //! ```text
 //!   Claimant ── claim(partitions, folds) ──► Claim ──► Journal ──► folds are fed the live runs
@@ -6,11 +6,11 @@
 //!      └── bell, and a list to take: ClaimNews ◄──────────┘ Granted │ Refused │ Lost
 //! ```
 //!
-//! Nothing waits: a claim is handed to the journal, and the bell rings when the answer can be taken. Each claim
-//! gets exactly one answer, also from a journal that drops it. Losing a partition is news like any other.
+//! No call waits: a claim is handed to the journal, and the bell rings when the answer can be taken. Each claim gets exactly
+//! one answer, also if the journal drops it. The loss of a partition arrives in the same list of news.
 //!
-//! Left out: who wins when two owners want one partition. A [claim](crate::Journal::claim) never takes a
-//! partition from another owner, [taking](crate::Journal::take_from) always does.
+//! Left out: who wins when two owners want one partition. A [claim](crate::Journal::claim) never takes a partition from
+//! another owner; [taking](crate::Journal::take_from) always does.
 
 use std::any::Any;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::journal::{RecoveryReport, Ringing};
 
 /// An owner of partitions: a runtime, usually. All its parts claim under the same number.
 ///
-/// The number must be the owner's alone among all that use the journal: 64 random bits will do.
+/// No other owner may use the number with the same journal: 64 random bits will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u64);
 
@@ -51,16 +51,15 @@ impl fmt::Display for Owner {
 
 /// A part of an owner that claims partitions, and the list of news for it. A cheap clone.
 ///
-/// A claimant owns partitions for as long as a clone of it is held outside of the journal: once the last one is
-/// dropped, any owner may claim them. The list of news holds one entry for each claim and for each partition
-/// that was granted, at most.
+/// A claimant owns partitions for as long as a clone of it exists outside of the journal: once the last one is dropped, any
+/// owner may claim them. The list of news holds at most one entry for each claim and one for each partition that was granted.
 #[derive(Clone)]
 pub struct Claimant(Arc<ClaimDesk>);
 
 struct ClaimDesk {
     owner: Owner,
     bell: Bell,
-    /// Whether the list is not empty, so that a look at it needs no lock.
+    /// Whether the list is not empty, so that a check needs no lock.
     has_news: AtomicBool,
     news: Mutex<Vec<ClaimNews>>,
     claims: AtomicU64,
@@ -70,21 +69,21 @@ struct ClaimDesk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimNumber(u64);
 
-/// What a claimant is told by a journal.
+/// What a journal tells a claimant.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClaimNews {
     /// A claim was granted: the partitions in it are owned.
     Granted(Granted),
-    /// A claim was refused: it has changed nothing.
+    /// A claim was refused: nothing has changed.
     Refused {
         /// Which claim.
         claim: ClaimNumber,
         /// Why.
         error: ClaimRefused,
     },
-    /// Another owner, or another part of this one, has a partition now. Nothing is taken any more under the
-    /// epoch that it was granted under.
+    /// Another owner, or another part of this one, has a partition now. No turn is taken any more under the epoch with which
+    /// it was granted.
     Lost {
         /// The partition.
         partition: Partition,
@@ -98,12 +97,12 @@ pub enum ClaimNews {
 pub struct Granted {
     /// Which claim.
     pub claim: ClaimNumber,
-    /// The partitions that are owned from now on, in their order. Those that were lost or released again before
-    /// the answer are not among them.
+    /// The partitions that are owned from now on, in order. Partitions that were lost or released again before the answer are
+    /// left out.
     pub partitions: Vec<Owned>,
-    /// The folds of the claim, which hold what they made of the live runs.
+    /// The folds of the claim, with what they have built from the live runs.
     pub folds: Vec<Box<dyn Fold>>,
-    /// All partitions together, and what concerns the whole store.
+    /// The report on all partitions together, and on the whole store.
     pub report: RecoveryReport,
 }
 
@@ -118,7 +117,7 @@ impl fmt::Debug for Granted {
 }
 
 impl Granted {
-    /// The folds of the claim, which are all of this type; those of another one are left out.
+    /// The folds of the claim that have this type; others are left out.
     pub fn take_folds<F: Fold>(&mut self) -> Vec<F> {
         let folds = std::mem::take(&mut self.folds).into_iter();
         let folds = folds.filter_map(|fold| (fold as Box<dyn Any>).downcast::<F>().ok());
@@ -132,9 +131,9 @@ impl Granted {
 pub struct Owned {
     /// The partition.
     pub partition: Partition,
-    /// The epoch under which it is owned: higher than all that the partition has had.
+    /// The epoch under which it is owned: higher than every earlier epoch of the partition.
     pub epoch: Epoch,
-    /// What was found in it.
+    /// What the claim found in it.
     pub report: PartitionReport,
 }
 
@@ -156,9 +155,9 @@ impl Owned {
 pub struct PartitionReport {
     /// Live runs that the folds have seen.
     pub live_runs: u64,
-    /// Records of these. Those that a run was [trimmed](crate::TurnWriter::trim) of may be counted.
+    /// The records of these runs. Records that a run was [trimmed](crate::TurnWriter::trim) of may be counted too.
     pub records: u64,
-    /// Runs that the folds have not seen because a record of theirs is damaged, with what is wrong.
+    /// Runs that the folds have not seen because one of their records is damaged, with the error.
     pub damaged: Vec<ReadError>,
 }
 
@@ -166,14 +165,14 @@ pub struct PartitionReport {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimRefused {
-    /// Other owners have some of the partitions: claim the others, wait until these are released, or
+    /// Other owners have some of the partitions: claim only the others, wait until these are released, or
     /// [take](crate::Journal::take_from) them.
     #[error("{} of the partitions belong to other owners, {} among them", .partitions.len(), First(.partitions))]
     Owned {
-        /// Those that other owners have.
+        /// The partitions that other owners have.
         partitions: Vec<Partition>,
     },
-    /// The live runs of the partitions could not be read. They are free again: claim them once more.
+    /// The live runs of the partitions could not be read. The partitions are free again: claim them once more.
     #[error("the live runs of the partitions could not be read")]
     Unreadable(#[source] ReadError),
     /// The journal has failed or was closed: open it again.
@@ -205,15 +204,15 @@ impl Claimant {
         }))
     }
 
-    /// Whose part it is.
+    /// The owner that it is a part of.
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.0.owner
     }
 
-    /// A claim to these partitions, to be handed to a [journal](crate::Journal::claim). When it is granted,
-    /// all records of live runs have been handed to `folds`: those of a run to
-    /// `folds[run.partition().index() % folds.len()]`. Without folds nothing is read.
+    /// A claim to these partitions, to be handed to a [journal](crate::Journal::claim). When it is granted, all records of
+    /// live runs have been handed to `folds`: those of a run to `folds[run.partition().index() % folds.len()]`. Without folds
+    /// no record is read.
     #[must_use]
     pub fn claim(&self, mut partitions: Vec<Partition>, folds: Vec<Box<dyn Fold>>) -> Claim {
         partitions.sort_unstable();
@@ -227,14 +226,14 @@ impl Claimant {
         }
     }
 
-    /// Whether there is news. One load.
+    /// Whether there is news. Costs one atomic load.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.0.has_news.load(Ordering::Acquire)
     }
 
-    /// All that was told and not taken yet, in order.
+    /// All news that was not taken yet, in order.
     #[must_use]
     pub fn take_news(&self) -> Vec<ClaimNews> {
         let mut news = self.0.news.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,7 +241,7 @@ impl Claimant {
         std::mem::take(&mut news)
     }
 
-    /// For a journal: puts news on the list. The bell rings when what this gives is dropped.
+    /// For a journal: adds news to the list. The bell rings when the returned value is dropped.
     pub fn tell(&self, news: ClaimNews) -> Ringing {
         let mut list = self.0.news.lock().unwrap_or_else(PoisonError::into_inner);
         list.push(news);
@@ -267,12 +266,12 @@ impl fmt::Debug for Claimant {
     }
 }
 
-/// A claimant as a journal remembers it, which keeps nobody from dropping it.
+/// A claimant as a journal remembers it: a weak reference, so that the claimant can still be dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Absentee(Weak<ClaimDesk>);
 
 impl Absentee {
-    /// The claimant, if it is still held.
+    /// The claimant, if a clone of it still exists.
     pub(crate) fn claimant(&self) -> Option<Claimant> {
         self.0.upgrade().map(Claimant)
     }
@@ -284,8 +283,8 @@ impl fmt::Debug for Absentee {
     }
 }
 
-/// A claim on its way through a journal, which must [grant](Self::grant) or [refuse](Self::refuse) it. One that
-/// is dropped is refused as by a journal that was closed.
+/// A claim on its way through a journal, which must [grant](Self::grant) or [refuse](Self::refuse) it. If it is dropped
+/// instead, it is refused as by a closed journal.
 pub struct Claim {
     number: ClaimNumber,
     claimant: Claimant,
@@ -307,13 +306,13 @@ impl Claim {
         &self.claimant
     }
 
-    /// What is claimed: in order, each partition once.
+    /// The claimed partitions: in order, each once.
     #[must_use]
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
     }
 
-    /// What is to be fed with the records of live runs.
+    /// The folds that get the records of live runs.
     pub fn folds(&mut self) -> &mut [Box<dyn Fold>] {
         &mut self.folds
     }
@@ -326,7 +325,7 @@ impl Claim {
         self.folds = folds;
     }
 
-    /// Says that the claim was granted. The claimant's bell rings when what this gives is dropped.
+    /// Grants the claim. The claimant's bell rings when the returned value is dropped.
     pub fn grant(mut self, partitions: Vec<Owned>, report: RecoveryReport) -> Ringing {
         self.is_answered = true;
         let granted = Granted {
@@ -338,7 +337,7 @@ impl Claim {
         self.claimant.tell(ClaimNews::Granted(granted))
     }
 
-    /// Says that the claim was refused. The claimant's bell rings when what this gives is dropped.
+    /// Refuses the claim. The claimant's bell rings when the returned value is dropped.
     pub fn refuse(mut self, error: ClaimRefused) -> Ringing {
         self.is_answered = true;
         let claim = self.number;

@@ -1,7 +1,7 @@
 //! The conditions under which a turn may be appended: heads of live runs, and [epochs](crate::owners).
 //!
-//! A pure machine. What it knows of a run beyond the conditions is the journal's own business:
-//! `P` is a place in the log for one journal, the records themselves for another.
+//! A pure machine. What a journal knows of a run beyond the conditions is its own choice: `P` is a place in the log for one
+//! journal, the records themselves for another.
 //!
 //! ```text
 //!            opens, head 0                    head fits                closes
@@ -12,9 +12,9 @@
 //!                           suspect(head): takes nothing
 //! ```
 //!
-//! A refused turn shows that its owner's picture of the run is wrong. A later turn of the same owner
-//! rests on that picture, and its head may fit by chance. So the run takes nothing more until the owner
-//! says that it has dropped the picture. The mark is one byte in the run's head, in its padding.
+//! A refused turn shows that its owner's idea of the run is wrong. A later turn of that owner rests on the same idea, and its
+//! head may fit by chance. So the run takes no turn until the owner says that it has dropped that idea and read the run
+//! again. The mark is one byte in the run's head, in its padding.
 
 use millrun_core::{Epoch, Partition, RunId, Sequence};
 
@@ -39,9 +39,9 @@ pub(crate) struct Conditions<P> {
 pub(crate) struct Head<P> {
     /// Sequence of the last record.
     pub(crate) last: u32,
-    /// The head that the last turn found.
+    /// The run's head before its last turn.
     pub(crate) before: u32,
-    /// Of the checksums of the last turn, if they are set: by it the same turn is recognised.
+    /// A digest of the checksums of the last turn, if they are set: it shows whether a turn is the same.
     pub(crate) digest: u32,
     /// A turn was refused, and the owner has not read the run again.
     is_suspect: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Head<P> {
 }
 
 impl<P: Default> Conditions<P> {
-    /// Conditions of a journal in which every partition is free; epochs that are given out are above `epoch`.
+    /// Conditions for a journal whose partitions are all free; epochs that are given out are above `epoch`.
     pub(crate) fn new(epoch: Epoch, turn_bytes_max: usize) -> Self {
         Self {
             heads: Heads::default(),
@@ -59,7 +59,7 @@ impl<P: Default> Conditions<P> {
         }
     }
 
-    /// The partitions have new epochs: their owners begin with what they read.
+    /// The partitions have new epochs: their owners start from what they read.
     pub(crate) fn trust(&mut self, partitions: &[Partition]) {
         if self.suspects_len == 0 {
             return;
@@ -75,8 +75,8 @@ impl<P: Default> Conditions<P> {
         }
     }
 
-    /// The owner under this epoch has dropped what it had decided for a run: its turns are judged by
-    /// their own conditions again. The sequence of the run's last record, queued turns included.
+    /// The owner under this epoch has dropped what it had decided for a run: its turns are checked by their own conditions
+    /// again. Returns the sequence of the run's last record, queued turns included.
     pub(crate) fn read_again(&mut self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
         self.check_epoch(run, epoch)?;
         let head = self.heads.get_mut(run).ok_or(TurnRefused::NotLive)?;
@@ -89,9 +89,8 @@ impl<P: Default> Conditions<P> {
         checked.map_err(|current| TurnRefused::Fenced { current })
     }
 
-    /// Applies the turn if its conditions hold; `put` then updates the run's place. Returns the
-    /// place of a run that has closed. `is_last` says whether the turn is the run's last one once more,
-    /// if by its sequences it may be.
+    /// Applies the turn if its conditions hold; `put` then updates the run's place. Returns the place of a run that has
+    /// closed. `is_last` says whether the turn equals the run's last one; it is asked only if the sequences allow it.
     pub(crate) fn admit(
         &mut self,
         turn: &TurnSpan,
@@ -129,8 +128,8 @@ impl<P: Default> Conditions<P> {
         Ok(turn.closes.then(|| self.heads.remove(number).place))
     }
 
-    /// Why a group of turns, each of another run, is refused as a whole: an error for each, if one of them does not
-    /// hold. `None` if all hold, and nothing is changed then. `is_damaged` says of which runs nothing is taken.
+    /// Why a group of turns, each of another run, is refused as a whole: one error for each turn, if one of them does not
+    /// hold. `None` if all hold; then nothing is changed. `is_damaged` says which runs take no turns.
     pub(crate) fn refuse_group(
         &mut self,
         turns: &[TurnSpan],
@@ -154,7 +153,7 @@ impl<P: Default> Conditions<P> {
         Some(errors.collect())
     }
 
-    /// Whether a turn's conditions hold, which has `bytes` with those that go with it: then the number of its
+    /// Whether the conditions of a turn hold (`bytes` counts the turns that belong to it too): then returns the number of its
     /// run, or `None` if it opens the run.
     #[inline]
     fn judge(
@@ -184,12 +183,12 @@ impl<P: Default> Conditions<P> {
         Ok(Some(number))
     }
 
-    /// Remembers what a refusal says of its run.
+    /// Remembers what a refusal means for its run.
     #[cold]
     fn mark(&mut self, run: RunId, refused: &TurnRefused) {
         match refused {
             TurnRefused::AlreadyAppended | TurnRefused::NotLive | TurnRefused::Quarantined => {}
-            // Under another epoch nothing is taken any more: the run of the present owner stays as it is.
+            // Under a stale epoch no turn is taken anyway: the present owner's view of the run is not touched.
             TurnRefused::Fenced { .. } => {}
             TurnRefused::Conflict { .. } | TurnRefused::ReadAgain | TurnRefused::TooLarge { .. } => {
                 self.suspect(run);
@@ -237,8 +236,7 @@ impl<P: Default> Conditions<P> {
     }
 }
 
-/// Whether a turn is tied to the one before it in its batch, which was refused. Of a group it is asked of its
-/// first turn.
+/// Whether a turn is tied to the turn before it in its batch and that turn was refused. For a group, ask with its first turn.
 pub(crate) fn rests_on_refused(turn: &TurnSpan, index: usize, refused: &[RefusedTurn]) -> bool {
     let is_refused =
         |last: &RefusedTurn| last.turn + 1 == index && last.error != TurnRefused::AlreadyAppended;

@@ -7,16 +7,15 @@ use millrun_core::Timestamp;
 use crate::batch::TURN_BYTES_MAX_DEFAULT;
 use crate::error::StoreError;
 
-/// Bounds and modes that every journal has. Checked once, when it is opened. What belongs to the file of a
-/// [`RedbJournal`](crate::RedbJournal) is in [`StoreConfig`](crate::StoreConfig).
+/// Bounds and modes that every journal has, checked once when it is opened. The settings for the file of a
+/// [`RedbJournal`](crate::RedbJournal) are in [`StoreConfig`](crate::StoreConfig).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalConfig {
-    /// Bytes that may wait for the next commit. When reached, [`enqueue`](crate::Journal::enqueue)
-    /// gives `Full`. As much again may be in the commit under way. Default 8 MiB.
+    /// Bytes that may wait for the next commit. When reached, [`enqueue`](crate::Journal::enqueue) returns `Full`. The commit
+    /// under way may hold as much again. Default 8 MiB.
     pub batch_bytes_max: usize,
-    /// Turns that may wait for the next commit. When reached, `enqueue` gives `Full`.
-    /// Default 65,536.
+    /// Turns that may wait for the next commit. When reached, `enqueue` returns `Full`. Default 65,536.
     pub batch_len_max: usize,
     /// The largest turn, frames included, in bytes. A larger one is refused. Default 16 MiB.
     pub turn_bytes_max: usize,
@@ -30,14 +29,14 @@ pub struct JournalConfig {
     pub history_bytes_max: u64,
     /// How long finished runs stay readable.
     pub retention: Retention,
-    /// Topics whose records are kept, those of earlier openings included: about 500 bytes of memory each. When reached,
-    /// [`declare`](crate::TopicStreams::declare) refuses others. Default 10,000.
+    /// How many topics may have records, topics of earlier openings included: about 500 bytes of memory each. When reached,
+    /// [`declare`](crate::TopicStreams::declare) refuses further topics. Default 10,000.
     pub topics_len_max: usize,
-    /// How many ids of records of topics are remembered, of all topics together, the latest ones: a record that comes again
-    /// with one is not appended again. About 130 bytes of memory each. Default 100,000; zero remembers none.
+    /// How many ids of topic records are remembered, the latest of all topics together: a record with a remembered id is not
+    /// appended again. About 130 bytes of memory each. Default 100,000; zero remembers none.
     pub topic_ids_len_max: usize,
-    /// Bytes of the latest durable records of all topics that stay in memory, so that who follows a topic reads no disk. 128
-    /// are counted on top for each chunk. Default 16 MiB.
+    /// Bytes of the latest durable records of all topics that stay in memory, so that a reader that follows a topic reads no
+    /// disk. Each chunk counts 128 bytes on top. Default 16 MiB.
     pub topic_latest_bytes_max: usize,
 }
 
@@ -62,7 +61,7 @@ impl JournalConfig {
     /// Checks the bounds against each other; a journal calls this when it is opened.
     ///
     /// # Errors
-    /// [`StoreError::Config`] names the first field that makes no sense.
+    /// [`StoreError::Config`] names the first field whose value makes no sense.
     pub fn check(&self) -> Result<(), StoreError> {
         let positive = [
             ("batch_bytes_max", self.batch_bytes_max),
@@ -94,61 +93,57 @@ impl JournalConfig {
     }
 }
 
-/// What an acknowledged turn survives. In every mode, what is found after a crash is a prefix of
-/// what was enqueued, whole turns only.
+/// What an acknowledged turn survives. In every mode, a store opened after a crash has a prefix of what was enqueued, in
+/// whole turns.
 ///
-/// As long as the process lives, no mode loses anything: histories, and finished runs by their id, are read as soon as
-/// they are acknowledged. Where that comes before the commit, lists and searches of finished runs, retention, snapshots,
-/// backups and counts follow with the commit.
+/// As long as the process lives, no mode loses anything: histories, and finished runs by their id, can be read as soon as
+/// they are acknowledged. Where the acknowledgement comes before the commit, lists and searches of finished runs, retention,
+/// snapshots, backups and counts change only with the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
     /// Everything: a turn is acknowledged when it has been synced to the disk.
     #[default]
     Durable,
-    /// A crash of the process or the machine loses at most what was acknowledged in the last
-    /// `window` and during the commit that was under way: the store is synced that often.
+    /// A crash of the process or the machine loses at most what was acknowledged in the last `window` and during the commit
+    /// under way: the store is synced that often.
     Eventual {
         /// The longest time between two syncs while there is something to sync.
         window: Duration,
     },
-    /// Nothing is promised: a crash may lose everything since the store was opened. What was
-    /// queued before [`close`](crate::Journal::close) is kept by a close that succeeds.
+    /// No promise: a crash may lose everything since the store was opened. A [`close`](crate::Journal::close) that succeeds
+    /// keeps all that was queued before it.
     Volatile,
 }
 
-/// Until when a finished run stays readable: whichever bound is reached first ends it, the
-/// earliest closed first.
+/// How long a finished run stays readable. The first bound that is exceeded drops runs, the earliest closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retention {
     /// Age since the run closed. Default 72 hours.
     ///
-    /// A store does not believe each clock: what it takes for the present goes on with the times of the turns that
-    /// close runs, but by no more than [`age_step_max`](Self::age_step_max) at each opening, and at no more
-    /// than twice the pace of the host's monotonic clock from then on. So a clock that is 30 days ahead for one
-    /// opening lets no more expire than what has come within that of its age. After a pause of 30 days, ages are
-    /// right again within 30 days of being open; the other bounds hold all the time. A run that closes
-    /// while the clock is behind, or further ahead than is believed, counts as closed at the time that is
-    /// believed, and [`FinishedRun::closed_at`](crate::FinishedRun) says that. A store that was made while the
-    /// clock was ahead lets none expire by age until that time has come. A journal in memory believes the times of
-    /// its turns.
+    /// A store does not trust every clock. Its own present time advances with the times of the turns that close runs, but by
+    /// no more than [`age_step_max`](Self::age_step_max) at each opening, and from then on at most twice as fast as the
+    /// host's monotonic clock. So a clock that is 30 days ahead during one opening expires only runs that come within that
+    /// step of the limit. After a pause of 30 days, ages are right again within 30 days of being open; the other bounds hold
+    /// all the time. A run that closes while the clock is behind, or further ahead than is trusted, counts as closed at the
+    /// trusted time, and [`FinishedRun::closed_at`](crate::FinishedRun) shows that time. A store that was created while the
+    /// clock was ahead expires no run by age until that time has come. A journal in memory trusts the times of its turns.
     pub age_max: Duration,
-    /// By how much the ages of finished runs may grow at each opening of the store beyond the time for which
-    /// it is open. [`Duration::MAX`] believes each clock. Default 6 hours.
+    /// By how much the ages of finished runs may grow at each opening of the store, beyond the time for which it is open.
+    /// [`Duration::MAX`] trusts every clock. Default 6 hours.
     pub age_step_max: Duration,
     /// Number of finished runs; each costs about five bytes of memory. Default 2,000,000.
     pub len_max: usize,
     /// Bytes of their records. Default 1 GiB.
     pub bytes_max: u64,
-    /// How many runs are remembered by name after they were dropped, so that asking for one gives
+    /// How many dropped runs are remembered by name, so that a read of one gives
     /// [`ReadError::Expired`](crate::ReadError::Expired) and not `UnknownRun`. Default 10,000.
     pub expired_len_max: usize,
 }
 
 impl Retention {
-    /// What a store in memory can well afford: 100,000 finished runs, of 64 MiB in all. Otherwise as by
-    /// default.
+    /// Bounds that a store in memory can afford: 100,000 finished runs, of 64 MiB in all. Otherwise the defaults.
     #[must_use]
     pub fn in_memory() -> Self {
         Self {
@@ -158,9 +153,8 @@ impl Retention {
         }
     }
 
-    /// Whether the earliest closed of `len` finished runs, of `bytes` in all, stays at the time `now`. A journal
-    /// drops the earliest until this holds; which time it believes is its own matter (see
-    /// [`age_step_max`](Self::age_step_max)).
+    /// Whether the earliest closed of `len` finished runs, of `bytes` in all, is kept at the time `now`. A journal drops the
+    /// earliest run until this holds; it decides itself which time it trusts (see [`age_step_max`](Self::age_step_max)).
     #[must_use]
     pub fn retains(&self, now: Timestamp, closed_at: Timestamp, len: u64, bytes: u64) -> bool {
         len <= self.len_max as u64

@@ -9,15 +9,15 @@ use millrun_core::{Epoch, RunId, Sequence, SpawnError};
 
 use crate::topics::TopicNumber;
 
-/// Why a turn could not be put into a batch. The batch is as it was before the turn.
+/// Why a turn could not be put into a batch. The batch is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// The turn, with those of its [group](crate::Batch::group) before it, is larger than the batch's
+    /// The turn, together with the earlier turns of its [group](crate::Batch::group), is larger than the batch's
     /// `turn_bytes_max`.
     #[error("the turn has {bytes} bytes, at most {max} are allowed")]
     TooLarge {
-        /// Size in bytes; at least this much when it was given up half-way.
+        /// Size in bytes; a lower bound if encoding was stopped half-way.
         bytes: usize,
         /// The limit.
         max: usize,
@@ -28,7 +28,7 @@ pub enum TurnError {
     /// The run would have more than 2^32 − 1 records.
     #[error("the run has too many records")]
     TooManyRecords,
-    /// A turn trims its run before its first record, and neither opens nor closes it.
+    /// A turn must trim its run before its first record, and may neither open nor close the run.
     #[error("a turn trims its run before its first record, and neither opens nor closes the run")]
     TrimMismatch,
     /// A turn opens its run exactly when the run's head is zero.
@@ -40,10 +40,10 @@ pub enum TurnError {
     /// A turn of the group was begun and not finished, so none of its turns is there.
     #[error("a turn of the group was not finished")]
     GroupNotWhole,
-    /// A record of a topic goes with a turn that its batch does not have.
+    /// A record of a topic belongs to a turn that the batch does not have.
     #[error("the batch has no turn of this index, so no record of a topic can go with it")]
     NoSuchTurn,
-    /// A group has one turn of each run at most.
+    /// A group may have only one turn of each run.
     #[error("the group has two turns of run {run}")]
     RunTwice {
         /// The run.
@@ -51,8 +51,8 @@ pub enum TurnError {
     },
 }
 
-/// Why a journal refused a turn. Of the batch's other turns, only those of its [group](crate::Batch::group), and
-/// what is [tied](crate::Batch::tie_last) to it, were refused with it.
+/// Why a journal refused a turn. Of the batch's other turns, only those of its [group](crate::Batch::group), and those
+/// [tied](crate::Batch::tie_last) to it, were refused with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnRefused {
@@ -68,25 +68,24 @@ pub enum TurnRefused {
         /// The run's last sequence number, queued turns included.
         head: Sequence,
     },
-    /// The run's last turn is this very turn: an earlier append of it was taken. Once the
-    /// offset of this append is durable, so is the turn.
+    /// The run's last turn is this very turn: it was appended before. Once the offset of this append is durable, the turn is
+    /// durable too.
     #[error("the turn has been appended before")]
     AlreadyAppended,
     /// The run has no live records here: it never started, has finished, or was deleted.
     #[error("the run is not live")]
     NotLive,
-    /// An earlier turn of the run was refused, or one that this turn stands or falls with: of its
-    /// [group](crate::Batch::group), or that it is [tied](crate::Batch::tie_last) to. So what its owner takes the
-    /// run for is wrong: drop what was decided for it, call
-    /// [`Journal::read_again`](crate::Journal::read_again), and read it.
+    /// An earlier turn of the run was refused, or a turn of its [group](crate::Batch::group), or the turn that this one is
+    /// [tied](crate::Batch::tie_last) to. So the owner's view of the run is wrong: drop what was decided for the run, call
+    /// [`Journal::read_again`](crate::Journal::read_again), and read the run.
     #[error(
         "an earlier turn of the run, or one that goes with this, was refused: the run is to be read again"
     )]
     ReadAgain,
-    /// A record of the run is damaged, so nothing is appended to it any more.
+    /// A record of the run is damaged, so the run takes no more turns.
     #[error("the run is quarantined: a record of it is damaged")]
     Quarantined,
-    /// The turn, or its [group](crate::Batch::group) in all, is larger than the journal's `turn_bytes_max`.
+    /// The turn, or its whole [group](crate::Batch::group), is larger than the journal's `turn_bytes_max`.
     #[error("the turn has {bytes} bytes, at most {max} are allowed")]
     TooLarge {
         /// Size of the turn, or of its group, in bytes.
@@ -100,13 +99,13 @@ pub enum TurnRefused {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicRefused {
-    /// A name has 1 to 255 bytes.
+    /// A name must have 1 to 255 bytes.
     #[error("the name of a topic has 1 to 255 bytes, this has {bytes}")]
     Name {
         /// Size of the name in bytes.
         bytes: usize,
     },
-    /// Retention must keep a record at least.
+    /// Retention must keep at least one record.
     #[error(
         "the retention of a topic must keep a record at least: neither len_max nor bytes_max may be zero"
     )]
@@ -118,14 +117,14 @@ pub enum TopicRefused {
         /// The limit.
         max: usize,
     },
-    /// The store has given all numbers of topics, those of deleted topics and subscriptions included: take a new store.
+    /// The store has used all numbers for topics, also those of deleted topics and subscriptions: use a new store.
     #[error("the store has given {max} topics a number, deleted ones included, and has no more")]
     NumbersUsed {
         /// The limit.
         max: u32,
     },
-    /// The journal does not know the name, and has a topic of which the name is lost: it may be this one. Topics whose names
-    /// are known are as ever.
+    /// The journal does not know the name, and has a topic whose name is lost: it may be this one. Topics with known names
+    /// are not affected.
     #[error(
         "the row with the name of {topic} is missing or damaged, so that {name:?} may be that one: restore a backup of the store"
     )]
@@ -150,13 +149,13 @@ pub enum TopicChangeRefused {
         /// The topic.
         topic: TopicNumber,
     },
-    /// The new name is no name of a topic, or another topic has it.
+    /// The new name is not valid for a topic, or another topic has it.
     #[error("the name {name:?} is not one that a topic may take")]
     Name {
         /// The name.
         name: String,
     },
-    /// A deleted topic of the new name had records with higher numbers than the topic that is to get it.
+    /// A deleted topic with the new name had records with higher numbers than the topic that shall get the name.
     #[error(
         "a deleted topic {name:?} had records up to number {deleted}, and the topic that is to get its name has {last}"
     )]
@@ -168,13 +167,13 @@ pub enum TopicChangeRefused {
         /// The last record of the topic.
         last: u64,
     },
-    /// As many numbers were given as there may be.
+    /// All numbers have been given out.
     #[error("all {max} numbers of topics are used")]
     NumbersUsed {
-        /// How many there may be.
+        /// How many numbers there are.
         max: u32,
     },
-    /// Records of the topic are queued and not durable yet. Ask again.
+    /// Records of the topic are queued and not durable yet. Call again later.
     #[error("records of {topic} are not durable yet")]
     Queued {
         /// The topic.
@@ -198,7 +197,7 @@ pub enum EnqueueError {
     /// A batch with records of topics is not gathered with others: nothing was taken. Append it by itself.
     #[error("a batch with records of topics is not gathered with others: append it by itself")]
     NotGathered,
-    /// The journal has failed or was closed and takes nothing any more.
+    /// The journal has failed or was closed; it takes no more batches.
     #[error(transparent)]
     Failed(#[from] JournalFailure),
 }
@@ -213,7 +212,7 @@ impl EnqueueError {
 
 /// Why a journal stopped for good. A cheap clone.
 ///
-/// Turns that were not durable by then may or may not be found when the store is opened again.
+/// Turns that were not durable by then may or may not be there when the store is opened again.
 #[derive(Clone)]
 pub struct JournalFailure(Arc<Failure>);
 
@@ -227,30 +226,30 @@ struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A read, write or sync failed, with this kind of error. The disk is not asked again:
-    /// reopen the store when the cause is gone.
+    /// A read, write or sync failed, with this kind of error. The journal does not try the disk again: reopen the store when
+    /// the cause is fixed.
     Io(io::ErrorKind),
     /// The store's own structures are damaged.
     Corrupted,
-    /// There is no file at the store's path any more: it was deleted, or it or its folder was moved.
-    /// Nothing was acknowledged after that was noticed. Move it back, or restore a backup, and open it.
+    /// There is no file at the store's path any more: the file or its folder was deleted or moved. Nothing was acknowledged
+    /// after that was noticed. Move the file back, or restore a backup, and open it.
     FileGone,
-    /// There is another file at the store's path than the one that was opened. Put the store's own file back,
-    /// or restore a backup, and open it.
+    /// The file at the store's path is not the one that was opened. Put the store's own file back, or restore a backup, and
+    /// open it.
     FileReplaced,
-    /// The file was cut from outside. Restore a backup, or salvage what is left of it.
+    /// Another program has shortened the file. Restore a backup, or salvage the rest of the file.
     FileTruncated,
     /// The journal was closed by its owner.
     Closed,
-    /// Another process has opened the store that this one had open: nothing of this one is taken any more. See that only one
-    /// has it open. Of a store that several share: the others have declared this one dead, since it wrote nothing for too
-    /// long; start it again.
+    /// Another process has opened the store that this process had open: no turn of this process is taken any more. Make sure
+    /// that only one process has it open. For a store that several processes share: the other nodes have declared this one
+    /// dead because it wrote nothing for too long; start it again.
     Fenced,
-    /// The store is not where this process has left it: what was acknowledged last is missing, as when a database has
-    /// failed over to a replica that was behind. Bring back the server that has it, or accept the loss by opening the store
-    /// again: everything in it is whole as of an earlier moment.
+    /// The store is not as this process left it: the latest acknowledged turns are missing, as when a database has failed
+    /// over to a replica that was behind. Bring back the server that has them, or accept the loss by opening the store again:
+    /// it is consistent as of an earlier moment.
     RolledBack,
-    /// The writer ended by a panic or was stopped from outside: a bug, please report it.
+    /// The writer panicked or was stopped from outside: this is a bug, please report it.
     WriterLost,
 }
 
@@ -308,8 +307,8 @@ pub enum ReadError {
         /// The run asked for.
         run: RunId,
     },
-    /// The run has finished, and retention has dropped its records. Its instance's id is free. Said
-    /// of the runs that were dropped last, see [`Retention::expired_len_max`](crate::Retention).
+    /// The run has finished, and retention has dropped its records. Its instance's id is free. Reported only for the runs
+    /// that were dropped last, see [`Retention::expired_len_max`](crate::Retention).
     #[error("run {run} has finished and is not retained any more")]
     Expired {
         /// The run asked for, or the last one of the instance asked for.
@@ -329,7 +328,7 @@ pub enum ReadError {
     /// A record is damaged. Other runs are not affected.
     #[error("a record{} at log position {position} is damaged: {cause}", of_run(.run.as_ref()))]
     Damaged {
-        /// The run whose record it is, where known.
+        /// The run that the record belongs to, if known.
         run: Option<RunId>,
         /// Where in the log.
         position: u64,
@@ -342,14 +341,14 @@ pub enum ReadError {
         /// The topic asked for.
         topic: TopicNumber,
     },
-    /// Records of a topic cannot be read: one of them is damaged, or what says which they are. Others are not affected.
+    /// Records of a topic cannot be read: one of them, or the index of them, is damaged. Other records are not affected.
     #[error("the records of {topic} behind {after}, up to {until}, cannot be read: {cause}")]
     TopicDamaged {
         /// The topic.
         topic: TopicNumber,
-        /// The record behind which they stand.
+        /// The record after which they come.
         after: Sequence,
-        /// The last of them, behind which reading goes on.
+        /// The last of them; reading can go on after it.
         until: Sequence,
         /// What is wrong with them.
         cause: String,
@@ -359,14 +358,14 @@ pub enum ReadError {
     Failed(#[from] JournalFailure),
 }
 
-/// Why a snapshot was not taken. Nothing is lost with it.
+/// Why a snapshot was not taken. No data is lost by that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotRefused {
     /// Only live runs have snapshots.
     #[error("the run is not live")]
     NotLive,
-    /// The run has no such record yet.
+    /// The run has no record with this number yet.
     #[error("the run is at sequence {head}")]
     Ahead {
         /// The run's last sequence number, queued turns included.
@@ -392,7 +391,7 @@ fn of_run(run: Option<&RunId>) -> String {
     run.map_or_else(String::new, |run| format!(" of run {run}"))
 }
 
-/// Why a store could not be opened. The file is left as it was.
+/// Why a store could not be opened. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -402,7 +401,7 @@ pub enum StoreError {
         /// The store's file.
         path: PathBuf,
     },
-    /// The file is not a store of ours.
+    /// The file is not a millrun store.
     #[error("{path} is not a millrun store: choose another path, nothing was changed")]
     Foreign {
         /// The file.
@@ -420,7 +419,7 @@ pub enum StoreError {
         /// The newest format this release reads.
         supported: u32,
     },
-    /// The store's structures are damaged. Restore a backup, or make a new store of what is whole in it with
+    /// The store's structures are damaged. Restore a backup, or make a new store of its undamaged contents with
     /// [`salvage`](crate::salvage).
     #[error(
         "{path} is damaged ({cause}): restore a backup, or make a new store of what is whole in it with `millrun salvage`"
@@ -431,7 +430,7 @@ pub enum StoreError {
         /// What was found.
         cause: String,
     },
-    /// A bound of the configuration makes no sense.
+    /// The value of a configuration field makes no sense.
     #[error("{field} {problem}")]
     Config {
         /// The field of [`JournalConfig`](crate::JournalConfig) or [`StoreConfig`](crate::StoreConfig).
@@ -444,11 +443,11 @@ pub enum StoreError {
     Io {
         /// The store's file.
         path: PathBuf,
-        /// What the disk said.
+        /// The error of the disk.
         #[source]
         source: io::Error,
     },
-    /// The host gave no thread to the writer.
+    /// The host did not start a thread for the writer.
     #[error("the writer could not be started")]
     Spawn(#[from] SpawnError),
 }

@@ -8,8 +8,8 @@
 //!                                 Expired: the last ones that were dropped, by name only
 //! ```
 //!
-//! Numbers count the runs that have closed. An instance id is kept as a 64-bit hash; a caller that looks
-//! one up reads the id itself from the run's first record.
+//! A run's number says how many runs have closed before it. An instance id is kept as a 64-bit hash; a caller that looks one
+//! up reads the id itself from the run's first record.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
@@ -21,12 +21,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::numbers::{self, Numbers};
 use crate::wire::settled::run_hash;
 
-/// The number of parts in which an index grows.
+/// The number of parts of which an index grows one at a time.
 const INDEX_PARTS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct FinishedIndex<P> {
-    /// These may have numbers of runs that were taken out, which are nobody's then.
+    /// The lists may hold numbers of runs that were removed; those match no run.
     by_run: Numbers,
     by_id: Numbers,
     order: VecDeque<Finished<P>>,
@@ -42,20 +42,20 @@ pub(crate) struct Finished<P> {
     pub(crate) closed_at: Timestamp,
     /// Sequence of the last record.
     pub(crate) head: Sequence,
-    /// The kind of the last record; `None` if the record has to be read for it: it is zero, or the store was written
-    /// before kinds were kept.
+    /// The kind of the last record; `None` if the record has to be read to know it: the kind is zero, or the store was
+    /// written before kinds were kept.
     pub(crate) kind: Option<NonZeroU8>,
     /// Size of the run's records in the log.
     pub(crate) bytes: u64,
     pub(crate) place: P,
 }
 
-/// Where a run's records stand in a log.
+/// Where a run's records are in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Where the run's last turn begins.
     pub(crate) last: u64,
-    /// Where the run's first turn began; what stood before the log's beginning was moved out of it.
+    /// Where the run's first turn began; turns before the log's beginning were moved out of the log.
     pub(crate) first: u64,
     /// Size of its records in bytes.
     pub(crate) bytes: u64,
@@ -96,7 +96,7 @@ impl<P> FinishedIndex<P> {
         }
     }
 
-    /// Adds a run that has closed, the latest so far, to be found in place of an earlier one of its name.
+    /// Adds the run that closed last; its instance's id now finds it instead of an earlier run.
     pub(crate) fn add(&mut self, finished: Finished<P>) {
         let (order, first) = (&self.order, self.first);
         let known = |half: u32| at(order, first, numbers::widened(first, half));
@@ -115,7 +115,7 @@ impl<P> FinishedIndex<P> {
         self.order.front()
     }
 
-    /// Takes out the earliest closed.
+    /// Removes the earliest closed run.
     pub(crate) fn drop_earliest(&mut self) -> Option<Finished<P>> {
         let earliest = self.order.pop_front()?;
         self.bytes -= earliest.bytes;
@@ -123,7 +123,7 @@ impl<P> FinishedIndex<P> {
         Some(earliest)
     }
 
-    /// Takes out the earliest, up to the one before the number `end`; returns the size of their records.
+    /// Removes the earliest runs, those before the number `end`; returns the size of their records.
     pub(crate) fn drop_before(&mut self, end: u64) -> u64 {
         let dropped = end.clamp(self.first, self.end()) - self.first;
         self.first += dropped;
@@ -254,12 +254,12 @@ impl Expired {
         self.runs.contains(&run)
     }
 
-    /// Notes that a later run of this instance was dropped, which is remembered elsewhere.
+    /// Notes that a later run of this instance was dropped; that one is remembered elsewhere.
     pub(crate) fn supersede(&mut self, id: IdHash) {
         self.ids.remove(&id);
     }
 
-    /// The run of this instance that was dropped last, of those that are remembered here.
+    /// The run of this instance that was dropped last, among those remembered here.
     pub(crate) fn latest(&self, id: IdHash) -> Option<RunId> {
         self.ids.get(&id).copied()
     }

@@ -1,5 +1,4 @@
-//! The journal's file without the journal, for programs that measure what the journal costs (feature
-//! `floor`).
+//! Access to the journal's file without the journal, for programs that measure what the journal costs (feature `floor`).
 //!
 //! ```text
 //!   TurnTemplate ──► log bytes ──► rows ──► redb table LOG_TABLE, behind FIRST_PAGE_BYTES of the file
@@ -7,8 +6,8 @@
 //!                             Lingering says when      zeroed_ahead disk
 //! ```
 //!
-//! A log written with these is read by [`RedbJournal`](crate::RedbJournal). Nothing here looks at heads,
-//! epochs or ids: a caller that breaks the journal's rules writes a log that the journal refuses.
+//! [`RedbJournal`](crate::RedbJournal) can read a log that was written with these functions. They check no heads, epochs or
+//! ids: a caller that breaks the journal's rules writes a log that the journal refuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ pub const FIRST_PAGE_BYTES: u64 = superblock::BYTES as u64;
 /// The name of the table of the log. Its keys are positions (`u64`), its values bytes.
 pub const LOG_TABLE: &str = crate::redb::LOG_TABLE;
 
-/// The frames of one turn, written again and again with another run, time and place in the log.
+/// The frames of one turn, written many times with different runs, times and places in the log.
 #[derive(Debug)]
 pub struct TurnTemplate {
     bytes: Vec<u8>,
@@ -39,8 +38,7 @@ pub struct TurnTemplate {
 }
 
 impl TurnTemplate {
-    /// The turns of `batch`, as one. Without `is_sealed` their checksums are left out, as in a journal
-    /// without a disk.
+    /// The turns of `batch`, as one. If `is_sealed` is not set, their checksums are left out, as in a journal without a disk.
     #[must_use]
     pub fn new(batch: &Batch, is_sealed: bool) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -59,14 +57,14 @@ impl TurnTemplate {
         }
     }
 
-    /// The bytes of the frames as they were given: what a caller looks for places to fill in.
+    /// The bytes of the frames as they were given, in which a caller looks for places to fill in.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Appends the turn to a log. `back` is the position of the run's previous turn, and `fill` writes into
-    /// the frames what else differs from the template, without changing a length.
+    /// Appends the turn to a log. `back` is the position of the run's previous turn, and `fill` writes whatever else differs
+    /// from the template into the frames, without changing a length.
     #[inline]
     pub fn put(
         &self,
@@ -108,7 +106,7 @@ pub fn rows<E>(frames: &[u8], mut put: impl FnMut(u64, &[u8]) -> Result<(), E>) 
     Ok(())
 }
 
-/// When the journal would commit.
+/// Decides when the journal would commit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lingering(Convoy);
 
@@ -124,8 +122,8 @@ pub enum Linger {
 }
 
 impl Lingering {
-    /// Notes a commit: how many batches and turns it had. It ended at `now` and took `took`, and how
-    /// many turns were queued then.
+    /// Notes a commit: how many batches and turns it had, that it ended at `now` and took `took`, and how many turns were
+    /// queued then.
     pub fn committed(&mut self, batches: (usize, usize), queued: usize, took: Duration, now: Duration) {
         self.0.committed(batches, queued, took, now);
     }
@@ -141,11 +139,11 @@ impl Lingering {
     }
 }
 
-/// The disk, kept zeroed for `bytes` ahead of its writes by a part on `host`, as the journal keeps its
-/// own. The part ends when the disk is dropped.
+/// The disk, with `bytes` bytes ahead of its writes kept zeroed by a part on `host`, as the journal does for its own file.
+/// The part ends when the disk is dropped.
 ///
 /// # Errors
-/// When the length of the file cannot be asked, or the host refuses the part.
+/// When the length of the file cannot be read, or the host refuses the part.
 pub fn zeroed_ahead(disk: Arc<dyn Disk>, bytes: u64, host: &dyn Host) -> Result<Arc<dyn Disk>, StoreError> {
     open::zeroed_ahead(disk, "the floor".as_ref(), bytes, host)
 }

@@ -1,4 +1,4 @@
-//! Folding the histories of live runs, while a store is opened in the one pass that reads its log, and for a
+//! Folding the histories of live runs, during the one pass that reads the log of a store that is opened, and for a
 //! [claim](crate::Claim).
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!                                       └───────────────► Fold::forget(number)
 //! ```
 //!
-//! Which runs are live is known at the end of that pass only, so a fold may see those that have ended too, and
-//! is told to forget them. It gets a number with each record: a small one that the run keeps, so that a list
-//! can hold what is made of it, and nothing is looked up twice.
+//! Which runs are live is known only at the end of that pass, so a fold may also see runs that have ended, and is then told
+//! to forget them. Each record comes with a small number that belongs to its run, so a fold can keep its results in a list
+//! and needs no lookups.
 
 use std::any::Any;
 
@@ -18,20 +18,18 @@ use crate::record::RecordView;
 /// Receives the records of a share of the live runs of partitions that are [claimed](crate::Journal::claim).
 ///
 /// # Panics
-/// A fold must not panic: the claim is refused, or the store is not opened, and the file may be said to be
-/// corrupted.
+/// A fold must not panic: the claim is then refused, or the store is not opened, and the file may be reported as corrupted.
 pub trait Fold: Any + Send {
-    /// The next record of the run with this number, in the order of its history; its first record
-    /// comes first. Numbers are below the greatest number of runs that were live at a time.
+    /// The next record of the run with this number, in the order of its history, beginning with the first. A number is always
+    /// below the greatest number of runs that were live at a time.
     fn record(&mut self, number: usize, record: RecordView<'_>);
 
-    /// The run with this number has ended, or its history is damaged: nothing is left of it. Another
-    /// run may get the number. It may have had no record: one that begins and ends in a single record is
-    /// not shown.
+    /// The run with this number has ended, or its history is damaged: forget it. Another run may get the number. The run may
+    /// have had no record: one that begins and ends in a single record is not shown.
     fn forget(&mut self, number: usize);
 }
 
-/// Takes no notice.
+/// A fold that ignores everything.
 #[derive(Debug)]
 pub(crate) struct NoFold;
 

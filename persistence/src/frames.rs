@@ -1,12 +1,12 @@
-//! Turns as the bytes in which the journals of this crate store them: for journals in other crates that keep the same
-//! bytes somewhere else.
+//! Turns as the bytes that the journals of this crate store, for journals in other crates that keep the same bytes in another
+//! place.
 //!
 //! ```text
 //!   TurnView::frames ──► a place of another journal's ──► history, page, FrameWalk ──► records, or damage
 //! ```
 //!
-//! The frames of a turn carry all that is read back of it, each with a checksum over its run, its sequence and its body,
-//! so that a stored turn proves whose it is and where it stands.
+//! The frames of a turn carry all that is read back, each with a checksum over its run, its sequence and its body, so a
+//! stored turn proves which run it belongs to and at which place.
 //!
 //! ```
 //! # use std::convert::Infallible;
@@ -35,7 +35,7 @@ use crate::record::{History, HistoryPage, RecordView};
 use crate::scan;
 use crate::wire::v1;
 
-/// The history of a run of which these are all stored turns, in order: [`Reads::history`](crate::Reads::history).
+/// The history of a run, given all its stored turns in order: as [`Reads::history`](crate::Reads::history).
 ///
 /// # Errors
 /// [`ReadError::Damaged`] if a frame is damaged, of another run, or not the next; its `position` counts the bytes before
@@ -44,9 +44,9 @@ pub fn history(run: RunId, turns: &[Bytes]) -> Result<History, ReadError> {
     scan::history(run, &placed(turns))
 }
 
-/// The page behind the record `after` of a run of which these are stored turns: those that follow each other from the
-/// turn with the record behind `after` on, as far as a page of `bytes_max` bytes goes. The run's last record is `head`.
-/// See [`Reads::history_page`](crate::Reads::history_page).
+/// The page after the record `after` of a run: `turns` are consecutive stored turns, from the one with the record that
+/// follows `after`, as far as a page of `bytes_max` bytes goes. The run's last record is `head`. See
+/// [`Reads::history_page`](crate::Reads::history_page).
 ///
 /// # Errors
 /// As [`history`], but for a run without turns, of which the page is empty.
@@ -70,7 +70,7 @@ fn placed(turns: &[Bytes]) -> Vec<(u64, Bytes)> {
     placed.collect()
 }
 
-/// A walk over the stored turns of a run, from its first or the one that trims it.
+/// A walk over the stored turns of a run, from its first turn or the one that trims it.
 #[derive(Clone, Debug)]
 pub struct FrameWalk {
     run: RunId,
@@ -87,10 +87,10 @@ impl FrameWalk {
         Self { run, before, bytes }
     }
 
-    /// Checks the next turn, and hands its records to `each` in order. Gives how many there were.
+    /// Checks the next turn, and hands its records to `each` in order. Returns how many there were.
     ///
     /// # Errors
-    /// [`ReadError::Damaged`], as [`history`]; the records before the damage have been handed out then.
+    /// [`ReadError::Damaged`], as [`history`]; the records before the damage have been handed out by then.
     pub fn turn(&mut self, turn: &[u8], each: &mut dyn FnMut(RecordView<'_>)) -> Result<u64, ReadError> {
         let (mut at, mut records) = (0, 0);
         while at < turn.len() {
@@ -125,7 +125,7 @@ pub fn instance_id(turn: &[u8]) -> Option<InstanceId> {
     scan::instance_id(turn)
 }
 
-/// Whether the stored turn is sound in itself, and of this run.
+/// Whether the stored turn is undamaged and belongs to this run.
 #[must_use]
 pub fn is_sound(run: RunId, mut turn: &[u8]) -> bool {
     let is_empty = turn.is_empty();
@@ -191,7 +191,7 @@ mod tests {
         for at in 0..turns[0].len() {
             let mut bad = turns[0].to_vec();
             bad[at] ^= 1;
-            // The first eight bytes say where a log has the turn before: they are set there.
+            // The first eight bytes are the log position of the run's turn before: it is set when the turn is written.
             assert_eq!(is_sound(run, &bad), at < 8, "byte {at}");
         }
     }

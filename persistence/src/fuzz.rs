@@ -1,8 +1,8 @@
 //! One function per decoder of stored bytes, for fuzzers (feature `fuzz`).
 //!
-//! Each takes any bytes and panics only if a decoder breaks its word: it must give a value or an
-//! error, must not read beyond what it was given, and must give back what was encoded. They run
-//! under a coverage-guided fuzzer, and in this crate's tests on mutations of its golden files.
+//! Each takes any bytes and panics only if a decoder breaks its contract: it must return a value or an error, must not read
+//! beyond its input, and must decode what was encoded. The functions run under a coverage-guided fuzzer, and in this crate's
+//! tests on mutations of its golden files.
 
 use bytes::Bytes;
 use millrun_core::{RunId, Sequence};
@@ -35,15 +35,15 @@ pub const TARGETS: [Target; 13] = [
     ("topic", topic),
 ];
 
-/// A damaged file, as a salvage reads it: an end is reached, going forward, and nothing panics. The file
-/// begins with its first page, so what is found stands behind as much as that.
+/// A damaged file, as a salvage reads it: the walk comes to an end, only moves forward, and does not panic. The file begins
+/// with its first page, so all that is found lies after that.
 pub fn salvage(bytes: &[u8]) {
     scan_any(bytes);
     let first_page = vec![0; superblock::BYTES];
     scan_any(&[&first_page, bytes].concat());
 }
 
-/// One frame: what decodes is sealed anew to the same bytes.
+/// One frame: if it decodes, sealing it again gives the same bytes.
 pub fn frame(bytes: &[u8]) {
     let Ok(frame) = v1::read(bytes) else { return };
     assert!(frame.len <= bytes.len() && frame.body.len() <= frame.len);
@@ -86,8 +86,7 @@ pub fn first_page(bytes: &[u8]) {
     }
 }
 
-/// A whole row: what is found of it comes in order and does not overlap; what is wrong with the row
-/// itself comes last.
+/// A whole row: what is found in it comes in order and does not overlap; an error of the row itself comes last.
 pub fn row(bytes: &[u8]) {
     let (mut behind, mut is_over) = (0, false);
     walk_row(0, bytes, &mut |position, found| {
@@ -114,12 +113,12 @@ pub fn history(bytes: &[u8]) {
                 .all(|(number, record)| record.sequence.get() == number)
         );
     }
-    // Total, whatever comes out of it.
+    // It must return for every input, whatever the result.
     scan::last_turn(bytes);
 }
 
-/// What stands behind the checksums: the input is cut into frames and rows whose lengths and
-/// checksums are then made to hold, as if a broken writer had written them.
+/// Tests the code behind the checksums: the input is cut into frames and rows whose lengths and checksums are then made
+/// valid, as if a broken writer had written them.
 ///
 /// Each frame is a length (u16, little-endian) and that many bytes, header included.
 pub fn sealed(mut bytes: &[u8]) {
@@ -148,7 +147,7 @@ pub fn sealed(mut bytes: &[u8]) {
     }
 }
 
-/// A row of the settled index, as it is and with a checksum that holds.
+/// A row of the settled index, unchanged and with a valid checksum.
 pub fn settled(bytes: &[u8]) {
     settled_row(bytes);
     let mut whole = bytes.to_vec();
@@ -172,8 +171,7 @@ fn settled_row(row: &[u8]) {
     }
 }
 
-/// A stored snapshot: its run (u128, little-endian), then its row, as it is and with a checksum that
-/// holds.
+/// A stored snapshot: its run (u128, little-endian), then its row, unchanged and with a valid checksum.
 pub fn stored_snapshot(bytes: &[u8]) {
     let Some((run, row)) = bytes.split_first_chunk::<16>() else {
         return;
@@ -192,8 +190,8 @@ pub fn stored_snapshot(bytes: &[u8]) {
     assert_eq!(snapshot::read(run, &whole).is_some(), is_whole && is_known);
 }
 
-/// A row that says a second time what there is, as it is and with a checksum that holds: an inventory, or
-/// a run (u128, little-endian) and its kept head.
+/// A row that repeats what is stored elsewhere, unchanged and with a valid checksum: an inventory, or a run (u128,
+/// little-endian) and its kept head.
 pub fn second(bytes: &[u8]) {
     let mut whole = bytes.to_vec();
     inventory::reseal(&mut whole);
@@ -225,8 +223,8 @@ pub fn line(bytes: &[u8]) {
     assert_eq!(ndjson::read(&again), Ok(found));
 }
 
-/// A row of a topic's records: the topic (u32), the number of the first record (u64), both little-endian, then the row, as
-/// it is and with checksums that hold.
+/// A row of a topic's records: the topic (u32), the number of the first record (u64), both little-endian, then the row,
+/// unchanged and with valid checksums.
 pub fn records(bytes: &[u8]) {
     let Some((number, first, row)) = keyed(bytes) else {
         return;
@@ -263,8 +261,8 @@ pub fn records(bytes: &[u8]) {
     }
 }
 
-/// The row with the name of a topic, or a row of ids: the topic (u32), the number of the first id (u64), both
-/// little-endian, then the row, as it is and with a checksum that holds.
+/// The row with the name of a topic, or a row of ids: the topic (u32), the number of the first id (u64), both little-endian,
+/// then the row, unchanged and with a valid checksum.
 pub fn topic(bytes: &[u8]) {
     let Some((number, first, row)) = keyed(bytes) else {
         return;

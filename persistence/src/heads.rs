@@ -1,13 +1,13 @@
-//! What is known of each live run, in one list with an index.
+//! What a journal knows of each live run, in one list with an index.
 //!
 //! ```text
 //!   index ─► 17 ─┐      slots: [ run, value │ free │ run, value … ]
 //!                └────────────────▲
 //! ```
 //!
-//! A million runs that wait are a million places here. A table of the values themselves is half
-//! empty after it has grown; this one holds four bytes a place, and the list has no empty ones but
-//! those that the next runs fill. A run keeps its place, so its number can stand for it elsewhere.
+//! A million waiting runs are a million places in this list. A hash table of the values themselves would be half empty after
+//! it has grown; the index here costs four bytes a place, and the list's only empty places are those that the next runs fill.
+//! A run keeps its place, so the place's number can stand for the run elsewhere.
 
 use std::hash::BuildHasher;
 
@@ -17,7 +17,7 @@ use rustc_hash::FxBuildHasher;
 
 #[derive(Debug)]
 pub(crate) struct Heads<V> {
-    /// Those that are free hold what is left of the last run.
+    /// Free slots still hold the values of their last run.
     slots: Vec<(RunId, V)>,
     free: Vec<u32>,
     index: HashTable<u32>,
@@ -33,7 +33,7 @@ impl<V> Default for Heads<V> {
     }
 }
 
-/// The runs' ids are random in their lower half.
+/// The lower half of a run id is random.
 fn hash_of(run: RunId) -> u64 {
     FxBuildHasher.hash_one(run)
 }
@@ -44,8 +44,8 @@ pub(crate) const fn index_of(number: u32) -> usize {
 }
 
 impl<V: Default> Heads<V> {
-    /// The number of a run, which it keeps until it is removed. The numbers of those that are
-    /// removed are given out again, so they stay below the greatest number of runs at a time.
+    /// The number of a run, which it keeps until it is removed. Numbers of removed runs are used again, so they stay below
+    /// the greatest number of runs at a time.
     pub(crate) fn find(&self, run: RunId) -> Option<u32> {
         let is_it = |number: &u32| self.slots[index_of(*number)].0 == run;
         self.index.find(hash_of(run), is_it).copied()
@@ -70,7 +70,7 @@ impl<V: Default> Heads<V> {
         Some(self.at_mut(number).1)
     }
 
-    /// Adds a run that is not there, and gives its number.
+    /// Adds a run that is not in the list yet, and returns its number.
     pub(crate) fn add(&mut self, run: RunId, value: V) -> u32 {
         debug_assert!(self.find(run).is_none(), "{run} is there already");
         let number = match self.free.pop() {
@@ -90,7 +90,7 @@ impl<V: Default> Heads<V> {
         number
     }
 
-    /// Takes out the run with this number.
+    /// Removes the run with this number.
     pub(crate) fn remove(&mut self, number: u32) -> V {
         let (run, value) = &mut self.slots[index_of(number)];
         let (run, value) = (*run, std::mem::take(value));
@@ -118,7 +118,7 @@ impl<V: Default> Heads<V> {
         let index = &self.index;
         let slots = self.slots.iter_mut().enumerate();
         slots.filter_map(move |(at, (run, value))| {
-            // Of a free slot, the run is not listed, or stands elsewhere.
+            // The run of a free slot is not in the index, or is there with another number.
             let is_here = |number: &u32| index_of(*number) == at;
             index.find(hash_of(*run), is_here).map(|_| (*run, value))
         })

@@ -7,8 +7,8 @@
 //!                     is touched)                   read what is durable · snapshot · resolve
 //! ```
 //!
-//! It has two halves. What [`Journal`] itself has never waits for a disk: a shard calls it on its turn. What may wait is
-//! in [`Reads`], which is called on threads that may be held up.
+//! It has two halves. The methods of [`Journal`] itself never wait for a disk: a shard calls them on its turn. Methods that
+//! may wait are in [`Reads`], and are called on threads that may block.
 //!
 //! Left out on purpose: the meaning of records (their kind and body are opaque), and waiting
 //! (a caller watches with a [`Bell`]).
@@ -32,51 +32,47 @@ use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 /// Where turns become durable. One journal is one store.
 ///
 /// # Ordering
-/// Turns are checked and applied in the order in which they are enqueued, by whichever threads;
-/// they become durable in that order too: what survives a crash is a prefix of it that holds
-/// every turn at or below a watermark that anybody has seen.
+/// Turns are checked, applied and made durable in the order in which they are enqueued, by any number of threads: what
+/// survives a crash is a prefix of that order, and it holds every turn at or below any watermark that was ever reported.
 ///
 /// # Failure
-/// The first failure stops a journal for good (see [`JournalFailure`]). What was durable can
-/// still be read as far as the disk allows; reopening the store recovers all of it.
+/// The first failure stops a journal for good (see [`JournalFailure`]). Durable records can still be read as far as the disk
+/// allows; reopening the store recovers all of them.
 pub trait Journal: Reads + fmt::Debug + 'static {
-    /// An empty batch whose turns have at most `turn_bytes_max` bytes, frames included: made as this
-    /// journal takes it with the least work. Every journal takes every batch; one that was made by a
-    /// journal without a disk has no checksums, and another sets them in a copy as it takes it.
+    /// An empty batch whose turns have at most `turn_bytes_max` bytes, frames included, in the form that costs this journal
+    /// the least work. Every journal takes every batch; a batch from a journal without a disk has no checksums, and another
+    /// journal sets them in a copy as it takes it.
     fn batch(&self, turn_bytes_max: usize) -> Batch {
         Batch::with_turn_bytes_max(turn_bytes_max)
     }
 
-    /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and
-    /// queues those that hold, in order. Never waits for the disk. A refused turn touches no turn of
-    /// another run, but for one that is [tied](Batch::tie_last) to it and those of its [group](Batch::group).
+    /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and queues the turns whose
+    /// conditions hold, in order. Never waits for the disk. A refused turn affects no turn of another run, except those
+    /// [tied](Batch::tie_last) to it and those of its [group](Batch::group).
     ///
-    /// A group is taken as a whole or not at all: if one of its turns is refused, those whose conditions hold are
-    /// refused as [`TurnRefused::ReadAgain`], and all become durable in one commit otherwise. A damaged record of a
-    /// run keeps the groups that hold a turn of it from being taken; what other runs recorded together with the
-    /// damaged one stays.
+    /// A group is taken as a whole or not at all: if one of its turns is refused, the turns whose conditions hold are refused
+    /// as [`TurnRefused::ReadAgain`]; otherwise all become durable in one commit. A run with a damaged record blocks every
+    /// group that holds a turn of it; what other runs recorded together with the damaged record stays.
     ///
-    /// A refusal says that the owner takes the run for something that it is not, and all that it has
-    /// decided for the run since then rests on that. So after any refusal but
-    /// [`TurnRefused::AlreadyAppended`] the live run takes no turn at all: those behind the refused one, in
-    /// this batch and in later ones, are refused as [`TurnRefused::ReadAgain`], whether their heads happen
-    /// to fit or not, until the owner says that it has [read the run again](Self::read_again) or its
-    /// partition is [claimed](Self::claim) anew. After [`TurnRefused::Fenced`] this needs no mark:
-    /// nothing is taken under that epoch any more, and the run goes on under the present owner's.
+    /// A refusal says that the owner's view of the run is wrong, and all that it has decided for the run since then rests on
+    /// that view. So after any refusal but [`TurnRefused::AlreadyAppended`] the live run takes no turn at all: later turns,
+    /// in this batch and in later ones, are refused as [`TurnRefused::ReadAgain`], whether or not their heads happen to fit,
+    /// until the owner says that it has [read the run again](Self::read_again) or its partition is [claimed](Self::claim)
+    /// anew. After [`TurnRefused::Fenced`] no mark is needed: nothing is taken under that epoch any more, and the run
+    /// continues under its present owner.
     ///
     /// A batch that is larger than the whole buffer is taken alone, when the buffer is empty.
     ///
     /// # Errors
-    /// [`EnqueueError::Full`]: nothing was taken, and every watching bell rings when there is room.
-    /// [`EnqueueError::Failed`]: the journal takes nothing any more.
+    /// [`EnqueueError::Full`]: nothing was taken; every watching bell rings when there is room. [`EnqueueError::Failed`]: the
+    /// journal takes no more batches.
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError>;
 
-    /// As [`enqueue`](Self::enqueue), for a caller that holds a lock meanwhile: the bells are rung when the
-    /// [`Ringing`] is dropped, which is done once the lock is free. A bell may call anybody's code, and
-    /// that code may want the lock.
+    /// As [`enqueue`](Self::enqueue), for a caller that holds a lock meanwhile: the bells ring when the [`Ringing`] is
+    /// dropped, which the caller does after it has released the lock. A bell may run any code, and that code may take the
+    /// lock.
     ///
-    /// Unless a journal says otherwise they ring before this returns. Then whom they call must not
-    /// gather into an appender on the spot.
+    /// By default the bells ring before this returns. The code that they call must then not gather into an appender at once.
     ///
     /// # Errors
     /// As [`enqueue`](Self::enqueue).
@@ -84,19 +80,18 @@ pub trait Journal: Reads + fmt::Debug + 'static {
         Ok((self.enqueue(batch)?, Ringing::default()))
     }
 
-    /// The owner of a run's partition has dropped whatever it had decided for a run of which a turn was
-    /// refused, and begins again with what it reads. From now on the run's turns are judged by
-    /// their own conditions alone; nothing changes for a run of which none was refused.
+    /// The owner of a run's partition has dropped all that it had decided for a run whose turn was refused, and begins again
+    /// with what it reads. From now on the run's turns are checked by their own conditions alone; nothing changes for a run
+    /// that had no refused turn.
     ///
-    /// Gives the sequence number of the run's last record, queued turns included. What is read is up to
-    /// date when it ends there, at the latest once the offset is durable of any batch (an empty one too)
-    /// that was enqueued after this.
+    /// Returns the sequence number of the run's last record, queued turns included. A read is up to date when it ends with
+    /// that record; this is so at the latest once any batch (also an empty one) that was enqueued after this call is durable.
     ///
     /// # Ordering
-    /// Batches that were enqueued before this are judged without it, later ones with it.
+    /// Batches that were enqueued before this call are checked as if it had not happened, later ones with it.
     ///
     /// # Errors
-    /// As a turn of the run under this epoch is refused: [`TurnRefused::Fenced`],
+    /// The errors with which a turn of the run under this epoch is refused: [`TurnRefused::Fenced`],
     /// [`TurnRefused::NotLive`], [`TurnRefused::Quarantined`]. Nothing is changed then.
     fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused>;
 
@@ -104,14 +99,14 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// [`Durability`](crate::Durability)). Offsets count batches since the journal was opened.
     fn high_watermark(&self) -> Offset;
 
-    /// The offset that an answer must wait for which rests on no turn of its own: to a question about a run, say,
-    /// or a refusal. `queued` is the offset that the one who answers got for its last batch: what the answer
-    /// tells may rest on that. Never waits; bells ring as for a batch of this offset.
+    /// The offset that must be durable before an answer without a turn of its own may be sent: the answer to a question about
+    /// a run, say, or a refusal. `queued` is the offset of the answering part's last batch, on which the answer may rest.
+    /// Never waits; bells ring as for a batch of this offset.
     ///
-    /// A journal whose owners are all in this process gives `queued` back: an owner that has lost partitions is told
-    /// before anybody else has them. A journal over a store that several processes share queues a check that this
-    /// one still owns what it has claimed, and gives the offset of that: so nobody answers from what has another
-    /// owner by now. The offset of a batch says as much by itself.
+    /// A journal whose owners are all in this process returns `queued`: an owner that has lost partitions is told before
+    /// anybody else gets them. A journal over a store that several processes share queues a check that this process still
+    /// owns its claimed partitions, and returns the offset of that: so no process answers for partitions that now have
+    /// another owner. A batch's offset includes the same check.
     ///
     /// ```
     /// # use millrun_core::Offset;
@@ -128,51 +123,49 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// What stopped the journal, if anything did. Once set, it stays.
     fn failure(&self) -> Option<JournalFailure>;
 
-    /// Rings `bell` after each advance of the watermark, when there is room again after
-    /// [`EnqueueError::Full`], and after a failure. There may be many watchers; each is kept as
-    /// long as the journal, so a part that is restarted watches on with the bell it had.
+    /// Rings `bell` after each advance of the watermark, when there is room again after [`EnqueueError::Full`], and after a
+    /// failure. There may be many watchers; each is kept as long as the journal, so a restarted part keeps the bell it had.
     fn watch(&self, bell: Bell);
 
-    /// Claims partitions that are free, or that the claimant's [owner](crate::Owner) has. Never waits: the
-    /// claimant's bell rings when the answer is among its [news](Claimant::take_news), an epoch and a report for
-    /// each partition, or a refusal, which has changed nothing.
+    /// Claims partitions that are free, or that the claimant's [owner](crate::Owner) has. Never waits: the claimant's bell
+    /// rings when the answer is in its [news](Claimant::take_news): an epoch and a report for each partition, or a refusal
+    /// that has changed nothing.
     ///
-    /// From this call on turns under earlier epochs of the partitions are refused, and a run that was to be
-    /// [read again](Self::read_again) takes turns under the new one. All that was queued for the partitions
-    /// before it is durable when the answer comes, and has been handed to the claim's folds as far as it is
-    /// of live runs. Damage is not skipped silently: a run with a damaged record is kept from the folds and named
-    /// in the report.
+    /// From this call on, turns under earlier epochs of the partitions are refused, and a run that had to be [read
+    /// again](Self::read_again) takes turns under the new one. When the answer comes, all that was queued for the partitions
+    /// before the call is durable, and the claim's folds have got the records of live runs among it. Damage is not skipped
+    /// silently: a run with a damaged record is kept from the folds and named in the report.
     ///
-    /// Each epoch is higher than any that its partition has had. Epochs also grow each time a store is opened:
-    /// those of a later opening are [behind](Epoch::since) each one that was answered.
+    /// Each epoch is higher than any earlier one of its partition. Epochs also grow each time a store is opened: those of a
+    /// later opening come [after](Epoch::since) every epoch that was granted before.
     ///
     /// A journal may read and fold within this call if that needs no disk.
     fn claim(&self, claim: Claim);
 
-    /// As [`claim`](Self::claim), also what other owners have: they are told of the loss, and nothing is taken
-    /// any more under the epochs that they have been given.
+    /// As [`claim`](Self::claim), but also takes partitions of other owners: they are told of the loss, and no turn is taken
+    /// under their epochs any more.
     fn take_from(&self, claim: Claim);
 
-    /// Gives back those of the partitions that this claimant owns: nothing is taken any more under their epochs,
-    /// and any owner may claim them. What was queued before stays queued. A claimant that owns nothing of it is
-    /// not told.
+    /// Releases the partitions in the list that this claimant owns: no turn is taken under their epochs any more, and any
+    /// owner may claim them. Queued turns stay queued. The claimant gets no news about it.
     fn release(&self, claimant: &Claimant, partitions: &[Partition]);
 
-    /// Fences the owners of these partitions without taking their place: any owner may claim them. Gives one epoch for
-    /// all, higher than any before of each of them, under which turns are taken until another does.
+    /// Fences the owners of these partitions without making the caller their owner: any owner may claim them. Returns one
+    /// epoch for all of them, higher than every earlier epoch of each, under which turns are taken until somebody claims
+    /// them.
     ///
-    /// It is meant for tools and tests that are alone with a journal, and reads nothing.
+    /// It is for tools and tests that are the only user of a journal; it reads nothing.
     ///
     /// # Errors
     /// When the journal has failed.
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure>;
 
-    /// What can be said of the latest retained finished run of this instance without access to a disk: for those
-    /// who decide on a thread that nothing may hold up. Never waits.
+    /// What the journal knows without disk access about the latest retained finished run of this instance, for callers on a
+    /// thread that must not block. Never waits.
     ///
-    /// An answer but [`Glance::Ask`] is that of [`Reads::finished`] at some moment during the call, also behind a failure of
-    /// the journal: nothing that has not become durable is seen. A journal may always ask, as one does that says nothing else
-    /// here; one that is closed asks, and what is asked says that it is closed.
+    /// An answer other than [`Glance::Ask`] is that of [`Reads::finished`] at some moment during the call, also after a
+    /// failure of the journal: it only rests on durable data. A journal may always answer `Ask`, as this default does; a
+    /// closed journal answers `Ask` too, and the read then fails because it is closed.
     ///
     /// ```
     /// # use millrun_core::InstanceId;
@@ -186,19 +179,19 @@ pub trait Journal: Reads + fmt::Debug + 'static {
         Glance::Ask
     }
 
-    /// Whether records of this run are known to be damaged, so that nobody can say what it waits for. Never waits; a
-    /// journal that finds damage as it reads knows it from then on.
+    /// Whether records of this run are known to be damaged, so that its state cannot be known. Never waits; a journal that
+    /// finds damage while it reads remembers it.
     fn is_quarantined(&self, run: RunId) -> bool {
         let _ = run;
         false
     }
 
-    /// Keeps the folded state of a live run, in place of an earlier one. It becomes durable with one
-    /// of the next commits, and not before the turns that it has folded; nobody is told when, since a
-    /// snapshot may be lost at any time. It is deleted when its run closes.
+    /// Stores the folded state of a live run, in place of an earlier one. It becomes durable with one of the next commits,
+    /// and not before the turns that are folded into it; the journal does not report when, since a snapshot may be lost at
+    /// any time. It is deleted when its run closes.
     ///
     /// # Errors
-    /// See [`SnapshotRefused`]. The earlier snapshot then stays.
+    /// See [`SnapshotRefused`]. The earlier snapshot is then kept.
     fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused>;
 
     /// Deletes the snapshot of a run, if there is one, with one of the next commits.
@@ -207,17 +200,16 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// When the journal has failed.
     fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure>;
 
-    /// Has the journal do all upkeep that is due at `now`, and returns at once: `done` rings when it is finished, and
-    /// [`upkept`](Self::upkept) tells what came of it. Journals do this by and by as they write, each a share; after an
-    /// upkeep it is exact.
+    /// Makes the journal do all upkeep that is due at `now`, and returns at once: `done` rings when it is finished, and
+    /// [`upkept`](Self::upkept) has the result. Without this call a journal does its upkeep in small steps as it writes.
     ///
-    /// When it is finished without an error, all that was queued before the call is durable, what [retention](crate::Retention)
-    /// does not keep at that moment is dropped, of runs that are trimmed and dropped an archive has what it is to get
-    /// first, and a journal that keeps an index of finished runs or dead records has merged and given back what it would have
-    /// by and by. `now` counts as the time of a turn does: a journal that does not believe every clock believes this one as
-    /// far as a turn's. What is dropped stays so if the store is opened again.
+    /// When it has finished without an error, all that was queued before the call is durable, runs that
+    /// [retention](crate::Retention) does not keep at that moment are dropped, an archive has all that it must get of trimmed
+    /// and dropped runs, and a journal that keeps an index of finished runs or dead records has merged and freed all that it
+    /// otherwise would in small steps. `now` counts like the time of a turn: a journal that does not trust every clock trusts
+    /// this one no further. What is dropped stays dropped when the store is opened again.
     ///
-    /// Turns are taken meanwhile. As long as turns make as much due as is done, an upkeep goes on.
+    /// The journal takes turns meanwhile. As long as new turns make as much upkeep due as is done, the upkeep does not end.
     ///
     /// ```
     /// # use millrun_core::{Bell, Timestamp};
@@ -229,19 +221,19 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// ```
     fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber;
 
-    /// What came of an [upkeep](Self::upkeep); `None` as long as it is under way. Of several that were asked for
-    /// meanwhile, the last one's end is that of all.
+    /// The result of an [upkeep](Self::upkeep); `None` while it is under way. If several upkeeps were asked for meanwhile,
+    /// all end with the last one.
     fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>>;
 
-    /// What the journal has of topics; `None`, as by default, if it keeps none: then nobody adds
-    /// [records of topics](Batch::topic_record) to its batches.
+    /// The journal's topics; `None`, as by default, if it keeps none: then no caller may add [records of
+    /// topics](Batch::topic_record) to its batches.
     fn topics(&self) -> Option<&dyn TopicStreams> {
         None
     }
 
-    /// The other processes that have the store open, if it is one that several may have; `None`, as by default, for a
-    /// store that this process has to itself. Then all that the journal tells is of the whole store; otherwise
-    /// [`stats`](Self::stats) and retention are of the partitions that this process owns.
+    /// The other processes that have the store open, if several may; `None`, as by default, for a store that this process has
+    /// to itself. In the first case [`stats`](Self::stats) and retention are only about the partitions that this process
+    /// owns; otherwise everything is about the whole store.
     fn nodes(&self) -> Option<&dyn SharedStore> {
         None
     }
@@ -249,27 +241,25 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// Counts and sizes, exact at some moment during the call.
     fn stats(&self) -> Stats;
 
-    /// Begins to close: what is queued will be flushed, and nothing more is taken. Returns at
-    /// once; bells ring when [`is_closed`](Self::is_closed) has become true.
+    /// Begins to close: what is queued will be flushed, and no further batch is taken. Returns at once; bells ring when
+    /// [`is_closed`](Self::is_closed) has become true.
     fn begin_close(&self);
 
-    /// Whether the journal has been closed and has let go of its file.
+    /// Whether the journal has been closed and has released its file.
     fn is_closed(&self) -> bool;
 
-    /// Flushes what is queued, refuses everything from then on, and waits for the writer to end.
-    /// On a host that drives all parts on the calling thread, use
-    /// [`begin_close`](Self::begin_close) and let the writer take its turns instead.
+    /// Flushes what is queued, refuses everything from then on, and waits for the writer to end. On a host that runs all
+    /// parts on the calling thread, use [`begin_close`](Self::begin_close) and let the writer take its turns instead.
     ///
     /// # Errors
     /// When the journal had failed, or fails while it flushes.
     fn close(&self) -> Result<(), JournalFailure>;
 }
 
-/// What may wait for the disk of a [`Journal`]: meant for threads that may be held up, never for the turn of a part that
-/// decides.
+/// The operations of a [`Journal`] that may wait for the disk: for threads that may block, never for the turn of a shard.
 ///
-/// What is read is what is durable at some moment during the call, or later than that. Each call is on its own:
-/// several threads may read at a time, and none waits for another.
+/// A read returns what is durable at some moment during the call, or later. The calls are independent: several threads may
+/// read at a time, and none waits for another.
 pub trait Reads: Send + Sync {
     /// The durable records of one run, live or finished and retained, in order.
     ///
@@ -278,28 +268,25 @@ pub trait Reads: Send + Sync {
     /// damaged, or the journal was closed.
     fn history(&self, run: RunId) -> Result<History, ReadError>;
 
-    /// The durable records of one run behind the record `after` (zero for the beginning): as many as
-    /// have `bytes_max` bytes in all, and at least one if there is any. A gap among them, or between
-    /// them and `after`, is damage.
+    /// The durable records of one run after the record `after` (zero for the beginning): as many as have `bytes_max` bytes in
+    /// all, and at least one if there is any. A gap among them, or between them and `after`, is damage.
     ///
-    /// Memory is bounded by the page, 8 bytes for each turn behind `after`, and the stored rows in which
-    /// the page begins and ends: some tens of KiB each, or a whole turn, or all that left the log at once.
+    /// Memory is bounded by the page, 8 bytes for each turn after `after`, and the stored rows in which the page begins and
+    /// ends: some tens of KiB each, or a whole turn, or all that left the log at once.
     ///
     /// # Errors
-    /// As [`history`](Self::history), but for the length.
+    /// As [`history`](Self::history), without its bound on the length.
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError>;
 
-    /// Whether the turns of a batch, whose append has an unknown outcome, are durable: for a caller that
-    /// was cut off between enqueueing it and the watermark, usually by a crash. Asked of the
-    /// journal that was opened after that, each answer is final; asked of the journal that took the
-    /// batch, queued turns are [`Resolved::Absent`] until they are durable.
+    /// Whether the turns of a batch whose append has an unknown outcome are durable: for a caller that was cut off between
+    /// the enqueue and the watermark, usually by a crash. Asked of the journal that was opened after that, each answer is
+    /// final; asked of the journal that took the batch, queued turns are [`Resolved::Absent`] until they are durable.
     ///
-    /// It says the same of a turn that closed its run, which
-    /// [`TurnRefused::AlreadyAppended`](crate::TurnRefused) cannot.
+    /// It also answers for a turn that closed its run, which [`TurnRefused::AlreadyAppended`](crate::TurnRefused) cannot.
     ///
-    /// The turns of a [group](Batch::group) vouch for each other: where one is [`Resolved::Appended`], those that
-    /// cannot be told by themselves are too. Where one is absent or in conflict, none was appended, and the group
-    /// may be appended if all are absent.
+    /// The turns of a [group](Batch::group) prove each other: where one is [`Resolved::Appended`], so are those that cannot
+    /// be told by themselves. Where one is absent or in conflict, none was appended, and the group may be appended if all are
+    /// absent.
     ///
     /// # Errors
     /// When a record that must be read is damaged, or the journal was closed.
@@ -307,27 +294,27 @@ pub trait Reads: Send + Sync {
         resolve::resolve(self, batch)
     }
 
-    /// The latest durable snapshot of a live run. A damaged one is none: its history is
-    /// always enough. What has happened since is the [page](Self::history_page) behind its sequence.
+    /// The latest durable snapshot of a live run. A damaged snapshot counts as none: the history is always enough. What has
+    /// happened since is the [page](Self::history_page) after its sequence.
     ///
     /// # Errors
     /// When the journal was closed.
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError>;
 
-    /// Several reads in one call: as many calls of [`history`](Self::history), [`history_page`](Self::history_page),
-    /// [`snapshot`](Self::snapshot) and [`finished`](Self::finished), for less work where a journal can share some. What
-    /// each comes to, an error too, is told to `each` with its place in `wanted`.
+    /// Several reads in one call: like as many calls of [`history`](Self::history), [`history_page`](Self::history_page),
+    /// [`snapshot`](Self::snapshot) and [`finished`](Self::finished), with less work where a journal can share some. Each
+    /// result, errors too, is given to `each` with its index in `wanted`.
     ///
-    /// Records and snapshots of about `bytes_max` bytes are read in all, at most. A read that would exceed what is left
-    /// of that is passed over: `each` is not called for it, and those behind it are read all the same. It is read by
-    /// itself, then, or in a later call. A journal that does not know sizes beforehand may read as much and a record
-    /// more to find that out, but never the rest of a long history. Finished runs have no bytes and are not passed over.
+    /// In all, at most about `bytes_max` bytes of records and snapshots are read. A read that would exceed the rest of that
+    /// budget is skipped: `each` is not called for it, and later reads are done all the same. Read it by itself, or in a
+    /// later call. A journal that does not know sizes beforehand may read up to the budget and one record more to find out,
+    /// but never the rest of a long history. Finished runs have no bytes and are not skipped.
     ///
-    /// This is for many small reads. One that takes long holds up those behind it in the same call.
+    /// This is for many small reads. A long one delays those after it in the same call.
     ///
     /// # Ordering
-    /// `each` is called in the order of `wanted`, as soon as a read is done: one that takes long is the first that was
-    /// neither told nor passed over. It may call the journal.
+    /// `each` is called in the order of `wanted`, as soon as a read is done: the read that is under way is always the first
+    /// that was neither reported nor skipped. `each` may call the journal.
     ///
     /// ```
     /// # use millrun_core::InstanceId;
@@ -350,22 +337,22 @@ pub trait Reads: Send + Sync {
     /// When a record that must be read is damaged, or the journal was closed.
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError>;
 
-    /// Up to `limit` retained finished runs, the earliest closed first, beginning behind the
-    /// run `after` (or at the beginning, also if `after` is no longer retained). One that is known to be damaged is passed
-    /// over; [`find_finished`](Self::find_finished) counts those.
+    /// Up to `limit` retained finished runs, the earliest closed first, starting after the run `after` (or at the beginning,
+    /// also if `after` is no longer retained). A run that is known to be damaged is skipped;
+    /// [`find_finished`](Self::find_finished) counts those.
     ///
     /// # Errors
     /// As [`finished`](Self::finished).
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError>;
 
-    /// Up to `len_max` retained finished runs that are looked for, the latest closed first, as far as they are known
-    /// without their records. It examines a bounded number of runs, and says where the next call
-    /// [goes on](FinishedFound::next): with the same search, and that as its [`before`](FinishedSearch::before).
+    /// Up to `len_max` retained finished runs that match the search, the latest closed first, as far as they are known
+    /// without their records. A call examines a bounded number of runs, and says where the next call [goes
+    /// on](FinishedFound::next): with the same search, and that as its [`before`](FinishedSearch::before).
     ///
-    /// A run that is not retained any more, and no other, has no runs before it.
+    /// If `before` is a run that is not retained any more, there are no runs before it.
     ///
-    /// What this default does suits a journal of few runs: it lists them all, and reads the last record of each that is
-    /// looked for by its times.
+    /// This default suits a journal with few runs: it lists them all, and reads the last record of each that matches by its
+    /// times.
     ///
     /// ```
     /// # use millrun_persistence::{FinishedSearch, JournalConfig, MemoryJournal, Reads};
@@ -386,22 +373,21 @@ pub trait Reads: Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// When the journal was closed, or its index cannot be read. A run whose own records cannot be
-    /// read is passed over and [counted](FinishedFound::unreadable); those that are known to be damaged, live ones among
-    /// them, are counted by the search that begins with the latest.
+    /// When the journal was closed, or its index cannot be read. A run whose own records cannot be read is skipped and
+    /// [counted](FinishedFound::unreadable); runs that are known to be damaged, live ones among them, are counted by the
+    /// search that begins with the latest.
     fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
         search::by_listing(self, search, len_max)
     }
 
-    /// Hands every durable record of the runs that are live to one of `lanes`, in order within
-    /// each run. The records of a run all go to lane `run.partition().index() % lanes.len()`.
-    /// Meant to be called once, before the first [`enqueue`](Journal::enqueue).
+    /// Hands every durable record of the live runs to one of `lanes`, in order within each run. The records of a run all go
+    /// to lane `run.partition().index() % lanes.len()`. Call it once, before the first [`enqueue`](Journal::enqueue).
     ///
     /// With more than one lane, each lane is called on its own thread, all within this call.
     /// `progress` is called a few times a second at most.
     ///
-    /// Damage is not skipped silently: a run with a damaged record is left out from there on and
-    /// named in the report.
+    /// Damage is not skipped silently: of a run with a damaged record, nothing from that record on is handed out, and the
+    /// report names the run.
     ///
     /// # Errors
     /// When the log as a whole cannot be read.
@@ -412,16 +398,16 @@ pub trait Reads: Send + Sync {
     ) -> Result<RecoveryReport, ReadError>;
 }
 
-/// What a journal [knows](Journal::glance) of the finished runs of an instance without access to a disk.
+/// What a journal [knows](Journal::glance) without disk access of the finished runs of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Glance {
-    /// The latest that is retained.
+    /// The latest retained one.
     Found(FinishedRun),
-    /// There was one, and it is not retained any more: what [`ReadError::Expired`] says.
+    /// There was a finished run, and it is not retained any more: the case of [`ReadError::Expired`].
     Expired(RunId),
     /// There is none.
     Absent,
-    /// The disk knows: [`Reads::finished`] tells.
+    /// Not known without the disk: ask [`Reads::finished`].
     Ask,
 }
 
@@ -431,7 +417,7 @@ pub enum Glance {
 pub struct Ringing(Vec<Bell>);
 
 impl Ringing {
-    /// Rings these when it is dropped.
+    /// A value that rings these bells when it is dropped.
     pub fn of(bells: Vec<Bell>) -> Self {
         Self(bells)
     }
@@ -457,13 +443,13 @@ pub type Lane<'a> = &'a mut (dyn FnMut(RecordView<'_>) + Send);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a refused turn is named here and nowhere else"]
 pub struct Enqueued {
-    /// Once the watermark has reached this, all accepted turns are durable, and so are the turns
-    /// that were [`TurnRefused::AlreadyAppended`].
+    /// Once the watermark has reached this, all accepted turns are durable, and so are the turns that were
+    /// [`TurnRefused::AlreadyAppended`].
     pub offset: Offset,
     /// The turns that were not accepted, in the order of the batch.
     pub refused: Vec<RefusedTurn>,
-    /// What became of the batch's [records of topics](Batch::topic_record), in their order; none where a journal
-    /// [keeps no topics](Journal::topics).
+    /// The outcome of each of the batch's [records of topics](Batch::topic_record), in their order; empty if a journal [keeps
+    /// no topics](Journal::topics).
     pub topic_appends: Vec<TopicAppend>,
 }
 
@@ -497,16 +483,16 @@ pub struct RecoveryReport {
     pub finished_runs: u64,
     /// Records handed out.
     pub records: u64,
-    /// Bytes of the log that were looked at: from the first record of a live run on. What stands
-    /// before was read and checked when the store was opened.
+    /// Bytes of the log that were read: from the first record of a live run on. What comes before was read and checked when
+    /// the store was opened.
     pub bytes: u64,
     /// Time from opening the file to the end of the recovery.
     pub elapsed: Duration,
     /// Whether the file had to be repaired because the last process did not close it.
     pub is_repaired: bool,
-    /// Whether the index of finished runs was damaged, and is written anew from the log.
+    /// Whether the index of finished runs was damaged and is being rebuilt from the log.
     pub is_index_rebuilt: bool,
-    /// Runs that are left out because a record of theirs is damaged, with what is wrong.
+    /// Runs that are left out because one of their records is damaged, with the error.
     pub damaged: Vec<ReadError>,
 }
 
@@ -540,24 +526,24 @@ pub struct Stats {
     pub compactions: u64,
     /// Whether the file is being compacted just now.
     pub is_compacting: bool,
-    /// Bytes that the compaction under way, or the last one, has written so far; it ends when about
-    /// as many as are live have been written, or before.
+    /// Bytes that the compaction under way, or the last one, has written so far; it ends at the latest when about as many as
+    /// there are live bytes have been written.
     pub compacted_bytes: u64,
     /// Finished runs that were archived since the journal was opened.
     pub archived_runs: u64,
-    /// Parts of runs that they were trimmed of, and that were archived since the journal was opened.
+    /// Trimmed parts of runs that were archived since the journal was opened.
     pub archived_parts: u64,
-    /// Parts of runs that they were trimmed of and that stay until they are archived, at 80 bytes of memory each.
+    /// Trimmed parts of runs that are kept until they are archived, at 80 bytes of memory each.
     pub held_parts: u64,
-    /// The archive could not be written when it was tried last, so nothing is dropped.
+    /// The last attempt to write the archive failed, so nothing is dropped.
     pub is_archive_failing: bool,
     /// The disk is full: a commit waits for room, and its callers wait too, for at most
     /// [`disk_full_wait_max`](crate::StoreConfig::disk_full_wait_max).
     pub is_disk_full: bool,
-    /// Rows that say what may be dropped, or that would be dropped, cannot be read: retention has
-    /// stopped, and the log grows, until the store is opened again.
+    /// Rows that retention needs, or rows that would be dropped, cannot be read: retention has stopped, and the log grows,
+    /// until the store is opened again.
     pub is_retention_stopped: bool,
-    /// Topics of which records are kept.
+    /// Topics whose records are kept.
     pub topics: u64,
     /// Bytes of their records.
     pub topic_bytes: u64,

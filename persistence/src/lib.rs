@@ -1,7 +1,7 @@
 //! The append-only journal of millrun.
 //!
-//! A [`Journal`] takes [batches](Batch) of turns, each turn all or nothing, makes them durable in
-//! group commits, and gives back the history of every run.
+//! A [`Journal`] takes [batches](Batch) of turns, each turn as a whole or not at all, makes them durable in group commits,
+//! and returns the history of every run.
 //!
 //! ```
 //! use std::convert::Infallible;

@@ -1,15 +1,15 @@
-//! Mail between the nodes of a shared store: what one process has for another goes through the store.
+//! Mail between the nodes of a shared store: messages from one process to another, carried by the store.
 //!
 //! ```text
 //!   node a: batch, with a step ──► one flush: its turns, and the mail ──► rows of the store ──► unread: node b
 //!   node b: what the mail led to, with a step that names it ──► one flush: those turns, and the mail is gone
 //! ```
 //!
-//! Invariants: mail is in the store from the flush that posts it to the flush that handles it. So whichever node dies, one flush
-//! handles the mail together with what it led to, or the mail waits for the next owner of its partition. Mail of one
-//! node is read in the order in which it was posted.
+//! Invariants: mail is in the store from the flush that posts it to the flush that handles it. So whichever node dies, either
+//! one flush has handled the mail together with its effects, or the mail waits for the next owner of its partition. The mail
+//! of one node is read in the order in which it was posted.
 //!
-//! Left out: what mail says. The journal never opens it.
+//! Left out: the contents of mail. The journal never decodes them.
 
 use std::fmt;
 
@@ -19,34 +19,34 @@ use millrun_core::{Bell, Epoch, Partition, RunId};
 use crate::batch::Batch;
 use crate::error::ReadError;
 
-/// Whom mail is for.
+/// The addressee of mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MailAddress {
     /// The node that owns this partition when the mail is read.
     Partition(Partition),
-    /// The node with this [number](crate::NodeKey::number). If that has left, or was declared dead, there is no such mail.
+    /// The node with this [number](crate::NodeKey::number). If it has left or was declared dead, the mail is dropped.
     Node(u64),
-    /// All nodes that there are when it becomes durable, but the one that posts it.
+    /// All nodes that exist when the mail becomes durable, except the one that posts it.
     OtherNodes,
 }
 
-/// Mail that is posted.
+/// Mail to be posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingMail {
-    /// Whom it is for.
+    /// Its addressee.
     pub to: MailAddress,
-    /// What it says.
+    /// Its contents.
     pub body: Bytes,
 }
 
-/// Mail that is to be handled by this node.
+/// Mail that this node has to handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadMail {
-    /// Its number in the store. Mail of one node has growing numbers.
+    /// Its number in the store. The numbers of one node's mail grow.
     pub number: u64,
-    /// The partition that it is for; `None` if it is for this node.
+    /// The partition that it is addressed to; `None` if it is addressed to this node.
     pub partition: Option<Partition>,
-    /// What it says.
+    /// Its contents.
     pub body: Bytes,
 }
 
@@ -55,23 +55,23 @@ pub struct UnreadMail {
 pub struct HandledMail {
     /// The number of the mail.
     pub number: u64,
-    /// The partition that it was for, and the epoch under which that is owned: under another one the mail stays.
+    /// The partition that it was addressed to, and the epoch of its owner: if the epoch is stale, the mail stays.
     pub owned: Option<(Partition, Epoch)>,
 }
 
-/// What becomes of mail with a batch: it becomes durable with the turns of the batch, or not at all.
+/// What a batch does to mail: it becomes durable with the turns of the batch, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailStep {
-    /// Nothing of it is done if a turn of this run in the batch is refused.
+    /// If a turn of this run in the batch is refused, the step is skipped.
     pub with: Option<RunId>,
-    /// Mail that has been handled, and goes. If it cannot, nothing is posted either.
+    /// Mail that has been handled and is removed. If that is not possible, nothing is posted either.
     pub handled: Option<HandledMail>,
-    /// Mail that is posted.
+    /// Mail to be posted.
     pub post: Option<OutgoingMail>,
 }
 
 impl Batch {
-    /// Adds what becomes of mail with the batch. Only a journal with [`NodeMail`] does any of it, and an appender passes it over.
+    /// Adds a mail step to the batch. Only a journal with [`NodeMail`] performs it; an appender ignores it.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -90,12 +90,12 @@ impl Batch {
         self.mail.push(step);
     }
 
-    /// Takes out what becomes of mail with it.
+    /// Removes the batch's mail steps.
     pub fn clear_mail(&mut self) {
         self.mail.clear();
     }
 
-    /// What becomes of mail with it, in order: what a journal takes.
+    /// The batch's mail steps, in order: what a journal takes.
     #[must_use]
     pub fn mail_steps(&self) -> &[MailStep] {
         &self.mail
@@ -104,18 +104,19 @@ impl Batch {
 
 /// The mail of a [shared store](crate::SharedStore), as one of its nodes sees it.
 pub trait NodeMail: Send + Sync {
-    /// Posts mail with one of the next flushes, in the order of the calls. Never waits, and is never refused: what is queued of
-    /// it keeps batches out as turns do.
+    /// Posts mail with one of the next flushes, in the order of the calls. Never waits, and is never refused: queued mail
+    /// fills the journal's buffer as turns do.
     fn post(&self, mail: OutgoingMail);
 
-    /// Mail that this node has handled, outside of a batch: it goes with one of the next flushes.
+    /// Removes mail that this node has handled, outside of a batch, with one of the next flushes.
     fn discard(&self, numbers: &[u64]);
 
-    /// Keeps mail that nobody here can read, and that nobody is shown any more, with one of the next flushes.
+    /// Keeps mail that this node cannot decode but shows it to no reader any more, with one of the next flushes.
     fn set_aside(&self, numbers: &[u64]);
 
-    /// Durable mail for this node and for those of these partitions that it owns, but for mail of these numbers, in the order of
-    /// the numbers: as much as has `bytes_max` bytes, one at least if there is any, and `len_max` at most. May wait for the store.
+    /// Durable mail for this node and for those of these partitions that it owns, without the mail of these numbers, in the
+    /// order of the numbers: at most `bytes_max` bytes, but at least one if there is any, and at most `len_max`. May wait for
+    /// the store.
     ///
     /// # Errors
     /// When the store could not be read.
@@ -133,7 +134,7 @@ pub trait NodeMail: Send + Sync {
     /// When the store could not be read.
     fn epochs(&self, partitions: &[Partition]) -> Result<Vec<(Partition, Epoch)>, ReadError>;
 
-    /// Rings `bell` when another node says that it has posted something. A ring may be lost: look from time to time as well.
+    /// Rings `bell` when another node says that it has posted something. A ring may be lost, so also look from time to time.
     fn watch(&self, bell: Bell);
 }
 

@@ -1,4 +1,4 @@
-//! Many small batches made one, and who waits for which part of it.
+//! Joins many small batches into one, and remembers which caller waits for which part of it.
 //!
 //! ```text
 //!   gather ──► open generation: one batch ──(64 turns, or nobody adds more)──► enqueue: one offset
@@ -7,16 +7,15 @@
 //!   Gathered ◄── durable number ◄── generation goes, all its wakers at once ◄── queued generations
 //! ```
 //!
-//! The journal's lock, and the memory under it, go from one processor to another with each enqueue;
-//! of sixteen thousand callers each with a turn of its own, that is half of the work. Here each thread
-//! fills a batch of its own, under a lock that hardly anybody else takes.
+//! The journal's lock and the memory under it move from one processor to another with each enqueue; for sixteen thousand
+//! callers that each enqueue one turn, that is half of the work. Here each thread fills its own batch, under a lock that
+//! other threads seldom take.
 //!
-//! Invariants: generations of a list have consecutive numbers, and become durable in their order; a
-//! waker is in its generation from the first poll until the number is durable, so no wake-up is lost.
-//! A turn is enqueued before its caller is gone, or never: whatever it appends later stands behind it.
-//! While few wait nothing is held back: each batch is enqueued as it comes. No waker is dropped or woken
-//! under the lock, and no watcher's bell is rung: it may be anybody's code. (A journal that is full may ring
-//! its own writer's.)
+//! Invariants: generations of a list have consecutive numbers and become durable in that order. A waker is in its generation
+//! from the first poll until the generation is durable, so no wake-up is lost. A turn is enqueued before its caller is
+//! dropped, or never: whatever the caller appends later comes after it. While few callers wait, each batch is enqueued at
+//! once. No waker is dropped or woken under the lock, and no watcher's bell is rung, since wakers and bells may run any code.
+//! (A full journal may ring its own writer's bell.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -34,11 +33,11 @@ use crate::journal::{Journal, RefusedTurn, Ringing};
 pub(crate) const GATHERED_LEN_MAX: usize = 64;
 /// The most bytes in a gathered batch.
 pub(crate) const GATHERED_BYTES_MAX: usize = 64 << 10;
-/// While no more callers of a list than this wait, each batch is enqueued at once.
+/// While at most this many callers of a list wait, each batch is enqueued at once.
 const FEW: usize = 32;
 /// The most callers of one list that may wait at a time.
 const WAITING_LEN_MAX: usize = 1 << 20;
-/// Lists of wakers that are kept to be used again.
+/// How many empty lists of wakers are kept for reuse.
 const SPARE_MAX: usize = 256;
 
 /// The batches of one thread.
@@ -52,31 +51,30 @@ pub(crate) struct Gathering {
 #[derive(Default)]
 #[repr(align(128))]
 struct GatherNews {
-    /// Generations up to this number are durable.
+    /// Generations with at most this number are durable.
     durable: AtomicU64,
-    /// The number of durable generations with refused turns that some caller has not asked about yet.
+    /// How many durable generations have refused turns that some caller has not asked about yet.
     refusals: AtomicUsize,
 }
 
 struct GatherInside {
     /// The turns of the open generation.
     batch: Batch,
-    /// The number of each turn, by which its caller's ticket finds it; turns of callers that have gone may be
-    /// missing.
+    /// The number of each turn, by which its caller's ticket finds it; the turns of callers that were dropped may be missing.
     numbers: Vec<usize>,
     open: Generation,
-    /// The open generation found the journal full, and is the first to get room.
+    /// The open generation found the journal full, so it is the first to be enqueued when there is room.
     has_met_full: bool,
-    /// Enqueued and not durable, as far as is known here.
+    /// Generations that are enqueued and, as far as this list knows, not durable.
     queued: VecDeque<Generation>,
-    /// How many wait in all of them.
+    /// How many callers wait in all generations.
     waiting: usize,
-    /// What was refused of durable generations.
+    /// The refused turns of durable generations.
     refused: BTreeMap<u64, Generation>,
-    /// Why the open generation is not enqueued, and nothing is taken any more. Those that are queued
-    /// may become durable all the same, as after a close.
+    /// Why the open generation is not enqueued and no further turn is taken. Queued generations may still become durable, as
+    /// after a close.
     failure: Option<JournalFailure>,
-    /// Nobody is woken any more.
+    /// No caller is woken any more.
     is_over: bool,
     spare: Vec<Vec<Option<Waker>>>,
 }
@@ -101,41 +99,40 @@ impl Default for GatherInside {
     }
 }
 
-/// What became one batch.
+/// The turns that were enqueued as one batch.
 #[derive(Default)]
 struct Generation {
     number: u64,
     offset: Offset,
-    /// How many turns it has been given.
+    /// How many turns it has had.
     turns: usize,
-    /// One for each that was gathered, once it has been polled.
+    /// The waker of each gathered batch, once its caller has polled.
     wakers: Vec<Option<Waker>>,
-    /// How many of them are still wanted.
+    /// How many callers still want the result.
     wanted: usize,
     refused: Vec<RefusedTurn>,
 }
 
-/// One batch among those of a generation.
+/// One caller's batch among those of a generation.
 #[derive(Debug)]
 pub(crate) struct BatchTicket {
     generation: u64,
     waker: usize,
-    /// Its turns have these numbers in the generation.
+    /// The numbers of its turns in the generation.
     turns: Range<usize>,
 }
 
-/// What is left to do for a list.
+/// The work that remains for a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GatherLeft {
     /// A caller whose turns are durable has not been woken yet.
     pub(crate) sleepers: bool,
-    /// Turns have been gathered and not enqueued.
+    /// Turns are gathered and not enqueued yet.
     pub(crate) gathered: bool,
 }
 
 impl GatherInside {
-    /// Enqueues the open generation. While the journal is full it stays. `ringing` is to be dropped when
-    /// the lock is free.
+    /// Enqueues the open generation, or keeps it while the journal is full. Drop `ringing` when the lock is free.
     fn send(&mut self, journal: &dyn Journal, ringing: &mut Ringing) -> Result<(), EnqueueError> {
         let mut enqueued = match journal.enqueue_and_ring_later(&self.batch) {
             Ok((enqueued, rings)) => {
@@ -198,7 +195,7 @@ impl GatherInside {
 }
 
 impl Generation {
-    /// What was refused of a ticket's turns, by their number among them.
+    /// The refused turns of a ticket, by their number among the ticket's turns.
     fn refused(&self, ticket: &BatchTicket) -> Vec<RefusedTurn> {
         let of_place = |refused: &&RefusedTurn| ticket.turns.contains(&refused.turn);
         let refused = self.refused.iter().filter(of_place);
@@ -216,10 +213,10 @@ impl Gathering {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a batch. Says its ticket, and whether the caller must see to it that it is enqueued.
+    /// Takes a batch. Returns its ticket, and whether the caller must have it enqueued.
     ///
     /// # Errors
-    /// [`EnqueueError::Full`] when neither here nor in the journal there is room for it.
+    /// [`EnqueueError::Full`] if there is room neither here nor in the journal.
     pub(crate) fn put(
         &self,
         journal: &dyn Journal,
@@ -255,9 +252,9 @@ impl Gathering {
             inside.batch.turns() >= GATHERED_LEN_MAX || inside.batch.bytes() >= GATHERED_BYTES_MAX;
         if is_enough || inside.waiting <= FEW {
             return match inside.send(journal, &mut ringing) {
-                // It is in here, and goes when there is room: then the bell rings anyway.
+                // The batch is taken; it is enqueued when there is room: then the bell rings anyway.
                 Ok(()) | Err(EnqueueError::Full) => Ok((ticket, false)),
-                // Those who were here before are to be told as well.
+                // The callers that already waited must be told too.
                 Err(_) => Ok((ticket, true)),
             };
         }
@@ -265,7 +262,7 @@ impl Gathering {
         Ok((ticket, is_first))
     }
 
-    /// Whether the turns at a ticket are durable, and which were refused.
+    /// Whether the turns of a ticket are durable, and which were refused.
     pub(crate) fn poll(
         &self,
         journal: &dyn Journal,
@@ -289,7 +286,7 @@ impl Gathering {
             return Poll::Ready(Ok(self.refused(ticket)));
         };
         if !is_open {
-            // Asked first: a flush at the end may make it durable just before.
+            // The failure is read first: a last flush may make the turns durable just before it.
             let failure = journal.failure().or(over);
             if journal.high_watermark() >= generation.offset {
                 return Poll::Ready(Ok(generation.refused(ticket)));
@@ -304,7 +301,7 @@ impl Gathering {
         Poll::Pending
     }
 
-    /// What was refused of a durable generation's ticket.
+    /// The refused turns of a durable generation's ticket.
     fn refused(&self, ticket: &BatchTicket) -> Vec<RefusedTurn> {
         if self.news.refusals.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -314,8 +311,8 @@ impl Gathering {
         generation.map_or_else(Vec::new, |generation| generation.refused(ticket))
     }
 
-    /// Nobody will ask for this ticket any more: its turns are enqueued, if they are not yet, or taken
-    /// back while the journal is full. Says whether others are to be told that the journal has failed.
+    /// The caller of this ticket is gone: its turns are enqueued if they are not yet, or taken back while the journal is
+    /// full. Returns whether other callers must be told that the journal has failed.
     pub(crate) fn forget(&self, journal: &dyn Journal, ticket: &BatchTicket) -> bool {
         let is_durable = self.news.durable.load(Ordering::Acquire) >= ticket.generation;
         if is_durable && self.news.refusals.load(Ordering::Acquire) == 0 {
@@ -327,7 +324,7 @@ impl Gathering {
         if ticket.generation == inside.open.number && inside.failure.is_none() {
             match inside.send(journal, &mut ringing) {
                 Ok(()) => {}
-                // Enqueued later, they might stand behind what the caller appends in their ticket.
+                // If they were enqueued later, they could come after what the caller appends in place of this ticket.
                 Err(EnqueueError::Full | EnqueueError::NotGathered) => inside.take_back(ticket),
                 Err(EnqueueError::Failed(_)) => has_failed = true,
             }
@@ -344,7 +341,7 @@ impl Gathering {
             }
         }
         if inside.open.wanted == 0 && !inside.open.wakers.is_empty() {
-            // All have been taken back.
+            // All its turns have been taken back.
             inside.waiting -= inside.open.wakers.len();
             inside.open.wakers.clear();
             inside.open.turns = 0;
@@ -355,7 +352,7 @@ impl Gathering {
         has_failed
     }
 
-    /// Enqueues what was gathered, unless the journal is full.
+    /// Enqueues the gathered turns, unless the journal is full.
     pub(crate) fn flush(&self, journal: &dyn Journal) {
         let mut ringing = Ringing::default();
         let mut inside = self.lock();
@@ -364,8 +361,7 @@ impl Gathering {
         }
     }
 
-    /// Enqueues what was gathered if it had found the journal full: it has room before those who are
-    /// told of it.
+    /// Enqueues the gathered turns if they found the journal full: they get room before the callers that are told of it.
     pub(crate) fn retry(&self, journal: &dyn Journal) {
         let mut ringing = Ringing::default();
         let mut inside = self.lock();
@@ -374,9 +370,9 @@ impl Gathering {
         }
     }
 
-    /// Takes out the wakers of callers whose turns are durable, until there are `most`; enqueues the gathered
-    /// turns if `sends` is set or if they had found the journal full. After a failure all are taken out, and
-    /// one that asks later is told of it at once.
+    /// Takes out up to `most` wakers of callers whose turns are durable. Enqueues the gathered turns if `sends` is set or if
+    /// they had found the journal full. After a failure all wakers are taken out, and a caller that polls later is told at
+    /// once.
     pub(crate) fn turn(
         &self,
         journal: &dyn Journal,
@@ -394,7 +390,7 @@ impl Gathering {
         let mut left = GatherLeft::default();
         if !inside.open.wakers.is_empty() && inside.failure.is_none() {
             if sends || inside.has_met_full {
-                // While the journal is full it stays: the bell rings when there is room.
+                // While the journal is full, the generation stays: the bell rings when there is room.
                 inside.send(journal, &mut ringing).ok();
             } else {
                 left.gathered = true;
@@ -425,7 +421,7 @@ impl Gathering {
             .is_some_and(|generation| generation.offset <= watermark);
         if inside.failure.is_some() {
             let GatherInside { queued, open, .. } = &mut *inside;
-            // Those that are queued when nothing more is taken may become durable, until it has failed.
+            // When no further turn is taken, queued generations may still become durable, until the journal has failed.
             let queued = queued.iter_mut().filter(|_| failure.is_some());
             let all = queued.chain([open]);
             woken.extend(all.flat_map(|generation| generation.wakers.iter_mut().filter_map(Option::take)));
@@ -435,7 +431,7 @@ impl Gathering {
 }
 
 impl Generation {
-    /// Keeps the waker for a ticket. Gives back an earlier one.
+    /// Keeps the waker for a ticket. Returns an earlier one.
     fn wait(&mut self, ticket: &BatchTicket, cx: &Context<'_>) -> Option<Waker> {
         let waker = &mut self.wakers[ticket.waker];
         match waker {

@@ -1,4 +1,4 @@
-//! Waiting for durability, for callers that are futures.
+//! Futures that wait until a batch is durable.
 //!
 //! ```text
 //!   append ──► enqueue ──► offset ──► waiting ──(watermark ≥ offset)──► Ok
@@ -8,16 +8,15 @@
 //!   gather ──► batch of many (see `gather`) ──(64 turns)──► enqueue ──► Ok
 //! ```
 //!
-//! Waking thousands of tasks takes longer than a commit, so parts of their own do it, and not the
-//! journal's writer; they are placed where the tasks run, where a wake-up is cheapest. They wake a budget
-//! of them at a time: those run, and append again, before the others are woken. There are two, each for
-//! half of the lists: while one wakes, other threads run what the other has woken.
+//! Waking thousands of tasks takes longer than a commit, so the appender's own parts do it and not the journal's writer; they
+//! run where the tasks run, where a wake-up is cheapest. A part wakes a limited number of tasks at a time: these run, and
+//! append again, before the next ones are woken. There are two parts, each for half of the lists: while one wakes, other
+//! threads run the tasks that the other has woken.
 //!
-//! Invariants: a list is sorted by offset, so that the appenders to wake are its beginning, however
-//! many wait behind them. When a part ends, its waiters are told so, and all that come later. What was
-//! gathered is enqueued by its part's next turn but one at the latest: in between, tasks that are ready to run
-//! may add to it. A gathering's lock is taken before the journal's.
-//! Left out on purpose: fairness among appenders that found the journal full.
+//! Invariants: a list is sorted by offset, so the appenders to wake are always at its front. When a part ends, its waiters
+//! are told so, and so are all that come later. Gathered turns are enqueued by the second next turn of their part at the
+//! latest: in between, tasks that are ready to run may add to them. A gathering's lock is taken before the journal's. Left
+//! out on purpose: fairness among appenders that found the journal full.
 
 mod gather;
 
@@ -50,39 +49,39 @@ struct AppenderInner {
     gatherings: [Gathering; LISTS],
     /// One for each part.
     bells: [Bell; PARTS],
-    /// Why nobody is woken any more, if that is so.
+    /// Why no caller is woken any more, if so.
     over: OnceLock<JournalFailure>,
 }
 
 const LISTS: usize = 16;
-/// So many parts wake, each those of some lists: while one of them works, another thread has those to
-/// run that the other has woken.
+/// The number of parts that wake callers, each those of some lists: while one part works, another thread runs the tasks that
+/// the other part has woken.
 const PARTS: usize = 2;
 
-/// So many are woken in one turn of a part, however large its budget is: as many as a worker of tokio has
-/// in the queue of its own.
+/// The most tasks that a part wakes in one turn, however large its budget: as many as the local queue of a tokio worker
+/// holds.
 const WOKEN_LEN_MAX: usize = 256;
 
-/// Which part wakes those of a list.
+/// The part that wakes the callers of a list.
 fn part_of(list: usize) -> usize {
     list % PARTS
 }
 
-/// Which list is this thread's.
+/// The list of this thread.
 fn list_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static LIST: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LISTS;
     }
-    // While a thread ends, any list will do.
+    // Any list will do while a thread ends.
     LIST.try_with(|list| *list).unwrap_or(0)
 }
 
 #[derive(Default)]
 struct WaitingAppend {
-    /// Those whose batch is queued, by offset: who is to be woken stands in front.
+    /// The callers whose batch is queued, by offset: the next to wake is in front.
     queued: VecDeque<(Offset, Waker)>,
-    /// Those who found the journal full.
+    /// The callers that found the journal full.
     full: Vec<Waker>,
 }
 
@@ -96,7 +95,7 @@ impl WaitingAppend {
         self.queued.insert(at, (offset, waker));
     }
 
-    /// Takes out those up to the watermark, `most` at a time; says whether that was all.
+    /// Takes out up to `most` wakers with offsets up to the watermark; returns whether these were all.
     fn take(&mut self, watermark: Offset, most: usize, woken: &mut Vec<Waker>) -> bool {
         let done = self.queued.partition_point(|(offset, _)| *offset <= watermark);
         let taken = self.queued.drain(..done.min(most));
@@ -106,7 +105,7 @@ impl WaitingAppend {
 }
 
 impl Appender {
-    /// Starts the two parts that wake who waits; they end with the last clone.
+    /// Starts the two parts that wake waiting callers; they end when the last clone is dropped.
     ///
     /// # Errors
     /// When the host refuses the part.
@@ -146,48 +145,45 @@ impl Appender {
         Ok(Self(inner))
     }
 
-    /// Enqueues the batch, waiting for room if the journal is full, and completes when it is
-    /// durable. Refused turns are named in the result; the others have been made durable.
+    /// Enqueues the batch, waits for room if the journal is full, and completes when the batch is durable. The result names
+    /// the refused turns; the others are durable.
     ///
     /// # Ordering
-    /// Batches of concurrent calls are ordered by the journal as it takes them.
+    /// The journal orders the batches of concurrent calls as it takes them.
     ///
     /// # Errors
-    /// When the journal has failed. Whether the batch became durable is then known only after the
-    /// store has been opened again.
+    /// When the journal has failed. Whether the batch became durable is known only after the store has been opened again.
     ///
     /// # Cancel safety
-    /// Dropped while it waits for room, it has done nothing; dropped later, the batch is queued
-    /// and becomes durable all the same. Appending it again is safe as long as its runs are live:
-    /// each turn that was taken is then refused as already appended. Runs that may have finished
-    /// are asked about with [`Reads::resolve`](crate::Reads::resolve) first: a turn that opens a
-    /// run is not compared with finished ones, and would begin it a second time.
+    /// If the future is dropped while it waits for room, nothing was done; if it is dropped later, the batch is queued and
+    /// becomes durable anyway. Appending the batch again is safe as long as its runs are live: each turn that was taken is
+    /// then refused as already appended. For runs that may have finished, call [`Reads::resolve`](crate::Reads::resolve)
+    /// first: a turn that opens a run is not compared with finished runs, and would begin the run a second time.
     pub async fn append(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let enqueued = poll_fn(|cx| self.0.poll_enqueue(cx, batch)).await?;
         self.durable(enqueued.offset).await?;
         Ok(enqueued)
     }
 
-    /// Takes a copy of the batch, to be enqueued together with those of others; the [`Gathered`]
-    /// completes when it is durable. For thousands of tasks that append a turn each: the journal is
-    /// asked for 64 turns at a time, from a memory that stays in the processor's cache. While few
-    /// wait, each batch is enqueued at once, as [`append`](Self::append) does.
+    /// Takes a copy of the batch, to be enqueued together with other callers' batches; the [`Gathered`] completes when it is
+    /// durable. This is for thousands of tasks that append one turn each: the journal gets 64 turns at a time, from memory
+    /// that stays in the processor's cache. While few callers wait, each batch is enqueued at once, as
+    /// [`append`](Self::append) does.
     ///
-    /// The batch is free again when this returns, so many tasks of a thread can share one.
+    /// The batch may be reused when this returns, so many tasks of a thread can share one.
     ///
     /// # Ordering
-    /// Batches that are gathered one after the other on one thread are enqueued in that order. What
-    /// depends on a batch (the next turn of its run) waits for its [`Gathered`], or is in it.
+    /// Batches that are gathered one after the other on one thread are enqueued in that order. Work that depends on a batch
+    /// (the next turn of its run) must wait for its [`Gathered`], or be in the batch.
     ///
     /// # Errors
-    /// [`EnqueueError::Full`]: nothing was taken; [`append`](Self::append) waits for room.
-    /// [`EnqueueError::NotGathered`]: it has records of topics. [`EnqueueError::Failed`]: nothing is taken any more.
+    /// [`EnqueueError::Full`]: nothing was taken; [`append`](Self::append) waits for room. [`EnqueueError::NotGathered`]: the
+    /// batch has records of topics. [`EnqueueError::Failed`]: the journal takes nothing any more.
     ///
     /// # Cancel safety
-    /// When a [`Gathered`] is dropped, its batch has been enqueued, with those that were gathered with
-    /// it; while the journal is full, a batch that still waits here is taken back instead, and nothing
-    /// was done. Either way it cannot come behind what is appended afterwards, so what is said at
-    /// [`append`](Self::append) holds.
+    /// When a [`Gathered`] is dropped, its batch has been enqueued together with those that were gathered with it. While the
+    /// journal is full, a batch that is not enqueued yet is taken back instead, and nothing was done. Either way the batch
+    /// cannot come after anything appended later, so the rules of [`append`](Self::append) hold.
     pub fn gather(&self, batch: &Batch) -> Result<Gathered<'_>, EnqueueError> {
         if batch.topic_records() > 0 {
             return Err(EnqueueError::NotGathered);
@@ -201,7 +197,7 @@ impl Appender {
                 Ok(Gathered { inner, list, ticket })
             }
             Err(error) => {
-                // Others may have been waiting with it, and are to be told.
+                // Other callers may have been waiting too, and must be told.
                 if !error.is_retryable() {
                     inner.bells[part_of(list)].ring();
                 }

@@ -1,4 +1,4 @@
-//! Groups: turns of several runs in one batch that are all appended, or none of them is.
+//! Groups: turns of several runs in one batch that are appended all together or not at all.
 //!
 //! ```text
 //!   turns  │ turn 0 │ turn 1 │ turn 2 │ turn 3 │ turn 4 │
@@ -6,8 +6,8 @@
 //!   read   │ group  │         group            │ group  │      a turn by itself is a group of one
 //! ```
 //!
-//! Nothing of a group stands in the log: all turns that are taken of a batch become durable in one commit, so a
-//! crash leaves all of a group or nothing.
+//! The log stores nothing about groups: all turns that are taken from a batch become durable in one commit, so after a crash
+//! either all of a group is there or nothing.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use super::{Batch, TurnHeader, TurnSpan, TurnView, TurnWriter};
 use crate::error::TurnError;
 
 impl Batch {
-    /// Starts a group of turns: one of each of several runs, whose partitions have one owner. Unless it is
-    /// [finished](GroupWriter::finish), it leaves no trace.
+    /// Starts a group of turns: one for each of several runs whose partitions have one owner. A group that is not
+    /// [finished](GroupWriter::finish) leaves no trace.
     ///
-    /// A journal takes all of a group's turns, or none: if one is refused, the others are refused with it (see
-    /// [`Journal::enqueue`](crate::Journal::enqueue)). After a crash all of its turns are there, or none is. In
-    /// all they have at most `turn_bytes_max` bytes.
+    /// A journal takes all of a group's turns or none: if one is refused, the others are refused with it (see
+    /// [`Journal::enqueue`](crate::Journal::enqueue)). After a crash either all of its turns are there or none. Together they
+    /// have at most `turn_bytes_max` bytes.
     ///
     /// ```
     /// # use std::convert::Infallible;
@@ -51,8 +51,8 @@ impl Batch {
         }
     }
 
-    /// The finished turns in order, those of a [group](Self::group) together and each other by itself: what a
-    /// journal takes or refuses as a whole.
+    /// The finished turns in order, grouped into what a journal takes or refuses as a whole: the turns of a
+    /// [group](Self::group) together, every other turn by itself.
     ///
     /// ```
     /// # let batch = millrun_persistence::Batch::new();
@@ -71,7 +71,7 @@ impl Batch {
         })
     }
 
-    /// The indexes of the turns of the group that begins with this one; none behind the last turn.
+    /// The indexes of the turns of the group that begins with this turn; empty after the last turn.
     pub(crate) fn group_at(&self, first: usize) -> Range<usize> {
         first..first + self.turns.get(first).map_or(0, TurnSpan::group_len)
     }
@@ -98,26 +98,26 @@ impl TurnSpan {
 
 /// Writes a [group](Batch::group) of turns into a [`Batch`].
 ///
-/// Dropped without [`finish`](Self::finish), it takes its turns back.
+/// If it is dropped without [`finish`](Self::finish), it takes its turns back.
 #[derive(Debug)]
 #[must_use = "a group that is not finished is taken back"]
 pub struct GroupWriter<'b> {
     batch: &'b mut Batch,
     start: usize,
     first: usize,
-    /// How many turns were begun; all must have been finished in the end.
+    /// How many turns were begun; all must be finished in the end.
     begun: usize,
     is_finished: bool,
 }
 
 impl GroupWriter<'_> {
-    /// Starts a turn of the group, of a run that has none in it yet.
+    /// Starts a turn of the group, for a run that has no turn in it yet.
     pub fn turn(&mut self, header: TurnHeader<'_>) -> TurnWriter<'_> {
         self.begun += 1;
         self.batch.turn_in_group(header, self.start)
     }
 
-    /// Ends the group. Gives the indexes of its turns in the batch, by which refusals will name them.
+    /// Ends the group. Returns the indexes of its turns in the batch, by which refusals name them.
     ///
     /// # Errors
     /// [`TurnError::Empty`] if no turn was begun, [`TurnError::GroupNotWhole`] if one was begun and not finished,
@@ -155,8 +155,8 @@ impl Drop for GroupWriter<'_> {
     }
 }
 
-/// Turns of a [`Batch`] that a journal takes or refuses as a whole: a [group](Batch::group), or one turn that
-/// stands in none. Made by [`Batch::groups`].
+/// Turns of a [`Batch`] that a journal takes or refuses as a whole: a [group](Batch::group), or a single turn that is in no
+/// group. Made by [`Batch::groups`].
 #[derive(Clone, Debug)]
 pub struct GroupView<'a> {
     batch: &'a Batch,
@@ -185,7 +185,7 @@ impl<'a> GroupView<'a> {
     }
 }
 
-/// Size of turns that stand together.
+/// The size of adjacent turns.
 pub(crate) fn bytes(turns: &[TurnSpan]) -> usize {
     match turns {
         [] => 0,

@@ -1,4 +1,4 @@
-//! A batch made of several callers' batches, for an [`Appender`](crate::appender::Appender).
+//! A batch that is joined from several callers' batches, for an [`Appender`](crate::appender::Appender).
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{Batch, TurnSpan};
 use crate::wire::v1;
 
 impl Batch {
-    /// Adds a copy of all turns of another batch, behind those that are here.
+    /// Appends a copy of all turns of another batch.
     pub(crate) fn join(&mut self, other: &Self) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
@@ -28,7 +28,7 @@ impl Batch {
         self.joined += 1;
     }
 
-    /// Takes out these turns, all that one caller has joined.
+    /// Removes these turns: all that one caller has joined.
     pub(crate) fn cut(&mut self, turns: Range<usize>) {
         self.joined = self.joined.saturating_sub(1);
         let spans = self.turns.get(turns.clone()).unwrap_or_default();
@@ -45,7 +45,7 @@ impl Batch {
         }
     }
 
-    /// Gives memory back if it has more than twice what this number of turns and bytes needs.
+    /// Frees memory if the batch has more than twice what this number of turns and bytes needs.
     pub(crate) fn shrink(&mut self, turns: usize, bytes: usize) {
         if self.bytes.capacity() > 2 * bytes {
             self.bytes.shrink_to(bytes);
@@ -55,7 +55,7 @@ impl Batch {
         }
     }
 
-    /// For how many turns and bytes it has memory.
+    /// How many turns and bytes fit into its memory.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> (usize, usize) {
         (self.turns.capacity(), self.bytes.capacity())

@@ -23,7 +23,7 @@ pub struct TopicRecordHeader {
     /// An id of the writer's choice. A record of the topic with an id that is remembered
     /// ([`topic_ids_len_max`](crate::JournalConfig::topic_ids_len_max)) is not appended again.
     pub id: Option<u128>,
-    /// The turn of this batch, by its index, that the record goes with: it is appended if that is taken.
+    /// The index of the turn in this batch that the record belongs to: the record is appended if that turn is taken.
     pub with: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ pub struct TopicRecordHeader {
 pub struct TopicRecordView<'a> {
     /// Which topic it is appended to, and under which conditions.
     pub header: TopicRecordHeader,
-    /// What the writer has put there.
+    /// The bytes that the writer wrote.
     pub body: &'a [u8],
 }
 
@@ -70,9 +70,9 @@ impl BatchTopics {
 }
 
 impl Batch {
-    /// Adds a record of a topic, with a body that is given in pieces. Gives its index among the records of topics, by
-    /// which [`Enqueued::topic_appends`](crate::Enqueued::topic_appends) tells what became of it. It counts to the size of the
-    /// batch, and not to that of a turn.
+    /// Adds a record of a topic, with a body that is given in pieces. Returns its index among the records of topics;
+    /// [`Enqueued::topic_appends`](crate::Enqueued::topic_appends) has its outcome at that index. The record counts towards
+    /// the size of the batch, not of a turn.
     ///
     /// ```
     /// # use millrun_core::{Epoch, Partition, Timestamp};
@@ -91,8 +91,8 @@ impl Batch {
     /// ```
     ///
     /// # Errors
-    /// [`TurnError::TooLarge`] above the batch's `turn_bytes_max`, [`TurnError::NoSuchTurn`] if it goes with a turn that
-    /// is not in the batch. The batch is as it was then.
+    /// [`TurnError::TooLarge`] above the batch's `turn_bytes_max`, [`TurnError::NoSuchTurn`] if it belongs to a turn that is
+    /// not in the batch. The batch is then unchanged.
     pub fn topic_record(&mut self, header: TopicRecordHeader, body: &[&[u8]]) -> Result<usize, TurnError> {
         let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
         let (bytes, max) = (

@@ -1,7 +1,7 @@
 //! A finished turn of a batch as a journal reads it: its conditions, and its records.
 //!
-//! The frames were made in this process, so they are parsed and their checksums are not looked at: a batch
-//! of a journal without a disk has none.
+//! The frames were made in this process, so they are parsed without a look at their checksums: the batch of a journal without
+//! a disk has none.
 
 use std::iter::FusedIterator;
 
@@ -63,8 +63,8 @@ impl<'a> TurnView<'a> {
         self.records().next()?.opens
     }
 
-    /// What takes the place of all records of the run before the turn, if it [trims](super::TurnWriter::trim)
-    /// its run: once the turn is durable, those are not handed out any more.
+    /// What replaces all records of the run before the turn, if the turn [trims](super::TurnWriter::trim) its run: once the
+    /// turn is durable, those records are not returned any more.
     #[must_use]
     pub fn trims(&self) -> Option<&'a [u8]> {
         if !self.span.trims {

@@ -1,4 +1,4 @@
-//! Claims to partitions of a journal in memory: answered when nothing is queued any more.
+//! Claims to partitions of a journal in memory: answered as soon as nothing is queued.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::record::RecordView;
 use crate::scan;
 use crate::wire::v1;
 
-/// A claim that has its epochs, and waits until what was queued before it is durable.
+/// A claim that has its epochs, and waits until the turns queued before it are durable.
 #[derive(Debug)]
 pub(super) struct WaitingClaim {
     claim: Claim,
@@ -41,7 +41,7 @@ impl MemoryState {
         ringing
     }
 
-    /// Answers the claims that wait, if all that was queued is durable; refuses them after a failure.
+    /// Answers the waiting claims if all that was queued is durable; refuses them after a failure.
     pub(super) fn answer_claims(&mut self) -> Ringing {
         let mut ringing = Ringing::default();
         if self.claims.is_empty() || self.is_queued() && self.failure.is_none() {
@@ -63,7 +63,7 @@ impl MemoryState {
         ringing
     }
 
-    /// Feeds the live runs of the partitions that are still owned under these epochs to `folds`.
+    /// Feeds the live runs of those partitions that are still owned under these epochs to `folds`.
     fn recover_claimed(
         &self,
         given: &[(Partition, Epoch)],

@@ -4,8 +4,8 @@
 //! [`MemoryJournal::held`] only when [`MemoryJournal::commit`] says so, which lets a test look at
 //! the time between the two.
 //!
-//! Nothing here is read back from a disk, so its [batches](Journal::batch) leave checksums out. Frames have
-//! them or not, as they came; what is read gets them first, in a copy.
+//! No record is read back from a disk here, so this journal's [batches](Journal::batch) leave checksums out. Frames are kept
+//! with or without them, as they came; a read adds them first, in a copy.
 
 mod claims;
 mod retained;
@@ -36,7 +36,7 @@ use crate::topics::TopicStreams;
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 use crate::wire::v1;
 
-/// So many finished runs are entered under their own names before others get the lock.
+/// How many finished runs are indexed under their own ids before other threads get the lock.
 const INDEXED_AT_A_TIME: u64 = 256;
 
 /// A [`Journal`] in memory. Dropping it loses everything.
@@ -101,8 +101,8 @@ impl MemoryJournal {
         ring(&watchers);
     }
 
-    /// What opening the store after a crash at this moment would find: everything durable, a
-    /// higher epoch, and no failure. This journal is left as it is.
+    /// What opening the store after a crash at this moment would find: everything durable, a higher epoch, and no failure.
+    /// This journal is not changed.
     #[must_use]
     pub fn reopened(&self) -> Self {
         let old = self.lock();
@@ -116,18 +116,18 @@ impl MemoryJournal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, in which this run is found if it has finished.
+    /// Locks the state, with this run indexed if it has finished.
     fn lock_for(&self, run: RunId) -> MutexGuard<'_, MemoryState> {
         self.lock_indexed(|state| state.has_durable_frames(run))
     }
 
-    /// The state, in which whatever has finished by now is found, if that is still wanted.
+    /// Locks the state, with all runs indexed that have finished by now, unless that is not wanted any more.
     fn lock_indexed(&self, is_unwanted: impl Fn(&MemoryState) -> bool) -> MutexGuard<'_, MemoryState> {
         let mut state = self.lock();
         let end = state.finished.end();
         while !is_unwanted(&state) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
             drop(state);
-            // Otherwise it would be taken again before a thread that waits for it has woken up.
+            // Otherwise this thread would take the lock again before a waiting thread has woken up.
             thread::yield_now();
             state = self.lock();
         }
@@ -311,7 +311,7 @@ impl Journal for MemoryJournal {
     }
 
     fn begin_close(&self) {
-        // After a failure there is nothing to flush, and `failure` goes on telling why.
+        // After a failure there is nothing to flush, and `failure` keeps the reason.
         self.flush_and_close().ok();
     }
 
@@ -323,7 +323,7 @@ impl Journal for MemoryJournal {
         self.flush_and_close()
     }
 
-    /// Asks only when it is closed or has failed.
+    /// Answers `Ask` only when it is closed or has failed.
     fn glance(&self, id: &InstanceId) -> Glance {
         match self.finished(id) {
             Ok(Some(finished)) => Glance::Found(finished),
@@ -359,7 +359,7 @@ impl Reads for MemoryJournal {
         scan::page(run, &[(0, frames.into())], after, bytes_max, head)
     }
 
-    /// All is copied under one lock, and decoded without it.
+    /// Copies everything under one lock, and decodes it without the lock.
     fn read_together(&self, wanted: &[ToRead], bytes_max: usize, each: EachRead<'_>) {
         let is_at_hand = |state: &MemoryState| {
             wanted.iter().all(|wanted| match wanted {

@@ -1,4 +1,4 @@
-//! The finished runs that are retained, with their histories, and those dropped last, by name.
+//! The retained finished runs with their histories, and the names of those dropped last.
 //!
 //! ```text
 //!   by_id, by_run ─► number
@@ -11,26 +11,24 @@
 //!            forgotten          first ─► retention                                    end
 //! ```
 //!
-//! A store may keep millions of them and seldom look at one: what is written for each lies behind what was
-//! written for the one before, so that it costs no allocation and little of the caches. The frames of a
-//! block go all at once when retention has dropped its runs, and so do their names when the last of them is
-//! forgotten. Large frames are not copied: they stay where the run has gathered them, beside its block, and
-//! go with their run.
+//! A store may keep millions of finished runs and seldom look at one: the data of each is written right after that of the one
+//! before, so it costs no allocation and little cache. The frames of a block are freed at once when retention has dropped its
+//! runs, and the names when the last of them is forgotten. Large frames are not copied: they stay in the buffer in which the
+//! run gathered them, beside its block, and are freed with their run.
 //!
-//! The index tells the last run of a name, until that is forgotten. Each start asks for a run by its
-//! instance's name, so a run is entered under that when it closes, in the place of the one before; it is
-//! entered under its own when a caller asks for any by that, which few do. What is forgotten is not looked
-//! for in the index: its number says that it is nobody's.
+//! The index finds the last run of a name until that run is forgotten. Each start asks for a run by its instance's name, so a
+//! closing run is indexed under that name at once, in place of the run before; it is indexed under its own id only when a
+//! caller asks for a run by id, which few do. Forgotten runs are not removed from the index: their numbers show that they
+//! match no run.
 //!
-//! How much memory: at most about twice the bytes that are retained, three blocks more, 64 bytes for each
-//! run that is retained or remembered, and the index. What a block copies is at most a quarter of it, so
-//! that little of it stays empty when the next run begins another; the buffer of large frames has grown to
-//! up to twice what is in it. Of the first block a part may be dropped already, the last is being filled,
-//! and one is spare.
+//! Memory: at most about twice the retained bytes, three blocks more, 64 bytes for each run that is retained or remembered,
+//! and the index. A run that is copied into a block is at most a quarter of a block, so little of a block stays empty when
+//! the next run begins another one; a buffer of large frames may be up to twice as large as its contents. Part of the first
+//! block may be dropped already, the last block is being filled, and one is spare.
 //!
-//! Invariants: numbers have no gaps; `forgotten <= first <= end` and `indexed <= end`; the first `dropped`
-//! blocks have no frames, and the one behind them holds the first that is retained, unless there is none;
-//! a block's bytes never move, and have room for as many as any other's.
+//! Invariants: numbers have no gaps; `forgotten <= first <= end` and `indexed <= end`; the first `dropped` blocks have no
+//! frames, and the block after them holds the first retained run, unless there is none; a block's bytes never move, and every
+//! block has the same capacity.
 
 use std::collections::VecDeque;
 
@@ -43,16 +41,16 @@ use crate::record::FinishedRun;
 use crate::scan;
 use crate::wire::settled::run_hash;
 
-/// A block has at most this many bytes of frames, and has room for them from the beginning.
+/// The most bytes of frames in a block; it has this capacity from the beginning.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A block has at most this many runs.
+/// The most runs in a block.
 const BLOCK_LEN_MAX: usize = 4_096;
 
-/// The frames of a run that has more bytes are not copied into a block.
+/// The frames of a run with more bytes are not copied into a block.
 const COPY_BYTES_MAX: usize = BLOCK_BYTES / 4;
 
-/// An index grows in parts of about `PART_LEN` names, and in `PARTS_MAX` parts at most.
+/// An index grows in parts of about `PART_LEN` names, at most `PARTS_MAX` parts.
 const PART_LEN: usize = 1_024;
 const PARTS_MAX: usize = 512;
 
@@ -60,36 +58,36 @@ const PARTS_MAX: usize = 512;
 pub(super) struct RetainedRuns {
     retention: Retention,
     by_id: Numbers,
-    /// Of the runs below the number `indexed`.
+    /// The runs with numbers below `indexed`.
     by_run: Numbers,
     indexed: u64,
     blocks: VecDeque<RetainedBlock>,
-    /// So many blocks only tell the names of runs that were dropped.
+    /// How many blocks hold only the names of dropped runs.
     dropped: usize,
-    /// The number of the earliest whose name is remembered.
+    /// The number of the earliest run whose name is remembered.
     forgotten: u64,
-    /// The number of the earliest that is retained.
+    /// The number of the earliest retained run.
     first: u64,
-    /// The number of the next.
+    /// The number of the next run that closes.
     end: u64,
-    /// Size of the records of those that are retained.
+    /// The size of the records of the retained runs.
     bytes: u64,
-    /// The memory of blocks that have gone.
+    /// The memory of a freed block.
     spare: RetainedBlock,
 }
 
-/// Some runs that closed one after the other.
+/// Runs that closed one after the other.
 #[derive(Debug, Default)]
 struct RetainedBlock {
-    /// The number of the first.
+    /// The number of its first run.
     first: u64,
     runs: Vec<RetainedRun>,
     bytes: Vec<u8>,
-    /// Frames that were too large to be copied, with the place of their run in `runs`, in order.
+    /// Frames that were too large to be copied, with the index of their run in `runs`, in order.
     large: VecDeque<(usize, Vec<u8>)>,
 }
 
-/// How a run has closed, or will once its last turn is durable.
+/// How a run has closed, or will have once its last turn is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Close {
     pub(super) run: RunId,
@@ -102,7 +100,7 @@ pub(super) struct Close {
 }
 
 impl Close {
-    /// The run as it is told, with its frames.
+    /// The run as it is returned, with its frames.
     pub(super) fn found(self, frames: &[u8]) -> FinishedRun {
         FinishedRun::new(self.run, scan::own_instance_id(frames), self.closed_at, self.head)
     }
@@ -111,16 +109,16 @@ impl Close {
 #[derive(Clone, Copy, Debug)]
 struct RetainedRun {
     close: Close,
-    /// Where its frames end in the block's bytes; it has none there if they are large.
+    /// Where its frames end in the block's bytes; if they are large, the block has none of them.
     end: usize,
 }
 
 /// What is known of a run that has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownRun<'a> {
-    /// It is retained: these are its frames.
+    /// It is retained, with these frames.
     Retained(Close, &'a [u8]),
-    /// It was dropped lately.
+    /// It was dropped recently.
     Expired(RunId),
 }
 
@@ -143,8 +141,7 @@ impl RetainedRuns {
         }
     }
 
-    /// Adds a run that has closed, the latest so far, with its frames. Gives the buffer back if it has
-    /// copied them.
+    /// Adds the run that closed last, with its frames. Returns the buffer if the frames were copied.
     pub(super) fn add(&mut self, close: Close, frames: Vec<u8>) -> Option<Vec<u8>> {
         let names = names(&self.blocks, self.forgotten, self.end);
         self.by_id.put(
@@ -173,7 +170,7 @@ impl RetainedRuns {
         block
     }
 
-    /// Drops the earliest until the bounds of retention hold at `now`; returns how many.
+    /// Drops the earliest runs until the bounds of retention hold at `now`; returns how many.
     pub(super) fn trim(&mut self, now: Timestamp) -> u64 {
         let before = self.first;
         while let Some(block) = self.blocks.get_mut(self.dropped) {
@@ -197,7 +194,7 @@ impl RetainedRuns {
         dropped
     }
 
-    /// Takes the memory of the blocks of which all runs were dropped, but for the one that grows.
+    /// Frees the blocks whose runs were all dropped, except the one that is being filled.
     fn drop_blocks(&mut self) {
         while self.dropped + 1 < self.blocks.len() {
             let block = &mut self.blocks[self.dropped];
@@ -211,7 +208,7 @@ impl RetainedRuns {
         }
     }
 
-    /// Forgets the names of those that were dropped first, if there are too many.
+    /// Forgets the names that were dropped first, if there are too many.
     fn forget(&mut self) {
         let earliest = self.first.saturating_sub(self.retention.expired_len_max as u64);
         self.forgotten = self.forgotten.max(earliest);
@@ -225,7 +222,7 @@ impl RetainedRuns {
         }
     }
 
-    /// Enters runs below the number `end` under their own names, `most` at a time; whether all are.
+    /// Indexes runs below the number `end` under their own ids, at most `most`; returns whether all are indexed.
     pub(super) fn index_runs(&mut self, end: u64, most: u64) -> bool {
         let end = end.min(self.end);
         let from = self.indexed.max(self.forgotten);
@@ -243,7 +240,7 @@ impl RetainedRuns {
         self.indexed >= end
     }
 
-    /// What is known of a run that is [entered](Self::index_runs).
+    /// What is known of a run that is [indexed](Self::index_runs).
     pub(super) fn run(&self, run: RunId) -> Option<KnownRun<'_>> {
         self.known(self.run_number(run)?)
     }
@@ -255,7 +252,7 @@ impl RetainedRuns {
         self.known(self.names().number(half))
     }
 
-    /// The number of a run that is retained, and [entered](Self::index_runs).
+    /// The number of a run that is retained and [indexed](Self::index_runs).
     pub(super) fn number(&self, run: RunId) -> Option<u64> {
         self.run_number(run).filter(|number| *number >= self.first)
     }
@@ -266,7 +263,7 @@ impl RetainedRuns {
         Some(self.names().number(half))
     }
 
-    /// Those that are retained, from the one with this number on, in the order of closing.
+    /// The retained runs from the one with this number on, in the order of closing.
     pub(super) fn list(&self, from: u64) -> impl Iterator<Item = (Close, &[u8])> {
         let first = from.max(self.first);
         let skipped = self.blocks.partition_point(|block| block.end() <= first);
@@ -276,7 +273,7 @@ impl RetainedRuns {
         })
     }
 
-    /// Those that are retained before the one with this number, with their numbers, the latest closed first.
+    /// The retained runs before the one with this number, with their numbers, the latest closed first.
     pub(super) fn back_from(&self, before: u64) -> impl Iterator<Item = (u64, Close)> {
         let (first, before) = (self.first, before.min(self.end));
         let behind = self.blocks.partition_point(|block| block.first < before);
@@ -295,7 +292,7 @@ impl RetainedRuns {
         self.end - self.first
     }
 
-    /// The number of the next.
+    /// The number of the next run.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -319,12 +316,12 @@ impl RetainedRuns {
 }
 
 impl RetainedBlock {
-    /// Behind the number of the last.
+    /// One more than the number of its last run.
     fn end(&self) -> u64 {
         self.first + self.runs.len() as u64
     }
 
-    /// Whether it takes one more run, with `bytes` bytes of frames.
+    /// Whether one more run with `bytes` bytes of frames fits.
     fn has_room(&self, bytes: usize) -> bool {
         let is_copied = bytes <= COPY_BYTES_MAX;
         self.runs.len() < BLOCK_LEN_MAX && !(is_copied && self.bytes.len() + bytes > BLOCK_BYTES)
@@ -355,13 +352,13 @@ impl RetainedBlock {
     }
 }
 
-/// All that are remembered, while the index changes.
+/// The remembered names, while the index changes.
 #[derive(Clone, Copy)]
 struct RetainedNames<'a> {
     blocks: &'a VecDeque<RetainedBlock>,
-    /// The number of the earliest.
+    /// The number of the earliest run.
     first: u64,
-    /// Behind the number of the last.
+    /// One more than the number of the last run.
     end: u64,
 }
 
@@ -370,17 +367,17 @@ fn names(blocks: &VecDeque<RetainedBlock>, first: u64, end: u64) -> RetainedName
 }
 
 impl<'a> RetainedNames<'a> {
-    /// The number that has this lower half.
+    /// The number with this lower half.
     fn number(self, half: u32) -> u64 {
         numbers::widened(self.first, half)
     }
 
-    /// Whether the one whose number has this lower half is remembered.
+    /// Whether the run whose number has this lower half is remembered.
     fn has(self, half: u32) -> bool {
         self.number(half) < self.end
     }
 
-    /// The one whose number has this lower half.
+    /// The run whose number has this lower half.
     fn of(self, half: u32) -> Option<&'a Close> {
         self.at(self.number(half))
     }
@@ -390,7 +387,7 @@ impl<'a> RetainedNames<'a> {
         Some(&block.runs[at].close)
     }
 
-    /// Where a run stands that is retained or remembered.
+    /// Where a retained or remembered run is.
     fn stands(self, number: u64) -> Option<(&'a RetainedBlock, usize)> {
         if number < self.first {
             return None;
@@ -402,7 +399,7 @@ impl<'a> RetainedNames<'a> {
     }
 }
 
-/// A number of runs that are in memory.
+/// Turns a number of runs in memory into an index.
 fn index(number: u64) -> usize {
     usize::try_from(number).expect("no more than are in memory")
 }

@@ -5,7 +5,7 @@ use crate::search::{EXAMINED_MAX, FinishedFound, FinishedHead, FinishedSearch};
 
 use super::MemoryJournal;
 
-/// So many runs are looked at under the lock at a time.
+/// How many runs are examined before the lock is released.
 const STEP: usize = 2_048;
 
 impl MemoryJournal {

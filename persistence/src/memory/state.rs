@@ -25,11 +25,11 @@ use crate::topics::TopicAppend;
 use crate::upkeep::Upkeeps;
 use crate::wire::v1;
 
-/// How many buffers of runs that have finished are kept for runs that open, and of how many bytes each, at most.
+/// How many buffers of finished runs are kept for new runs, and the most bytes of each.
 const SPARE_LEN_MAX: usize = 1_024;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
-/// A run opens in a buffer of at most this many times its bytes: it may stay there for long.
+/// A new run gets a buffer of at most this many times its size: it may keep it for long.
 const SPARE_FACTOR_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -41,15 +41,15 @@ pub(super) struct MemoryState {
     pub(super) snapshots: BTreeMap<RunId, Snapshot>,
     pub(super) topics: MemoryTopics,
     pub(super) dropped: u64,
-    /// Runs touched by batches that are queued (only when commits are held).
+    /// Runs with turns in queued batches (only when commits are held).
     touched: Vec<RunId>,
-    /// Runs that batches that are queued will close.
+    /// Runs that queued batches will close.
     finishing: Vec<(Close, RunFrames)>,
     spare: Vec<Vec<u8>>,
     pub(super) enqueued: Offset,
     pub(super) durable: Offset,
     pub(super) queued_bytes: usize,
-    /// Turns, and records of topics.
+    /// The number of queued turns and records of topics.
     pub(super) queued_len: usize,
     pub(super) was_full: bool,
     pub(super) failure: Option<JournalFailure>,
@@ -101,7 +101,7 @@ impl MemoryState {
         }
     }
 
-    /// Takes in what is durable in `old`.
+    /// Copies what is durable in `old`.
     pub(super) fn take_over_durable(&mut self, old: &Self) {
         for (close, frames) in old.finished.list(0) {
             self.finished.add(close, frames.to_vec());
@@ -136,7 +136,7 @@ impl MemoryState {
         self.queued_len > 0
     }
 
-    /// Takes the records of topics of a batch of which these turns were refused.
+    /// Takes the records of topics of a batch, of which these turns were refused.
     #[cold]
     pub(super) fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> Vec<TopicAppend> {
         let Some(records) = batch.topics() else {
@@ -171,7 +171,7 @@ impl MemoryState {
         refused
     }
 
-    /// Takes the group that begins with this turn, or refuses it as a whole; gives the index behind it.
+    /// Takes the group that begins with this turn, or refuses it as a whole; returns the index of the next turn.
     #[cold]
     fn admit_group(&mut self, batch: &Batch, first: usize, refused: &mut Vec<RefusedTurn>) -> usize {
         let group = batch.group_at(first);
@@ -198,7 +198,7 @@ impl MemoryState {
     fn admit_turn(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {
         let (is_held, spare) = (self.is_held, &mut self.spare);
         let put = |stored: &mut RunFrames| {
-            // One that is too large goes, so that those below it are of use again.
+            // A buffer that is too large is freed, so that smaller ones can be used again.
             if turn.opens
                 && let Some(buffer) = spare.pop()
                 && buffer.capacity() <= SPARE_FACTOR_MAX * frames.len()
@@ -286,19 +286,19 @@ impl MemoryState {
         }
     }
 
-    /// Whether a run that has not finished has durable frames: then it is not looked for among the others.
+    /// Whether a run that has not finished has durable frames: then it is not looked for among the finished ones.
     pub(super) fn has_durable_frames(&self, run: RunId) -> bool {
         self.unfinished(run).is_some_and(|frames| frames.durable > 0)
     }
 
-    /// A run that is live, or will have finished once its last turn is durable.
+    /// A run that is live, or that will have finished once its last turn is durable.
     fn unfinished(&self, run: RunId) -> Option<&RunFrames> {
         let finishing = || self.finishing.iter().find(|(close, _)| close.run == run);
         let live = self.conditions.head(run).map(|head| &head.place);
         live.or_else(|| finishing().map(|(_, frames)| frames))
     }
 
-    /// The durable frames of a run, or why there are none. Of a finished one, if it is entered.
+    /// The durable frames of a run, or why there are none. A finished run is found only if it is indexed.
     pub(super) fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
         let frames = self.unfinished(run).map(RunFrames::durable);
         match (frames.filter(|frames| !frames.is_empty()), frames) {
@@ -328,7 +328,7 @@ impl MemoryState {
         Some(head.place.durable()).filter(|frames| !frames.is_empty())
     }
 
-    /// After a close, reading is refused; after any other failure it goes on.
+    /// After a close, reads are refused; after any other failure they go on.
     pub(super) fn readable(&self) -> Result<(), JournalFailure> {
         match &self.failure {
             Some(failure) if failure.kind() == FailureKind::Closed => Err(failure.clone()),
@@ -338,14 +338,14 @@ impl MemoryState {
 }
 
 impl RunFrames {
-    /// Lets go of what the run was trimmed of; says how many bytes that were.
+    /// Frees the frames that the run was trimmed of; returns how many bytes that were.
     fn trim(&mut self) -> u64 {
         let trimmed = std::mem::take(&mut self.trimmed);
         self.bytes.drain(..trimmed);
         trimmed as u64
     }
 
-    /// Whether the last turn is this one.
+    /// Whether this is the run's last turn.
     fn ends_with(&self, turn: &[u8]) -> bool {
         let start = self.bytes.len().checked_sub(turn.len());
         start.is_some_and(|start| v1::are_same(&self.bytes[start..], turn))

@@ -1,4 +1,4 @@
-//! Several reads: what is copied of the frames under the lock, and what is made of it without.
+//! Several reads in one call: copies frames under the lock, and decodes them without it.
 
 use bytes::Bytes;
 use millrun_core::{RunId, Sequence};
@@ -9,7 +9,7 @@ use crate::scan;
 use crate::together::{ToRead, WasRead};
 use crate::wire::v1;
 
-/// What is copied for a read.
+/// What is copied for one read.
 pub(super) enum Copied {
     History {
         run: RunId,
@@ -22,12 +22,12 @@ pub(super) enum Copied {
         bytes_max: usize,
         head: Sequence,
     },
-    /// There is nothing left to do.
+    /// The result itself: nothing is left to decode.
     Whole(WasRead),
 }
 
 impl Copied {
-    /// How many bytes it has, of those that a call may read.
+    /// How many bytes it counts against the call's budget.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::History { frames, .. } | Self::Page { frames, .. } => frames.len(),
@@ -54,7 +54,7 @@ impl Copied {
     }
 }
 
-/// Copies what a read needs, of at most `left` bytes; `None` if it has more. A history of more than `max` is refused.
+/// Copies what a read needs, at most `left` bytes; `None` if it has more. A history of more than `max` bytes is refused.
 pub(super) fn copy(
     state: &MemoryState,
     wanted: &ToRead,
@@ -99,7 +99,7 @@ pub(super) fn copy(
     copied.transpose()
 }
 
-/// Of all frames of a run, which have no gaps, those of a page, and the sequence of the last.
+/// From all frames of a run without gaps, those of one page, and the sequence of the last record.
 pub(super) fn page(frames: &[u8], after: Sequence, bytes_max: usize) -> (&[u8], Sequence) {
     let mut sequence = frames.get(..1).map_or(0, |_| v1::sequence(frames) - 1);
     let mut at = 0;

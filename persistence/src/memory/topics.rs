@@ -1,4 +1,4 @@
-//! The topics of a journal in memory: what is durable of them stands on shelves.
+//! The topics of a journal in memory, with their durable records on shelves.
 
 use std::sync::MutexGuard;
 
@@ -16,7 +16,7 @@ use crate::topics::{
 #[derive(Debug)]
 pub(super) struct MemoryTopics {
     pub(super) table: TopicTable,
-    /// By the numbers of topics.
+    /// Indexed by the numbers of topics.
     shelves: Vec<TopicShelf>,
 }
 
@@ -28,7 +28,7 @@ impl MemoryTopics {
         }
     }
 
-    /// Takes in what is durable in `old`.
+    /// Copies what is durable in `old`.
     pub(super) fn take_over_durable(&mut self, old: &Self) {
         for (number, head) in old.table.iter() {
             let again = self.table.restore(head.stored());
@@ -61,7 +61,7 @@ impl MemoryTopics {
         &mut self.shelves[index]
     }
 
-    /// Makes durable what is queued, and drops what retention does not keep of the topics that it is of.
+    /// Makes the queued records durable, and drops what retention does not keep of their topics.
     pub(super) fn commit(&mut self) {
         if self.table.queued_len == 0 {
             return;
@@ -74,7 +74,7 @@ impl MemoryTopics {
             self.shelf(number).push(queued.into_chunk(), last);
             self.trim(number, last);
         }
-        // They are remembered already, and stored nowhere.
+        // The ids are remembered already, and are not stored anywhere.
         self.table.ids.seal();
         self.table.seal_changed();
     }
@@ -107,7 +107,7 @@ impl MemoryTopics {
         }
     }
 
-    /// Drops what is purged of a topic.
+    /// Drops the purged records of a topic.
     fn trim_purged(&mut self, number: TopicNumber) {
         self.trim(number, Timestamp::EPOCH);
     }
@@ -188,7 +188,7 @@ impl TopicStreams for MemoryJournal {
         }
         let (count, first) = state.topics.table.purge(topic, through, false)?;
         state.topics.trim_purged(topic);
-        // What is queued is no part of it.
+        // Queued records are not included.
         let offset = state.durable;
         let watchers = state.watchers.clone();
         drop(state);
