@@ -5,23 +5,22 @@
 //!   parts:  [ table of (tag, number) │ table of (tag, number) │ … ]     each grows by itself
 //! ```
 //!
-//! Nine bytes for each place of a table: 10 to 21 bytes for each number while all are kept, and 13 to 28
-//! where as many are let go as are put. One table of millions would be moved all at once when it grows;
-//! here that is a part of them, and the others stay where they are.
+//! Nine bytes for each place of a table: 10 to 21 bytes for each number while all are kept, and 13 to 28 where as many are
+//! removed as are added. One table of millions of numbers would be moved all at once when it grows; here only one part moves
+//! at a time, and the others stay where they are.
 //!
-//! What a number stands for is not known here: the caller that looks for one says which it is among those of one
-//! tag, and the caller that puts one says which are kept. The others are not looked for one by one: they stay
-//! where they are, never to be the one that is looked for, until their part is full. The tags let a table
-//! grow without asking.
+//! This module does not know what a number stands for: a caller that looks for a number says which one it is among those with
+//! the same tag, and a caller that adds one says which numbers are kept. Other numbers are not removed one by one: they stay
+//! where they are and never match, until their part is full. The tags let a table grow without asking the caller.
 //!
-//! Left out: giving memory back; a table that has shrunk usually grows again.
+//! Left out: freeing memory; a table that has shrunk usually grows again.
 
 use hashbrown::HashTable;
 
 #[derive(Debug)]
 pub(crate) struct Numbers {
     parts: Vec<HashTable<NumberSlot>>,
-    /// Those of a part while it is filled anew.
+    /// The numbers of a part while it is rebuilt.
     kept: Vec<NumberSlot>,
 }
 
@@ -40,7 +39,7 @@ impl Numbers {
         }
     }
 
-    /// The number under a hash that is the one looked for.
+    /// The number under a hash for which `is_it` holds.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let tag = lower(hash);
         let is_it = |slot: &NumberSlot| slot.tag == tag && is_it(slot.number);
@@ -48,8 +47,7 @@ impl Numbers {
         Some(found.number)
     }
 
-    /// Puts a number in the place of the one that it takes over from, if there is any. Those that are not
-    /// kept may be taken out.
+    /// Adds a number, in place of the one that it supersedes, if there is one. Numbers that are not kept may be removed.
     pub(crate) fn put(
         &mut self,
         hash: u64,
@@ -86,7 +84,7 @@ impl Numbers {
     }
 }
 
-/// Takes those that are not kept out of a full table, and gives it more room if most are.
+/// Removes the numbers that are not kept from a full table, and gives it more room if most are kept.
 fn renew(part: &mut HashTable<NumberSlot>, kept: &mut Vec<NumberSlot>, is_kept: impl Fn(u32) -> bool) {
     let len_max = part.capacity() / 4 * 3;
     kept.extend(part.drain().filter(|slot| is_kept(slot.number)));
@@ -98,12 +96,12 @@ fn renew(part: &mut HashTable<NumberSlot>, kept: &mut Vec<NumberSlot>, is_kept: 
     }
 }
 
-/// The hash of a tag in a table, which looks at the lowest bits and at the highest.
+/// The table's hash of a tag; the table uses the lowest and the highest bits.
 fn spread(tag: u32) -> u64 {
     u64::from(tag) << 32 | u64::from(tag)
 }
 
-/// The lower half of a number: among fewer than 2^32 that follow each other, it tells which one it is.
+/// The lower half of a number: among fewer than 2^32 consecutive numbers it identifies one.
 pub(crate) fn lower(number: u64) -> u32 {
     u32::try_from(number & 0xffff_ffff).expect("32 bits")
 }
@@ -128,7 +126,7 @@ mod tests {
         };
         for parts in [1, 3, 16] {
             let mut numbers = Numbers::in_parts(parts);
-            // By name; which name a number stands for is known by the list of names.
+            // The number of each name; a list of names knows which name a number stands for.
             let mut model: BTreeMap<u64, u32> = BTreeMap::new();
             let mut names = Vec::new();
             // Few hashes for many names.

@@ -7,15 +7,15 @@
 //!     └──── release ──────┘        └── claim, by the same owner: epoch e + 1
 //! ```
 //!
-//! A pure machine. Invariants: a partition's epoch only grows; under an epoch that is not the present one
-//! nothing is taken; of a free partition no epoch is the present one, unless it was never owned.
+//! A pure machine. Invariants: a partition's epoch only grows; no turn is taken under any epoch but the current one; a free
+//! partition has no current epoch, unless it was never owned.
 
 use millrun_core::{Epoch, Partition};
 
 use crate::claim::{Absentee, Claim, ClaimNews, ClaimRefused, Claimant};
 use crate::journal::Ringing;
 
-/// The epoch of a partition that was released: nobody is given it.
+/// The epoch of a partition that was released: no owner ever gets it.
 const NOBODY: Epoch = Epoch::new(u64::MAX);
 
 /// The owners and epochs of all partitions: a part that each implementation of [`Journal`](crate::Journal) needs.
@@ -23,15 +23,15 @@ const NOBODY: Epoch = Epoch::new(u64::MAX);
 pub struct OwnerTable {
     /// The epoch under which turns are taken now.
     current: Vec<Epoch>,
-    /// The latest that was given out.
+    /// The latest epoch that was given out.
     latest: Vec<Epoch>,
     owners: Vec<Absentee>,
     newest: Epoch,
 }
 
 impl OwnerTable {
-    /// A table in which every partition is free. The epochs that are given out are above `epoch`, which must be
-    /// above all of earlier openings: [`Epoch::of`] with zero takeovers, say.
+    /// A table in which every partition is free. The epochs that are given out are above `epoch`, which must be above all
+    /// epochs of earlier openings: for example [`Epoch::of`] with zero takeovers.
     #[must_use]
     pub fn new(epoch: Epoch) -> Self {
         let len = usize::from(Partition::COUNT);
@@ -63,8 +63,8 @@ impl OwnerTable {
         self.newest
     }
 
-    /// The store tells of an epoch that a partition has had under an owner elsewhere: those that are given out here are
-    /// above it.
+    /// The store reports an epoch that a partition has had under an owner elsewhere: epochs that are given out here are above
+    /// it.
     ///
     /// ```
     /// # use millrun_core::{Bell, Epoch, Partition};
@@ -82,8 +82,8 @@ impl OwnerTable {
         self.newest = self.newest.max(epoch);
     }
 
-    /// Gives a claim its partitions, each under a higher epoch than it has had, unless other owners have some of
-    /// them. Other parts of the same owner are told of their losses when [`Ringing`] is dropped.
+    /// Gives a claim its partitions, each under a higher epoch than before, unless other owners have some of them. Other
+    /// parts of the same owner are told of their losses when the [`Ringing`] is dropped.
     ///
     /// # Errors
     /// [`ClaimRefused::Owned`]: nothing has changed then.
@@ -101,7 +101,7 @@ impl OwnerTable {
         }
     }
 
-    /// As [`claim`](Self::claim), also from other owners, who are told.
+    /// As [`claim`](Self::claim), but also from other owners, which are told.
     pub fn take(&mut self, claim: &Claim) -> (Vec<(Partition, Epoch)>, Ringing) {
         let mut ringing = Ringing::default();
         let taken = claim.partitions().iter().map(|partition| {
@@ -113,8 +113,8 @@ impl OwnerTable {
         (taken.collect(), ringing)
     }
 
-    /// Takes partitions for nobody in particular, under one epoch: they stay free to be claimed. Their owners are
-    /// told when [`Ringing`] is dropped.
+    /// Takes partitions without an owner, under one epoch: they stay free to be claimed. Their owners are told when the
+    /// [`Ringing`] is dropped.
     pub fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, Ringing) {
         let latest = |partition: &Partition| self.latest[usize::from(partition.index())];
         let epoch = partitions.iter().map(latest).max().unwrap_or(self.newest).next();
@@ -140,7 +140,7 @@ impl OwnerTable {
         }
     }
 
-    /// Frees those of the partitions that this claimant owns: nothing is taken under their epochs any more.
+    /// Frees the partitions in the list that this claimant owns: nothing is taken under their epochs any more.
     pub fn release(&mut self, claimant: &Claimant, partitions: &[Partition]) {
         for partition in partitions {
             let present = self.owner(*partition);
@@ -150,7 +150,7 @@ impl OwnerTable {
         }
     }
 
-    /// Frees those of the partitions that are still owned under these epochs.
+    /// Frees the partitions that are still owned under these epochs.
     pub fn give_back(&mut self, partitions: &[(Partition, Epoch)]) {
         for (partition, epoch) in partitions {
             if self.check(*partition, *epoch).is_ok() {
@@ -165,7 +165,7 @@ impl OwnerTable {
         self.owners[index] = Absentee::default();
     }
 
-    /// The part that owns a partition, unless it has been dropped.
+    /// The part that owns a partition, unless that part has been dropped.
     #[must_use]
     pub fn owner(&self, partition: Partition) -> Option<Claimant> {
         self.owners[usize::from(partition.index())].claimant()

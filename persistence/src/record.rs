@@ -1,9 +1,9 @@
-//! What is read back: records, histories, finished runs.
+//! What a journal returns: records, histories, finished runs.
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 
-/// One record, borrowed from the bytes it was read from.
+/// One record, borrowed from the bytes that it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordView<'a> {
     /// Whose record it is.
@@ -14,9 +14,9 @@ pub struct RecordView<'a> {
     pub kind: u8,
     /// When its turn was taken.
     pub time: Timestamp,
-    /// The instance's id, in the first record of a run, and in one with which it was trimmed.
+    /// The instance's id, in the first record of a run, and in a record with which the run was trimmed.
     pub opens: Option<&'a str>,
-    /// What is [kept](Trimmed::kept) of the records before this one, if the run was trimmed of them.
+    /// What is [kept](Trimmed::kept) of the records before this one, if the run was trimmed here.
     pub kept: Option<&'a [u8]>,
     /// Whether it is the last record of its run.
     pub closes: bool,
@@ -54,7 +54,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether it is this record, as one of a [turn](crate::TurnView) that is appended once more.
+    /// Whether it equals this record of a [turn](crate::TurnView) that is appended once more.
     #[must_use]
     pub fn is_same_as(&self, other: &RecordView<'_>) -> bool {
         (self.sequence, self.kind, self.time, self.closes)
@@ -63,27 +63,26 @@ impl Record {
     }
 }
 
-/// What stands in the place of records that a run was [trimmed](crate::TurnWriter::trim) of: the run is trimmed
-/// before the record [`before`](Self::before).
+/// What replaces the records that a run was [trimmed](crate::TurnWriter::trim) of: all records before the record
+/// [`before`](Self::before).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trimmed {
-    /// The first record that is there: the first of the turn that has trimmed the run.
+    /// The first remaining record: the first of the turn that has trimmed the run.
     pub before: Sequence,
-    /// What that turn carries in the place of all records before it, as the run's owner encoded it.
+    /// What that turn carries in place of all records before it, as the run's owner encoded it.
     pub kept: Bytes,
 }
 
 impl Trimmed {
-    /// Of a run whose first record that is there is `before`, and carries `kept`.
+    /// For a run whose first remaining record is `before`, and carries `kept`.
     #[must_use]
     pub fn new(before: Sequence, kept: Bytes) -> Self {
         Self { before, kept }
     }
 }
 
-/// The durable records of one run, without gaps: sequence 1 first, or the first of the turn with which it was
-/// trimmed.
+/// The durable records of one run, without gaps: from sequence 1, or from the first record of the turn that trimmed the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct History {
@@ -93,7 +92,7 @@ pub struct History {
     pub id: InstanceId,
     /// All records, never empty.
     pub records: Vec<Record>,
-    /// What stands in the place of those that the run was trimmed of; `None` if it was not.
+    /// What replaces the trimmed records; `None` if the run was not trimmed.
     pub trimmed: Option<Trimmed>,
 }
 
@@ -133,15 +132,15 @@ pub struct HistoryPage {
     pub records: Vec<Record>,
     /// The sequence number of the run's last durable record.
     pub head: Sequence,
-    /// What stands in the place of the records that the run was trimmed of, if the page begins with the first
-    /// record that is there: those between it and the record that was asked for are gone.
+    /// What replaces the trimmed records, if the page begins with the first remaining record: records between the one that
+    /// was asked for and that one no longer exist.
     pub trimmed: Option<Trimmed>,
-    /// The id of the run's instance, if the page begins with the first record that is there.
+    /// The id of the run's instance, if the page begins with the first remaining record.
     pub id: Option<InstanceId>,
 }
 
 impl HistoryPage {
-    /// A page of these records, which are consecutive, of a run whose last durable record is `head`.
+    /// A page of these consecutive records of a run whose last durable record is `head`.
     #[must_use]
     pub fn new(records: Vec<Record>, head: Sequence) -> Self {
         Self {
@@ -152,15 +151,15 @@ impl HistoryPage {
         }
     }
 
-    /// The same page, which begins with the first record that is there of a run of the instance `id`: `trimmed` says
-    /// what stands in the place of those before, if the run was trimmed.
+    /// The same page, for one that begins with the first remaining record of a run of the instance `id`: `trimmed` is what
+    /// replaces the records before, if the run was trimmed.
     #[must_use]
     pub fn with_beginning(self, id: InstanceId, trimmed: Option<Trimmed>) -> Self {
         let id = Some(id);
         Self { id, trimmed, ..self }
     }
 
-    /// Whether no record follows.
+    /// Whether the page ends with the run's last record.
     #[must_use]
     pub fn is_end(&self) -> bool {
         self.records
@@ -171,8 +170,8 @@ impl HistoryPage {
 
 /// The state of a live run after one of its records, folded and encoded by its owner.
 ///
-/// It saves reading the records up to there. It can always be made again from the history, so it may
-/// be lost or deleted at any time.
+/// It saves reading the records up to there. It can always be rebuilt from the history, so it may be lost or deleted at any
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Whose state it is.

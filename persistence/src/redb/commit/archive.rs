@@ -1,5 +1,5 @@
-//! Writes histories to files before the store gives them up: those of finished runs before retention drops them,
-//! and what live runs are trimmed of.
+//! Writes histories to files before the store drops them: those of finished runs before retention drops them, and the records
+//! that live runs are trimmed of.
 //!
 //! ```text
 //!   retention ──"would drop"──► archiver: reads histories ──► lines of JSON ──► fsync
@@ -8,11 +8,11 @@
 //!   a commit that trims ──"held"──► archiver: reads what stands before ──► the same file
 //! ```
 //!
-//! Invariant: the parts of a run come to the archive in order, without a gap; the last one ends with the record that
-//! closes it. So what is held goes before what has finished.
+//! Invariant: the parts of a run are archived in order, without a gap; the last part ends with the record that closes the
+//! run. So the held parts are archived before finished runs.
 //!
-//! A part of its own does it, so that no commit waits for it; runs beyond the bounds of retention stay
-//! until it has come to them. After a failure the file is left as it is, and a new one is begun.
+//! A separate part does it, so that no commit waits for it; runs beyond the bounds of retention stay until they are archived.
+//! After a failure the file is left as it is, and a new one is begun.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -37,11 +37,11 @@ use crate::wire::ndjson;
 
 /// How many runs, or parts of runs, are archived between two syncs.
 const RUNS_PER_SYNC: u64 = 4_096;
-/// The same.
+/// How many parts that runs were trimmed of are archived between two syncs.
 const PARTS_PER_SYNC: usize = 4_096;
 /// How much of a history is in memory at a time.
 const PAGE_BYTES: usize = 4 << 20;
-/// How long is waited after a failure.
+/// How long the part waits after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Archiver {
     archive: Archive,
     shared: Weak<JournalShared>,
     file: Option<ArchiveFile>,
-    /// After a failure: when it is tried again.
+    /// After a failure: when to try again.
     retry_at: Timestamp,
 }
 
@@ -63,7 +63,7 @@ struct ArchiveFile {
 #[derive(Debug)]
 enum Trouble {
     Io,
-    /// The store cannot be read as a whole.
+    /// The store as a whole cannot be read.
     Store,
 }
 
@@ -83,7 +83,7 @@ impl Archiver {
         }
     }
 
-    /// Archives the next parts that runs were trimmed of; returns those that are there, and those that are damaged.
+    /// Archives the next parts that runs were trimmed of; returns how many are archived, and how many are damaged.
     fn archive_held(&mut self, shared: &JournalShared) -> Result<(Vec<TrimTurn>, Vec<TrimTurn>), Trouble> {
         let store = shared.store().map_err(|_| Trouble::Store)?;
         let (held, end, moment) = {
@@ -104,13 +104,13 @@ impl Archiver {
         Ok((archived, damaged))
     }
 
-    /// Archives the next finished runs, if retention wants to drop any; returns the number behind the last.
+    /// Archives the next finished runs, if retention wants to drop any; returns one more than the number of the last.
     fn archive(&mut self, shared: &JournalShared) -> Result<Option<u64>, Trouble> {
         let store = shared.store().map_err(|_| Trouble::Store)?;
         let (from, settled_end, end, waiting, moment) = {
             let state = shared.lock();
             let closed = &state.finished;
-            // Of a run that has finished, what it was trimmed of goes first.
+            // The parts that a finished run was trimmed of are archived first.
             if !closed.is_archive_wanted || !state.held().is_empty() {
                 return Ok(None);
             }
@@ -139,7 +139,7 @@ impl Archiver {
             let history = (finished.run, &finished.place, Some(finished.head));
             match self.write(&moment, history, end)? {
                 Ok(()) => {}
-                // It cannot be saved any more than it is: it stays, quarantined, until it is mended.
+                // No more of it can be archived: it stays quarantined until it is repaired.
                 Err(damage @ ReadError::Damaged { .. }) => {
                     let mut state = shared.lock();
                     state.damaged.quarantine(finished.run, damage, Some(finished.id));
@@ -151,7 +151,7 @@ impl Archiver {
         Ok(Some(from + runs.len() as u64))
     }
 
-    /// Tells the writer, if an upkeep waits for this.
+    /// Tells the writer, if an upkeep waits for the archive.
     fn answer(&self, shared: &JournalShared, mut state: MutexGuard<'_, JournalState>) {
         let is_asked = std::mem::take(&mut state.is_archive_asked);
         drop(state);
@@ -164,8 +164,8 @@ impl Archiver {
         self.file.as_ref().map_or(Ok(()), |file| file.file.sync_data())
     }
 
-    /// Writes the lines of the records of a run that stand in this place, up to its `head` if that is known; the inner
-    /// error says that they cannot be read.
+    /// Writes the lines of the run's records that are in this place, up to its `head` if that is known; the inner error says
+    /// that they cannot be read.
     fn write(
         &mut self,
         moment: &StoreMoment,
@@ -216,7 +216,7 @@ impl Archiver {
     }
 }
 
-/// Begins the file behind the last one in the folder.
+/// Begins the next file in the folder.
 fn begin(archive: &Archive) -> io::Result<ArchiveFile> {
     fs::create_dir_all(&archive.folder)?;
     let mut last = 0;

@@ -1,19 +1,18 @@
-//! When to commit: at once, or a little later together with the turns that are about to come.
+//! Decides when to commit: at once, or a little later together with the turns that are about to come.
 //!
-//! While a commit syncs, about half of the appenders queue up behind it; without help every
-//! commit carries half of them, and each of them waits for two commits. So after a commit that
-//! acknowledged `a` turns and found `q` queued, the next one waits until 15/16 of `a + q` are
-//! there, for at most half the time that the last commit took. One appender alone never waits.
+//! While a commit syncs, about half of the appenders queue up behind it; without help every commit would carry half of them,
+//! and each appender would wait for two commits. So after a commit that acknowledged `a` turns and found `q` queued, the next
+//! commit waits until 15/16 of `a + q` turns are there, for at most half the time that the last commit took. A single
+//! appender never waits.
 //!
-//! That spares the cost that each commit has however small it is. Where hundreds come, their own
-//! work between two appends takes as long as a commit, and if all of them go together the disk is
-//! idle meanwhile: then the next commit goes as soon as a quarter of them is there, and the others
-//! work while it syncs.
+//! That saves the fixed cost of a commit. With hundreds of appenders, their own work between two appends takes as long as a
+//! commit, and if all of them were in one commit the disk would be idle meanwhile: then the next commit starts as soon as a
+//! quarter of them is there, and the others work while it syncs.
 //!
-//! Turns are counted and not batches: a shard puts the turns of many callers into one batch, and how many
-//! callers come back does not depend on how its sweeps were cut. Where it has gathered hundreds of turns in few
-//! batches it is busy with the next batch, and nobody is waited for. Turns that were acknowledged need not
-//! lead to others, either: a wait that brought less than half of what was expected is not repeated for a while.
+//! Turns are counted and not batches: a shard puts the turns of many callers into one batch, and how many callers come back
+//! does not depend on how its sweeps were cut. Where hundreds of turns came in few batches, the shard is busy with its next
+//! batch, and the commit waits for nobody. Acknowledged turns need not lead to new ones, either: after a wait that brought
+//! less than half of the expected turns, no commit waits for a while.
 //!
 //! ```text
 //!   committed ──► a + q ≤ 1 ──► commit the next turn as soon as it is there
@@ -23,10 +22,10 @@
 
 use std::time::Duration;
 
-/// This many turns are worth a commit of their own: of more, no more than a quarter is waited for.
+/// This many turns are worth a commit of their own: if more are expected, the commit waits for at most a quarter of them.
 const TOGETHER_LEN_MAX: usize = 256;
 
-/// For how many commits nobody is waited for after a wait that did not pay.
+/// For how many commits no wait is made after a wait that did not pay.
 const UNPAID_LEN: u8 = 8;
 
 /// What the writer should do now.
@@ -45,9 +44,9 @@ pub(crate) enum ConvoyDecision {
 pub(crate) struct Convoy {
     turns: usize,
     until: Duration,
-    /// How many turns the present wait is expected to bring; zero without a wait.
+    /// How many turns the present wait should bring; zero without a wait.
     expected: usize,
-    /// For how many more commits nobody is waited for.
+    /// How many more commits are made without a wait.
     unpaid: u8,
 }
 
@@ -157,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Counted by batches, two sweeps of a shard with sixteen turns each did not wait for a third.
+    /// With batches counted, two sweeps of a shard with sixteen turns each did not wait for a third.
     #[test]
     fn turns_are_waited_for_however_few_batches_they_came_in() {
         let mut convoy = Convoy::default();

@@ -1,15 +1,15 @@
-//! What runs were trimmed of and the archive does not have yet.
+//! The parts that runs were trimmed of and that are not archived yet.
 //!
 //! ```text
 //!   log:   ├── before ──┤T├─── before ───┤T├──── the run goes on
 //!                        └── archived ──► gone, and the log may begin behind it
 //! ```
 //!
-//! Invariants: the log begins before the first of the turns that are held, so that what they have trimmed their runs of
-//! is there as a whole, in the log or moved out of it; it is archived in the order of the log, and no
-//! part of a run behind one that is not archived.
+//! Invariants: the log begins before the first held trimming turn, so all that the held turns have trimmed their runs of is
+//! still there, in the log or moved out of it. Parts are archived in the order of the log, and no later part of a run before
+//! an earlier one.
 //!
-//! Without an archive nothing is held.
+//! Without an archive no part is held.
 
 use std::collections::VecDeque;
 
@@ -24,15 +24,15 @@ pub(crate) struct HeldTrims {
     is_archiving: bool,
     /// In the order of the log.
     trims: VecDeque<TrimTurn>,
-    /// All below this position of the log is archived.
+    /// Everything below this position of the log is archived.
     archived: u64,
-    /// As far as the store knows.
+    /// The same position as far as the store knows it.
     stored: u64,
     archived_parts: u64,
 }
 
 impl HeldTrims {
-    /// For a store with an archive that has all below this position of the log.
+    /// For a store with an archive that has everything below this position of the log.
     pub(in crate::redb) fn archiving(archived: u64) -> Self {
         Self {
             is_archiving: true,
@@ -42,7 +42,7 @@ impl HeldTrims {
         }
     }
 
-    /// Whether what this turn has trimmed its run of must be archived; then it is held.
+    /// Whether the records that this turn has trimmed its run of must be archived; then the turn is held.
     pub(in crate::redb) fn hold(&mut self, trim: &TrimTurn) -> bool {
         let is_held = self.is_archiving && trim.position >= self.archived;
         if is_held {
@@ -59,17 +59,17 @@ impl HeldTrims {
         self.trims.is_empty()
     }
 
-    /// The first ones, `len_max` at most.
+    /// The first held turns, at most `len_max`.
     pub(in crate::redb) fn first(&self, len_max: usize) -> Vec<TrimTurn> {
         self.trims.iter().take(len_max).copied().collect()
     }
 
-    /// Before which position the log has to begin.
+    /// The position before which the log has to begin.
     pub(in crate::redb) fn log_begins_before(&self) -> Option<u64> {
         self.trims.front().map(|trim| trim.position)
     }
 
-    /// Lets the first ones go: this number is archived, and this number damaged.
+    /// Releases the first held turns: so many are archived, and so many damaged.
     pub(in crate::redb) fn release(&mut self, archived: usize, damaged: usize) {
         let mut released = self.trims.drain(..(archived + damaged).min(self.trims.len()));
         if let Some(last) = released.next_back() {
@@ -78,9 +78,9 @@ impl HeldTrims {
         self.archived_parts += archived as u64;
     }
 
-    /// Takes out of `dead`, the positions before which nothing of a run is needed, what is held.
+    /// Removes what is held from `dead`, the positions before which nothing of a run is needed.
     pub(in crate::redb) fn keep(&self, dead: &mut FxHashMap<RunId, u64>) {
-        // Of several turns of a run, the first one.
+        // Of several turns of a run, the first one counts.
         for trim in self.trims.iter().rev() {
             if let Some(position) = dead.get_mut(&trim.run) {
                 *position = trim.before.first;
@@ -88,7 +88,7 @@ impl HeldTrims {
         }
     }
 
-    /// The position below which all is archived, if the store is to be told.
+    /// The position below which everything is archived, if the store should be told.
     pub(in crate::redb) fn next_to_store(&mut self) -> Option<u64> {
         (self.stored < self.archived).then(|| {
             self.stored = self.archived;

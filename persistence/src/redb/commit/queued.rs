@@ -1,4 +1,4 @@
-//! What is queued, on its way to the disk: the turns of one commit with all that goes with them.
+//! The queued turns on their way to the disk: the turns of one commit and everything that is committed with them.
 
 use millrun_core::{Offset, RunId, Timestamp};
 
@@ -7,13 +7,13 @@ use crate::redb::commit::snapshots::SnapshotRows;
 use crate::redb::topics::TopicWrites;
 use crate::wire::inventory::Listed;
 
-/// Turns on their way to the disk, exactly as they will stand in the log.
+/// Turns on their way to the disk, exactly as they will be in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     /// Log position of the first byte.
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
-    /// Of how many callers: batches that were joined count each.
+    /// How many callers they come from: joined batches count each.
     pub(crate) batches: usize,
     pub(crate) turns: usize,
     /// The offset of the last batch in it.
@@ -22,15 +22,15 @@ pub(crate) struct Piece {
     pub(crate) finishing: Vec<Finished<Place>>,
     /// Runs that are trimmed in it.
     pub(crate) trims: Vec<TrimTurn>,
-    /// Snapshots that go with it.
+    /// Snapshots that are written with it.
     pub(crate) snapshots: SnapshotRows,
-    /// How many openings the store counts from then on, if partitions were taken over.
+    /// The number of openings that the store has from then on, if partitions were taken over.
     pub(crate) opens: Option<u64>,
-    /// The log position below which all that runs were trimmed of is archived then, if it is to be stored.
+    /// The log position below which all trimmed records are archived by then, if it has to be stored.
     pub(crate) trims_archived: Option<u64>,
-    /// The time by which ages are measured from then on, if it is to be stored.
+    /// The time that ages are measured by from then on, if it has to be stored.
     pub(crate) aged: Option<Timestamp>,
-    /// What is to be listed with it, if so.
+    /// What must be listed in the inventory with it, if anything.
     pub(crate) unlisted: Option<Unlisted>,
     /// What is written of topics.
     pub(in crate::redb) topics: Option<Box<TopicWrites>>,
@@ -38,17 +38,17 @@ pub(crate) struct Piece {
     pub(crate) low: u64,
 }
 
-/// A turn with which a run is trimmed.
+/// A turn that trims its run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrimTurn {
     pub(crate) run: RunId,
     /// Where it begins.
     pub(crate) position: u64,
-    /// Where the run's records stood before it.
+    /// Where the run's records were before it.
     pub(crate) before: Place,
 }
 
-/// The runs that have had turns in a stretch of the log that is not listed in its inventory yet.
+/// The runs with turns in a stretch of the log that is not listed in its inventory yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unlisted {
     /// Where the stretch begins.
@@ -75,12 +75,13 @@ impl Piece {
         self.start + self.bytes.len() as u64
     }
 
-    /// How many turns wait in it; what has none and is to be committed, as a number that the store counts, is one.
+    /// How many turns wait in it; a piece without turns that must be committed (with a number that the store counts) counts
+    /// as one.
     pub(crate) fn len(&self) -> usize {
         self.turns.max(self.batches)
     }
 
-    /// The bytes from a log position on, if it lies in here.
+    /// The bytes from a log position on, if it is in this piece.
     pub(in crate::redb) fn at(&self, position: u64) -> Option<&[u8]> {
         let offset = usize::try_from(position.checked_sub(self.start)?).ok()?;
         self.bytes.get(offset..).filter(|bytes| !bytes.is_empty())
@@ -95,7 +96,7 @@ pub(crate) struct RingAt {
 }
 
 impl RingAt {
-    /// While the writer is busy it will look by itself.
+    /// Never: while the writer is busy it looks by itself.
     pub(crate) const NEVER: Self = Self {
         turns: usize::MAX,
         bytes: usize::MAX,

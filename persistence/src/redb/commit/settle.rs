@@ -1,5 +1,5 @@
-//! What a commit takes along beside its turns: a slice of the log's dead beginning leaves, and a
-//! step of the index of finished runs is written.
+//! What a commit does beside writing its turns: it removes a slice of the log's dead beginning, and writes a step of the
+//! index of finished runs.
 //!
 //! ```text
 //!   low                    slice end                 settled       end
@@ -9,14 +9,14 @@
 //!              └──► table of kept turns, one row per run
 //! ```
 //!
-//! A slice leaves in the same transaction as a commit, so it costs no sync of its own. Turns of
-//! runs that are live, retained or quarantined are moved; each turn is moved once. Kept turns
-//! of a run that retention has dropped go before, or with, the next slice: otherwise a crash could
-//! find the beginning of a run whose end is gone. No slice goes beyond what is settled: what is
-//! known of finished runs then stands in the log or in settled rows, at every moment. The same holds of the kept
-//! turns of a run that was trimmed since: without what it goes on with in the log they would pass for all of it.
+//! A slice is removed in the same transaction as a commit, so it costs no extra sync. Turns of runs that are live, retained
+//! or quarantined are moved; each turn is moved once. Kept turns of a run that retention has dropped are removed before, or
+//! with, the next slice: otherwise a crash could find the beginning of a run whose end is gone. No slice reaches beyond what
+//! is settled: so what is known of finished runs is in the log or in settled rows at every moment. The same holds for the
+//! kept turns of a run that was trimmed since: without the rest of its records, which are in the log, they would look like
+//! the whole run.
 //!
-//! Damaged rows are never dropped: settling stops before them until the store is mended.
+//! Damaged rows are never dropped: settling stops before them until the store is repaired.
 
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -39,50 +39,48 @@ const GONE_LEN_MAX: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Settling {
     settler: Settler,
-    /// The log cannot be shortened before more of the index is settled.
+    /// The log cannot be shortened until more of the index is settled.
     is_index_wanted: bool,
     /// How many runs had closed when the last plan was made.
     closed: u64,
-    /// More finished runs wait than are to be held in memory.
+    /// More finished runs wait than may be held in memory.
     is_behind: bool,
-    /// An upkeep is under way: each commit takes along as much as it may.
+    /// An upkeep is under way: each commit does as much of this work as it may.
     is_hurried: bool,
     planned: Planned,
 }
 
-/// How far the plan has come of what the next commit takes along. It is made in parts, so that a batch
-/// that comes meanwhile waits for one of them at most.
+/// How far the plan for the next commit has come. It is made in parts, so that a batch that comes meanwhile waits for at most
+/// one part.
 #[derive(Debug, Default)]
 enum Planned {
     #[default]
     Nothing,
-    /// Rows that retention will come to have been read.
+    /// The rows that retention needs next have been read.
     Ahead,
-    /// What leaves the log; of the index, nothing.
+    /// What is removed from the log is planned; nothing of the index yet.
     Log(Option<LogSlice>),
     Whole(Option<Slice>),
 }
 
-/// What a finished run costs in the index until it is dropped, about: a row's place, and being merged
-/// three times.
+/// About what a finished run costs in the index until it is dropped: a row's place, and three merges.
 const INDEX_BYTES_PER_RUN: u64 = 256;
-/// What a commit takes along of the index, in bytes, however few runs have closed in it.
+/// How many bytes of the index a commit writes, however few runs have closed in it.
 const INDEX_STEP_BYTES: usize = 32 << 10;
-/// When this many times `unsettled_len_max` wait to be settled, commits take along twice what has closed,
-/// whatever that takes: memory is bounded, and not how long a commit takes that closes hundreds of runs.
+/// When this many times `unsettled_len_max` runs wait to be settled, commits settle twice as many as have closed, at any
+/// cost: memory is bounded, but the duration of a commit that closes hundreds of runs is not.
 const BEHIND: u64 = 24;
-/// How far behind a slice the ends of its runs are looked for.
+/// How far after a slice the ends of its runs are looked for.
 const LOOK_AHEAD_BYTES: u64 = 128 << 10;
-/// A commit of an upkeep takes along about as much of the log and the index as one may that appends this number of
-/// bytes.
+/// A commit of an upkeep does about as much work on the log and the index as a commit that appends this number of bytes.
 const UPKEEP_STEP_BYTES: usize = 1 << 20;
-/// A slice of the log is larger than what is about to be appended by this part of the excess.
+/// A slice of the log is larger than what is about to be appended by this fraction of the excess.
 const EXCESS_SHARE: u64 = 16;
 
 /// Frames that are moved out of the log, per run and in order.
 type Moved = Vec<(RunId, Vec<u8>)>;
 
-/// What leaves the log, as far as it has been planned.
+/// What is removed from the log, as far as it has been planned.
 #[derive(Debug, Default)]
 struct LogSlice {
     /// Where the log begins afterwards.
@@ -109,13 +107,12 @@ impl Settling {
         matches!(self.planned, Planned::Whole(_))
     }
 
-    /// Whether each commit is to take along what is due, whatever that takes: more finished runs wait
-    /// than are to be held in memory.
+    /// Whether each commit must settle what is due, at any cost: more finished runs wait than may be held in memory.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Whether the plan, as far as it has come, has anything that must go with a commit. One that has nothing is forgotten.
+    /// Whether the plan so far has anything that must be committed. A plan without is dropped.
     pub(crate) fn has_slice(&mut self) -> bool {
         let has_slice = matches!(self.planned, Planned::Log(Some(_)) | Planned::Whole(Some(_)));
         if !has_slice {
@@ -124,7 +121,7 @@ impl Settling {
         has_slice
     }
 
-    /// Plans all that the next commit takes along, as much as an upkeep takes at once.
+    /// Plans the whole work of the next commit, as much as an upkeep does at once.
     pub(crate) fn plan_upkeep(
         &mut self,
         store: &Store,
@@ -139,9 +136,9 @@ impl Settling {
         planned
     }
 
-    /// Plans the next part of what the next commit takes along. `bytes` are about to be appended: what
-    /// is taken along grows with that, and with what has closed since the last plan, so that settling
-    /// keeps up. It is no more than that takes, so that each commit takes its share and none a large one.
+    /// Plans the next part of the next commit's work. `bytes` are about to be appended: the work grows with that, and with
+    /// the number of runs that closed since the last plan, so that settling keeps up. It is limited to that, so that each
+    /// commit does its share and none a large one.
     pub(crate) fn plan_on(
         &mut self,
         store: &Store,
@@ -160,8 +157,7 @@ impl Settling {
         Ok(())
     }
 
-    /// What has been planned for the commit that is made now; `None` if nothing is due, or nothing has
-    /// been planned.
+    /// The plan for the commit that is made now; `None` if nothing is due, or nothing has been planned.
     pub(crate) fn take(&mut self, shared: &JournalShared) -> Option<Slice> {
         match std::mem::take(&mut self.planned) {
             Planned::Nothing | Planned::Ahead | Planned::Log(None) => None,
@@ -215,7 +211,7 @@ impl Settling {
         Ok(Some(self.slice(shared, log, step, &settled)))
     }
 
-    /// What leaves the log and what is written of the index, with the manifest that belongs to both.
+    /// What is removed from the log and written to the index, with the manifest that belongs to both.
     fn slice(
         &self,
         shared: &JournalShared,
@@ -269,7 +265,7 @@ impl Settling {
                 gone,
                 ..LogSlice::default()
             };
-            // All of them must have gone before the log's beginning may.
+            // All of them must be removed before the log's beginning may be.
             if !is_due || !state.gone.is_empty() {
                 return Ok(Some(only_gone));
             }
@@ -327,12 +323,11 @@ fn load_earliest(moment: &StoreMoment, shared: &JournalShared) {
     }
 }
 
-/// Reads rows that retention will come to soon; while a commit is waited for, it only drops runs that
-/// it knows.
+/// Reads rows that retention will need soon; while a caller waits for a commit, retention only drops runs that are in memory.
 fn load_ahead(store: &Store, shared: &JournalShared) -> Result<(), JournalFailure> {
     let mut wanted = shared.lock().finished.wanted_ahead();
     while let Some(number) = wanted {
-        // What cannot be read is told when retention comes to it.
+        // A row that cannot be read is reported when retention comes to it.
         let Ok(row) = finished_runs::row(&store.moment()?, number) else {
             return Ok(());
         };
@@ -343,8 +338,7 @@ fn load_ahead(store: &Store, shared: &JournalShared) -> Result<(), JournalFailur
     Ok(())
 }
 
-/// Notes that a slice has left, after the commit that it left with. `removed` bytes of kept turns
-/// went with it.
+/// Notes that a slice has been removed, after its commit. `removed` bytes of kept turns were removed with it.
 pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut JournalState) {
     state.begins_at(slice.low);
     let moved: u64 = slice.moved.iter().map(|(_, frames)| frames.len() as u64).sum();
@@ -354,18 +348,18 @@ pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut JournalState) {
     }
 }
 
-/// The beginning of the log that is about to leave.
+/// The beginning of the log that is about to be removed.
 struct LogBeginning {
     /// The keys of its rows.
     rows: Vec<u64>,
     end: u64,
-    /// The runs in it, with where they close if that is in it.
+    /// The runs in it, with where they close if that is inside of it.
     runs: FxHashMap<RunId, Option<u64>>,
 }
 
 impl LogBeginning {
-    /// Reads the first rows of the log, at least `bytes` of them and up to the end of a turn, but none that
-    /// reaches beyond the position `held`; `None` if one of them is damaged.
+    /// Reads the first rows of the log, at least `bytes` bytes and up to the end of a turn, but no row that reaches beyond
+    /// the position `held`; `None` if one of them is damaged.
     fn read(
         moment: &StoreMoment,
         (low, end, held): (u64, u64, Option<u64>),
@@ -377,7 +371,7 @@ impl LogBeginning {
             runs: FxHashMap::default(),
         };
         let (mut total, mut is_damaged, mut is_between_turns, mut last) = (0, false, true, None);
-        // As far as whole turns go.
+        // The end of the last whole turn.
         let mut whole = (0, low);
         moment.rows(low, &mut |key, row| {
             let row_end = key + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
@@ -414,8 +408,8 @@ impl LogBeginning {
         Ok((!is_damaged).then_some(beginning))
     }
 
-    /// The frames of these runs, in order, as far as the runs were not trimmed of them; `None` if a row is
-    /// damaged. The rows are read and checked again for it: mostly nothing in them is needed.
+    /// The frames of these runs, in order, without what the runs were trimmed of; `None` if a row is damaged. The rows are
+    /// read and checked again for this: mostly nothing in them is needed.
     fn turns_of(
         &self,
         moment: &StoreMoment,
@@ -450,8 +444,8 @@ impl LogBeginning {
     }
 }
 
-/// Takes out of `runs` those whose last record stands soon behind `from`, with its position: most runs
-/// of a slice that do not end in it do. Asking the index for each costs much more.
+/// Removes from `runs` those whose last record comes soon after `from`, with its position: most runs of a slice that do not
+/// end in it do. Asking the index for each costs much more.
 fn close_soon(
     moment: &StoreMoment,
     from: u64,
@@ -482,7 +476,7 @@ fn close_soon(
     })
 }
 
-/// Which runs of a slice are live, retained or quarantined; `None` if that cannot be said.
+/// Which runs of a slice are live, retained or quarantined; `None` if that is not known.
 fn needed(
     moment: &StoreMoment,
     shared: &JournalShared,
@@ -499,7 +493,7 @@ fn needed(
             // Runs close in the order of the log, and retention drops them in that order.
             Some(position) => *position >= dropped_below || state.damaged.has(*run),
             None if state.is_unsettled(*run) => true,
-            // It closes behind the slice, where nothing has been dropped.
+            // It closes after the slice, where nothing has been dropped.
             None if dropped_below <= slice.end => true,
             None => {
                 unknown.insert(*run);
@@ -547,7 +541,7 @@ mod tests {
     use crate::redb::commit::queued::Piece;
     use crate::redb::file::disk::FileDisk;
 
-    /// Three commits, the second of which is a turn that needs many rows.
+    /// Three commits; the second one holds a turn that needs many rows.
     #[test]
     fn a_slice_ends_with_a_whole_turn_before_what_is_held() {
         let folder = tempfile::tempdir().unwrap();

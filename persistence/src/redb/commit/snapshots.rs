@@ -5,8 +5,8 @@
 //!   run closes, delete ──► removal ─────────────────────────┘
 //! ```
 //!
-//! A snapshot leaves with a commit that holds every turn enqueued before it, or after that: what is
-//! stored never knows more than the log.
+//! A snapshot is committed together with every turn that was enqueued before it, or later: a stored snapshot never covers
+//! more than the log.
 
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::record::Snapshot;
 use crate::wire::snapshot;
 
-/// Rows to be written, and runs whose row goes.
+/// Rows to be written, and runs whose row is removed.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotRows {
     pub(crate) put: Vec<(RunId, Vec<u8>)>,
@@ -32,7 +32,7 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// `removed` are runs with a row that are not live.
+    /// `removed` are runs that have a row and are not live.
     pub(crate) fn new(bytes_max: usize, stored: FxHashSet<RunId>, removed: FxHashSet<RunId>) -> Self {
         Self {
             bytes_max,
@@ -77,7 +77,7 @@ impl Snapshots {
         !self.waiting.is_empty() || !self.removed.is_empty()
     }
 
-    /// Takes what the next commit is to write; these runs close in it.
+    /// Returns what the next commit must write; these runs close in it.
     pub(crate) fn seal(&mut self, finishing: impl Iterator<Item = RunId>) -> SnapshotRows {
         if !self.stored.is_empty() || !self.waiting.is_empty() {
             finishing.for_each(|run| self.remove(run));

@@ -1,14 +1,14 @@
-//! What a journal that acknowledges before it commits has acknowledged and not written yet.
+//! The turns that a journal has acknowledged and not written yet, where it acknowledges before it commits.
 //!
 //! ```text
 //!   store: rows of the log │ sealed piece │ open piece          what is read in a relaxed mode ends here ──┐
 //!                          │◄────────── unwritten ────────────────────────────────────────────────────────►│
 //! ```
 //!
-//! A reader is shown all that its caller was told is there. So a run's queued turns are copied for it, as rows that
+//! A reader must find all that was acknowledged to its caller. So a run's queued turns are copied for it, as rows that
 //! continue those of the store, and finished runs are found by their id and run before their commit.
 //!
-//! Left out: a durable journal acknowledges nothing before it is written, and has none of this.
+//! Left out: a durable journal acknowledges nothing before it is written, and needs none of this.
 
 use millrun_core::RunId;
 use rustc_hash::FxHashMap;
@@ -26,7 +26,7 @@ pub(in crate::redb) struct UnwrittenRuns {
 }
 
 impl UnwrittenRuns {
-    /// A run has closed in the open piece.
+    /// A run has closed in the piece that is being filled.
     pub(in crate::redb) fn add(&mut self, finished: Finished<Place>) {
         self.latest.insert(finished.id, finished.run);
         self.runs.insert(finished.run, finished);
@@ -44,17 +44,17 @@ impl UnwrittenRuns {
         self.runs.get(&run)
     }
 
-    /// The one that an instance has finished last.
+    /// The run of an instance that finished last.
     pub(in crate::redb) fn latest(&self, id: IdHash) -> Option<&Finished<Place>> {
         self.run(*self.latest.get(&id)?)
     }
 }
 
-/// Rows of the log by their positions: a turn in each.
+/// Rows of the log by their positions: one turn in each.
 pub(in crate::redb) type UnwrittenRows = Vec<(u64, Vec<u8>)>;
 
-/// The turns of a run that stand in these pieces, the last first, found by their back-pointers from its place on. Turns
-/// that are in the store already are left out.
+/// The turns of a run that are in these pieces, the last first, found by their back-pointers from its place on. Turns that
+/// are in the store already are left out.
 pub(in crate::redb) fn rows_of(place: &Place, pieces: &[&Piece]) -> UnwrittenRows {
     let (mut rows, mut position) = (Vec::new(), place.last);
     while let Some(bytes) = pieces.iter().find_map(|piece| piece.at(position)) {

@@ -1,4 +1,4 @@
-//! The one writer: seals what is queued, commits it, says how far the log is durable.
+//! The one writer: seals what is queued, commits it, and reports how far the log is durable.
 //!
 //! ```text
 //!            ┌──────────── nothing queued ────────────┐
@@ -8,16 +8,14 @@
 //!                                                   settling ─► idle until bell or time
 //! ```
 //!
-//! What a commit takes along is planned while nobody waits for it, if there is such a time between
-//! two commits. Where there mostly is, a commit that follows another without a pause takes along what
-//! has been planned by then and no more, two in a row at most: a slow sync makes those behind it late, and
-//! what they would take along makes them later. Nothing that a plan rests on changes before its commit: runs leave retention only
-//! here, after a commit and before the next plan.
+//! The settling work of a commit is planned while no caller waits, if there is such a pause between two commits. Where there
+//! mostly is a pause, a commit that follows another without one does only the work that is planned by then, but at most two
+//! such commits in a row: a slow sync delays those behind it, and more work would delay them further. Nothing that a plan
+//! rests on changes before its commit: runs leave retention only here, after a commit and before the next plan.
 //!
-//! An upkeep that is asked for takes the turns in which nothing is queued: what is due is dropped, and planned and committed
-//! until nothing is.
+//! An upkeep uses the turns in which nothing is queued: it drops what is due, then plans and commits until nothing is left.
 //!
-//! A failed commit ends it: the disk is not asked again until the store is reopened.
+//! A failed commit ends the writer: it does not try the disk again until the store is reopened.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -38,9 +36,9 @@ use crate::redb::state::JournalState;
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 use crate::wire::inventory::{Listed, in_order};
 
-/// For how many runs at a time the writer looks up, under the lock, what is to be listed.
+/// How many runs the writer looks up at a time, under the lock, to list them.
 const LISTED_AT_ONCE: usize = 256;
-/// How long a compaction waits before it looks again whether the store is read.
+/// How long a compaction waits before it checks again whether the store is being read.
 const COMPACT_RETRY: Duration = Duration::from_millis(10);
 /// Why the writer has its store.
 const KEPT: &str = "the store is kept until the writer ends";
@@ -51,17 +49,17 @@ pub(crate) struct Writer {
     convoy: Convoy,
     settling: Settling,
     pauses: Pauses,
-    /// Size of the last commit's turns: the next one will be as large.
+    /// Size of the last commit's turns: an estimate for the next one.
     last_bytes: usize,
     /// When the last commit ended, on the host's clock.
     synced_at: Duration,
-    /// When the file was seen last, on the host's clock.
+    /// When the file was last checked, on the host's clock.
     seen_at: Duration,
-    /// When a compaction that is asked for is tried, on the host's clock.
+    /// When a requested compaction is tried, on the host's clock.
     compact_at: Duration,
-    /// The latest upkeep for which the archive was asked to be written.
+    /// The latest upkeep for which the archive was asked to write.
     archive_asked_for: UpkeepNumber,
-    /// The latest upkeep whose time has been looked at.
+    /// The latest upkeep whose time has been applied.
     upkeep_begun: UpkeepNumber,
 }
 
@@ -74,8 +72,8 @@ impl Pauses {
         self.0 = self.0 << 1 | u32::from(was_there);
     }
 
-    /// Before one of the next commits there will be time, as before most of the latest, and one of the
-    /// last three: when two in a row have had none, the third does not wait for it.
+    /// Whether to expect a pause before one of the next commits: there was one before most of the latest, and before one of
+    /// the last three. After two commits in a row without one, the third does not count on it.
     fn will_come(&self) -> bool {
         self.0 & 0b111 != 0 && self.0.count_ones() >= u32::BITS / 2
     }
@@ -111,14 +109,14 @@ impl Writer {
         }
     }
 
-    /// How long it may take until the file is looked at; `None` if nothing can happen to it.
+    /// How long the next check of the file may be delayed; `None` if the file cannot be lost.
     fn look_within(&self, now: Duration) -> Option<Duration> {
         let every = self.shared.config.store.file_check_every;
         let can_be_lost = !every.is_zero() && self.store.as_ref().is_some_and(|store| store.can_be_lost());
         can_be_lost.then(|| (self.seen_at + every).saturating_sub(now))
     }
 
-    /// Looks whether the file is still there.
+    /// Checks whether the file is still there.
     fn look(&mut self) -> Result<(), JournalFailure> {
         let now = self.shared.host.elapsed();
         if self.look_within(now).is_some() {
@@ -139,7 +137,7 @@ impl Writer {
             return WriterWork::Compact;
         }
         let queued = state.open.len();
-        // A claim is answered, and an upkeep begun, when what was queued before it is in the store.
+        // A claim is answered, and an upkeep begins, when what was queued before it is in the store.
         let upkeep = state.upkeeps.next();
         let must_commit = state.is_closing || state.was_full || !state.claims.is_empty() || upkeep.is_some();
         let has_snapshots = state.snapshots.is_waiting();
@@ -148,7 +146,7 @@ impl Writer {
             return WriterWork::Commit(state.seal(now));
         }
         if queued == 0 && state.is_closing {
-            // What is closed in good order says of all its turns twice where they stand.
+            // A file that is closed properly has every turn listed in its inventory too.
             let store = self.store.as_ref().expect(KEPT);
             let is_left = state.has_unlisted() || state.topics.table.has_changed();
             return if is_left && !store.is_of_earlier_format() {
@@ -221,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Compacts the file if no reader has it just now, else leaves that for a later turn, and commits meanwhile; says
+    /// Compacts the file if no reader has it open now; otherwise leaves it for a later turn and commits meanwhile. Returns
     /// whether the writer may go on.
     fn compact(&mut self) -> bool {
         self.store = None;
@@ -240,13 +238,13 @@ impl Writer {
         }
     }
 
-    /// Stops the journal. What has become of the file explains more than what that has led to.
+    /// Stops the journal. If the file was lost, that is reported as the cause and not the error that it led to.
     fn give_up(&mut self, failure: JournalFailure) {
         let failure = self.look().err().unwrap_or(failure);
         self.shared.fail(failure);
     }
 
-    /// Plans a part of what the next commit takes along, while there is none to be made.
+    /// Plans a part of the next commit's work while there is no commit to make.
     fn plan(&mut self) -> Result<(), JournalFailure> {
         let store = self.store.as_ref().expect(KEPT);
         self.settling.plan_on(store, &self.shared, self.last_bytes)
@@ -265,7 +263,7 @@ impl Writer {
         Ok((slice, committed))
     }
 
-    /// What is to be listed with a piece; the lock is held for some runs at a time.
+    /// What must be listed with a piece; the lock is held for some runs at a time.
     fn list(&self, piece: &Piece) -> Vec<Listed> {
         let Some(unlisted) = &piece.unlisted else {
             return Vec::new();
@@ -277,17 +275,17 @@ impl Writer {
         in_order(listed)
     }
 
-    /// The next step of an upkeep, which is due at `at`, while nothing is queued; says whether the writer may go on.
+    /// The next step of an upkeep that is due at `at`, while nothing is queued; returns whether the writer may go on.
     ///
-    /// First goes what has been planned: retention drops nothing while there is a plan, which would rest on it. Then
-    /// retention, the archive where that waits for it, and one commit after the other until nothing is due.
+    /// First commits what has been planned: retention drops nothing while there is a plan, which rests on it. Then retention,
+    /// the archive where retention waits for it, and one commit after the other until nothing is due.
     fn keep_up(&mut self, number: UpkeepNumber, at: Timestamp) -> bool {
         if self.settling.has_slice() {
             return self.commit_step();
         }
         let store = self.store.clone().expect(KEPT);
         let mut state = self.shared.lock();
-        // Once: a time that is further ahead than is believed would be believed a little more with each look.
+        // Only once: each look at a time that is too far ahead would move the trusted time a little further.
         if self.upkeep_begun != number {
             state.finished.age.see(at, self.shared.host.elapsed());
             self.upkeep_begun = number;
@@ -346,7 +344,7 @@ impl Writer {
         self.last_bytes = piece.bytes.len();
         let began = self.shared.host.elapsed();
         let written = self.write(&store, &piece);
-        // What became of the file explains a failure, and forbids to acknowledge what went well.
+        // If the file was lost, that explains a failure, and forbids acknowledging a success.
         let outcome = self.look().and(written);
         let ended = self.shared.host.elapsed();
         let took = ended.saturating_sub(began);
@@ -379,7 +377,7 @@ impl Writer {
     }
 }
 
-/// Drops what retention does not keep at `now`; lets go of the lock while it reads.
+/// Drops what retention does not keep at `now`; releases the lock while it reads.
 fn drop_expired<'a>(
     shared: &'a JournalShared,
     mut state: MutexGuard<'a, JournalState>,

@@ -1,8 +1,7 @@
 //! The errors of redb, and its panics.
 //!
-//! Invariants: a file is opened, and every transaction begins and ends, inside of [`guarded`], so that a
-//! damaged file ends in a [`JournalFailure`], however redb notices the damage; redb's errors do not leave
-//! this folder.
+//! Invariants: a file is opened, and every transaction begins and ends, inside of [`guarded`], so that a damaged file gives a
+//! [`JournalFailure`], however redb notices the damage; redb's error types are not used outside of this folder.
 
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{FailureKind, JournalFailure};
 use crate::redb::file::loss::FileLoss;
 
-/// Runs something of redb's. A damaged file can make redb panic where it trusts what it reads;
-/// that is an error of the file, not of this process.
+/// Runs a call into redb. A damaged file can make redb panic where it trusts what it reads; that is an error of the file, not
+/// of this process.
 pub(in crate::redb) fn guarded<T>(run: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, JournalFailure> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => outcome.map_err(|error| failure(&error)),
@@ -38,7 +37,7 @@ fn failure(error: &redb::Error) -> JournalFailure {
         return loss.into();
     }
     let kind = match error {
-        // That is what redb says of a file that does not begin as its files do.
+        // redb's error for a file that does not begin like a redb file.
         redb::Error::Io(error) if error.kind() == ErrorKind::InvalidData => FailureKind::Corrupted,
         redb::Error::Io(error) => FailureKind::Io(error.kind()),
         redb::Error::PreviousIo => FailureKind::Io(std::io::ErrorKind::Other),

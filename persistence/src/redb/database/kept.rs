@@ -1,12 +1,12 @@
-//! Turns that were moved out of the log, because their runs live longer than it.
+//! Turns that were moved out of the log because their runs live longer than their part of the log.
 //!
 //! ```text
 //!   out of the log ──► the last piece of the run, while both fit into one
 //!                 └──► else a new piece:   kept (the first of a run), kept2, kept2, ...
 //! ```
 //!
-//! Invariants: the rows of a run, one behind the other, are its turns in order without gaps; they go
-//! together, also when a turn comes that trims the run. What cannot be read is not overwritten.
+//! Invariants: the rows of a run together are its turns in order without gaps; they are removed together, also when a turn
+//! trims the run. A row that cannot be read is not overwritten.
 //!
 //! Left out: which turns are moved, and when; see `settle`.
 
@@ -25,9 +25,8 @@ use crate::scan;
 use crate::wire::kept_head::{self, KeptHead};
 use crate::wire::{piece, v1};
 
-/// Kept turns of a run are added to the last of its pieces as long as it has no more bytes: what a run
-/// that lives long has is not written again with each turn. What is moved at once is one piece, however
-/// large.
+/// Kept turns of a run are added to its last row while that row has at most this many bytes: so the turns of a long-lived run
+/// are not all written again each time. Turns that are moved together are one row, however large.
 pub(crate) const KEPT_PIECE_BYTES: usize = (32 << 10) - 32;
 
 /// The key of a row of turns that were moved out of the log.
@@ -39,16 +38,16 @@ pub(crate) struct KeptKey {
 }
 
 impl KeptKey {
-    /// Whose turns they are; `None` if the key is not a run's.
+    /// The run whose turns they are; `None` if the key is not a run's.
     pub(crate) fn run(self) -> Option<RunId> {
         RunId::from_bits(self.run)
     }
 }
 
 impl StoreMoment {
-    /// The turns of a run that were moved out of the log, as rows in order: from the one on that holds
-    /// the record with the sequence `from`, as many as have `bytes` bytes, and one at least. None if
-    /// nothing was moved, or if that record was not.
+    /// The turns of a run that were moved out of the log, as rows in order: from the row that holds the record with the
+    /// sequence `from`, as many as have `bytes` bytes, and at least one. Empty if nothing was moved, or if that record was
+    /// not.
     pub(crate) fn kept(&self, run: RunId, from: u64, bytes: usize) -> Result<Vec<Vec<u8>>, JournalFailure> {
         guarded(|| {
             let more = self.transaction.open_table(KEPT_MORE)?;
@@ -123,13 +122,13 @@ impl StoreMoment {
     }
 }
 
-/// The keys of all rows of a run but the first.
+/// The keys of all rows of a run except the first.
 fn all_of(run: RunId) -> RangeInclusive<(u128, u64)> {
     (run.bits(), 0)..=(run.bits(), u64::MAX)
 }
 
-/// Takes away the kept turns that are not needed any more, and adds those that leave the log. Returns
-/// how many bytes went.
+/// Removes the kept turns that are not needed any more, and adds those that leave the log. Returns how many bytes were
+/// removed.
 pub(in crate::redb) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Error> {
     let (mut kept, mut more) = (txn.open_table(KEPT)?, txn.open_table(KEPT_MORE)?);
     let mut heads = txn.open_table(KEPT_HEADS)?;
@@ -147,7 +146,7 @@ pub(in crate::redb) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64,
             Some((key, row)) => (Some(key), Some(row)),
             None => (None, kept.get(run.bits())?.map(|row| row.value().to_vec())),
         };
-        // What cannot be read is left as it is: it is told when the run is read, and none of its
+        // A row that cannot be read is left unchanged: the error is reported when the run is read, and none of the row's
         // lengths is trusted here.
         let before = match &row {
             Some(row) => piece::read(row).ok(),
@@ -180,7 +179,7 @@ type KeptTables<'a, 'txn> = (
     &'a mut redb::Table<'txn, u128, &'static [u8]>,
 );
 
-/// Takes away all kept turns of a run, and gives their size.
+/// Removes all kept turns of a run, and returns their size.
 fn remove(run: RunId, (kept, more, heads): KeptTables<'_, '_>) -> Result<u64, redb::Error> {
     let bytes = |row: &[u8]| row.len().saturating_sub(piece::HEADER_BYTES) as u64;
     let mut removed = 0;
@@ -194,7 +193,7 @@ fn remove(run: RunId, (kept, more, heads): KeptTables<'_, '_>) -> Result<u64, re
     Ok(removed)
 }
 
-/// Notes how far the kept turns of a run reach now that `frames` are the last of them.
+/// Stores up to which record the kept turns of a run reach, now that `frames` are the last of them.
 fn put_head(
     heads: &mut redb::Table<'_, u128, &'static [u8]>,
     run: RunId,
@@ -246,8 +245,8 @@ mod tests {
     use crate::redb::database::store::Store;
     use crate::redb::file::disk::FileDisk;
 
-    /// A run of two hundred turns that leave the log one by one: a row holds some of them, and none is
-    /// written again with each of those that follow.
+    /// A run of two hundred turns that leave the log one by one: each row holds some of them, and a full row is not written
+    /// again.
     #[test]
     fn kept_turns_are_added_to_rows_of_a_bounded_size_and_go_together() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! redb's tables, and the moments in which they are read.
 //!
-//! Invariant: a transaction is begun and ended in this room alone.
+//! Invariant: transactions begin and end only in this module.
 
 pub(crate) mod slice;
 pub(crate) mod store;

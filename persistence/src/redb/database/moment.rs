@@ -1,11 +1,10 @@
-//! Reading the file: one moment of it, which does not change.
+//! Reads the file as of one moment, which does not change.
 //!
-//! Invariants: nothing is read through a guard that outlives the moment (an open guard pins pages and grows
-//! the file), so rows are copied, or shown to the caller while they are open. A moment in which much is read keeps some
-//! rows open, see [`StoreMoment::share_rows`].
+//! Invariants: nothing is read through a guard that outlives the moment (an open guard pins pages and grows the file), so
+//! rows are copied, or shown to the caller while they are open. A moment for many reads keeps some rows open, see
+//! [`StoreMoment::share_rows`].
 //!
-//! Left out: the turns that were moved out of the log, which are read in [`kept`](super::kept); and what
-//! the rows mean.
+//! Left out: reading turns that were moved out of the log, see [`kept`](super::kept); and what the rows mean.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +21,7 @@ use super::tables::{
 use crate::error::JournalFailure;
 use crate::wire::piece;
 
-/// What a store says of itself.
+/// What a store has recorded about itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedCount {
     /// How often the store has been opened, this time included, and taken over while it was open.
@@ -34,7 +33,7 @@ pub(crate) struct OpenedCount {
 /// The key of a row of the log, or of its inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogKey {
-    /// Which turns stand in the log from this position on.
+    /// The row that lists which turns are in the log from this position on.
     Inventory(u64),
     /// Turns.
     Log(u64),
@@ -45,18 +44,18 @@ const SHARED_ROWS_MAX: usize = 16;
 /// Larger rows are not shared: they hold a single large turn.
 const SHARED_ROW_BYTES_MAX: usize = 256 << 10;
 
-/// A moment of the store that does not change.
+/// A snapshot of the store that does not change.
 pub(crate) struct StoreMoment {
     shared: Option<RefCell<SharedRows>>,
-    /// Rows of the log that are acknowledged and not written, behind all that are.
+    /// Rows that are acknowledged and not written yet; in the log they come after all written ones.
     unwritten: BTreeMap<u64, Vec<u8>>,
     pub(in crate::redb) transaction: ReadTransaction,
-    /// Tells the store that there is this moment. It is dropped behind all that reads.
+    /// Shows the store that this moment exists. It is dropped after everything that reads.
     _kept: Arc<()>,
 }
 
-/// The rows of the log that were looked at last, the latest at the end. Runs that went on together have their turns in
-/// the same rows.
+/// The rows of the log that were used last, the latest at the end. Runs that advanced together have their turns in the same
+/// rows.
 #[derive(Default)]
 struct SharedRows(VecDeque<SharedRow>);
 
@@ -79,13 +78,13 @@ impl StoreMoment {
         })
     }
 
-    /// From now on the last rows of the log that were looked at stay at hand for the reads that follow. They take the
-    /// memory of 16 rows, for as long as this moment is kept.
+    /// From now on the last rows of the log that were read are cached for the reads that follow. They take the memory of 16
+    /// rows, for as long as this moment is kept.
     pub(crate) fn share_rows(&mut self) {
         self.shared.get_or_insert_default();
     }
 
-    /// Adds rows of the log that are acknowledged and not written. They stand behind those of the store.
+    /// Adds rows of the log that are acknowledged and not written. They come after those of the store.
     pub(crate) fn add_unwritten(&mut self, rows: Vec<(u64, Vec<u8>)>) {
         self.unwritten.extend(rows);
     }
@@ -103,7 +102,7 @@ impl StoreMoment {
         })
     }
 
-    /// The time by which the ages of finished runs are measured, if one has been kept.
+    /// The time that the ages of finished runs are measured by, if one has been stored.
     pub(crate) fn aged(&self) -> Result<Option<Timestamp>, JournalFailure> {
         guarded(|| {
             let meta = self.transaction.open_table(META)?;
@@ -111,7 +110,7 @@ impl StoreMoment {
         })
     }
 
-    /// The log position below which all that runs were trimmed of is archived.
+    /// The log position below which all trimmed records are archived.
     pub(crate) fn trims_archived(&self) -> Result<u64, JournalFailure> {
         guarded(|| {
             let meta = self.transaction.open_table(META)?;
@@ -148,7 +147,7 @@ impl StoreMoment {
         })
     }
 
-    /// What is settled of finished runs, as a row; `None` if nothing is.
+    /// The manifest of the settled finished runs, as a row; `None` if nothing is settled.
     pub(crate) fn manifest(&self) -> Result<Option<Vec<u8>>, JournalFailure> {
         guarded(|| {
             let table = self.transaction.open_table(MANIFEST)?;
@@ -156,7 +155,7 @@ impl StoreMoment {
         })
     }
 
-    /// What `read` makes of a row of the index.
+    /// The result of `read` for a row of the index.
     pub(crate) fn index_row<T>(
         &self,
         key: u64,
@@ -168,7 +167,7 @@ impl StoreMoment {
         })
     }
 
-    /// The row of settled runs in which this number stands, with its key.
+    /// The row of settled runs that has this number, with its key.
     pub(crate) fn closed_row(&self, number: u64) -> Result<Option<(u64, Vec<u8>)>, JournalFailure> {
         guarded(|| {
             let table = self.transaction.open_table(CLOSED)?;
@@ -210,8 +209,8 @@ impl StoreMoment {
         })
     }
 
-    /// As [`rows`](Self::rows), with the inventory: each of its rows before those of the log of which it
-    /// lists turns, and the last ones behind, if there is nothing left of what they list.
+    /// As [`rows`](Self::rows), with the inventory: each of its rows before the rows of the log whose turns it lists, and at
+    /// the end the rows that list turns of which nothing is left.
     pub(crate) fn log_and_inventory(
         &self,
         from: u64,
@@ -246,8 +245,7 @@ impl StoreMoment {
         })
     }
 
-    /// Calls `visit` with each row of the log that may hold something at or behind `from`, in
-    /// order, until it says `false`.
+    /// Calls `visit` with each row of the log that may hold something from `from` on, in order, until it returns `false`.
     pub(crate) fn rows(
         &self,
         from: u64,
@@ -321,7 +319,7 @@ impl StoreMoment {
 }
 
 impl SharedRows {
-    /// The row in which this position lies, if it is at hand.
+    /// The cached row that holds this position, if there is one.
     fn find(&mut self, position: u64) -> Option<&SharedRow> {
         let at = self.0.iter().rposition(|row| row.positions.contains(&position))?;
         let found = self.0.remove(at)?;
@@ -329,7 +327,7 @@ impl SharedRows {
         self.0.back()
     }
 
-    /// Keeps a row at hand, in place of the one that was looked at least lately.
+    /// Caches a row, in place of the least recently used one.
     fn keep(&mut self, position: u64, row: AccessGuard<'static, &'static [u8]>) {
         let bytes = row.value().len();
         if bytes > SHARED_ROW_BYTES_MAX {

@@ -1,18 +1,18 @@
-//! What leaves the log with a commit, and how rows of turns are cut and laid out.
+//! What is removed from the log with a commit, and how rows of turns are cut and laid out.
 
 use millrun_core::RunId;
 
 use crate::redb::finished::settler::IndexStep;
 use crate::wire::{piece, v1};
 
-/// A step of settling: what leaves the log in one transaction, and what is kept of it.
+/// A step of settling: what one transaction removes from the log, and what it keeps of that.
 #[derive(Debug, Default)]
 pub(crate) struct Slice {
     /// Where the log begins afterwards.
     pub(crate) low: u64,
-    /// The keys of the rows that go.
+    /// The keys of the rows that are removed.
     pub(crate) rows: Vec<u64>,
-    /// The frames in them that are still needed, per run and in order.
+    /// The frames in them that are still needed, by run and in order.
     pub(crate) moved: Vec<(RunId, Vec<u8>)>,
     /// Runs whose kept turns are not needed any more.
     pub(crate) gone: Vec<RunId>,

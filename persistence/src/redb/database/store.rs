@@ -1,4 +1,4 @@
-//! The file: its tables in redb, and nothing that knows what a turn is.
+//! The file: its tables in redb. This module does not know what a turn is.
 //!
 //! ```text
 //!   Piece ┐                                 ┌─► log, meta, snapshots
@@ -8,8 +8,8 @@
 //!   moment ─► what is read
 //! ```
 //!
-//! Invariants: a commit is one transaction with one sync; redb's types stay in here and in `tables`,
-//! `guard`, `moment`, `kept` and `backend`.
+//! Invariants: a commit is one transaction with one sync; redb's types are used only here and in `tables`, `guard`, `moment`,
+//! `kept` and `backend`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,11 +48,11 @@ pub(crate) struct Store {
     disk: Arc<dyn Disk>,
     room: Arc<Room>,
     written: Arc<AtomicU64>,
-    /// Each moment of the store that is kept holds it too.
+    /// Each existing moment of the store holds a clone of this.
     kept_moments: Arc<()>,
-    /// Its number, as its first page says.
+    /// The store's number, from its first page.
     pub(crate) number: u64,
-    /// What its first page says, if that is an earlier format than this release writes.
+    /// The first page, if its format is older than the one that this release writes.
     earlier: Mutex<Option<Superblock>>,
     /// Whether the file had not been closed by its last user.
     pub(crate) is_repaired: bool,
@@ -70,10 +70,10 @@ pub(crate) struct CopiedRows {
     pub(crate) topic_ids: Vec<(u64, Vec<u8>)>,
 }
 
-/// What a commit has done, beside what it was told to.
+/// What a commit has done, besides what it was told to.
 #[derive(Debug, Default)]
 pub(in crate::redb) struct Committed {
-    /// Bytes of kept turns that have gone.
+    /// Bytes of kept turns that were removed.
     pub(in crate::redb) kept_removed: u64,
     pub(in crate::redb) topics: TopicsCommitted,
 }
@@ -106,14 +106,14 @@ impl Store {
         })
     }
 
-    /// The store as its first page says that it is.
+    /// The store with what its first page says.
     pub(crate) fn of(mut self, superblock: Superblock) -> Self {
         self.number = superblock.store;
         self.earlier = Mutex::new((superblock.format < superblock::FORMAT).then_some(superblock));
         self
     }
 
-    /// Whether nothing has been committed yet to a store that an earlier release has written.
+    /// Whether an earlier release wrote the store and this one has not committed to it yet.
     pub(crate) fn is_of_earlier_format(&self) -> bool {
         self.earlier().is_some()
     }
@@ -129,8 +129,7 @@ impl Store {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says in the first page that the store has this release's format, before anything is written that
-    /// an earlier release does not know.
+    /// Writes this release's format into the first page, before anything is written that an earlier release does not know.
     fn upgrade(&self) -> Result<(), redb::Error> {
         let mut earlier = self.earlier();
         if let Some(Superblock { store, .. }) = *earlier {
@@ -168,7 +167,7 @@ impl Store {
         })
     }
 
-    /// Throws the index of finished runs away, so that it is written anew.
+    /// Deletes the index of finished runs, so that it is rebuilt.
     pub(crate) fn forget_index(&self) -> Result<(), JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
@@ -181,8 +180,8 @@ impl Store {
         })
     }
 
-    /// Makes the frames of a piece durable as the log's next bytes with all that goes with them,
-    /// and a slice of settling. Returns how many bytes of kept turns went with the slice.
+    /// Makes the frames of a piece durable as the log's next bytes, with everything that belongs to the piece, and a slice of
+    /// settling. Returns how many bytes of kept turns were removed with the slice.
     #[cfg(test)]
     pub(crate) fn commit(&self, piece: &Piece, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
         Ok(self.commit_listing(piece, &[], slice)?.kept_removed)
@@ -246,17 +245,17 @@ impl Store {
         })
     }
 
-    /// Everything as it is at this moment. It pins pages of the file: keep it for a short time.
+    /// The store as it is now. The moment pins pages of the file: keep it for a short time only.
     pub(crate) fn moment(&self) -> Result<StoreMoment, JournalFailure> {
         StoreMoment::of(&self.db, Arc::clone(&self.kept_moments))
     }
 
-    /// Whether a reader still holds a moment of the store: it cannot be compacted then.
+    /// Whether a reader still holds a moment of the store: then it cannot be compacted.
     pub(crate) fn is_being_read(&self) -> bool {
         Arc::strong_count(&self.kept_moments) > 1
     }
 
-    /// Adds rows as they are, and says where the log begins and how often the store was opened.
+    /// Adds rows unchanged, and sets where the log begins and how often the store was opened.
     pub(crate) fn put(&self, rows: &CopiedRows, opened: OpenedCount) -> Result<(), JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
@@ -301,7 +300,7 @@ impl Store {
         })
     }
 
-    /// Keeps the time by which the ages of finished runs are measured.
+    /// Stores the time that the ages of finished runs are measured by.
     pub(crate) fn put_aged(&self, aged: Timestamp) -> Result<(), JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
@@ -311,7 +310,7 @@ impl Store {
         })
     }
 
-    /// Moves what is at the end of the file into free space before it, and cuts the file.
+    /// Moves data from the end of the file into free space before it, and shortens the file.
     pub(crate) fn compact(&mut self) -> Result<(), JournalFailure> {
         guarded(|| {
             self.db.compact()?;
@@ -319,7 +318,7 @@ impl Store {
         })
     }
 
-    /// On how many threads the file is worth being read.
+    /// How many threads are worth using to read the file.
     pub(crate) fn lanes(&self) -> usize {
         if self.file_bytes() < PARALLEL_BYTES_MIN {
             return 1;
@@ -337,12 +336,12 @@ impl Store {
         &self.room
     }
 
-    /// Whether the file can be taken from the store.
+    /// Whether the file can be taken away from the store.
     pub(crate) fn can_be_lost(&self) -> bool {
         self.disk.can_be_lost()
     }
 
-    /// An error if the file was taken from the store.
+    /// An error if the file was taken away from the store.
     pub(crate) fn check_file(&self) -> Result<(), JournalFailure> {
         match self.disk.loss() {
             Ok(None) => Ok(()),
@@ -368,7 +367,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Lists the turns of a piece that are due, and forgets those that have left the log.
+/// Lists the turns of a piece that are due, and deletes the list of those that have left the log.
 fn put_inventory(
     txn: &WriteTransaction,
     piece: &Piece,
@@ -391,7 +390,7 @@ fn put_inventory(
         for row in table.range(..=low)? {
             left.push(row?.0.value());
         }
-        // The last of them may reach beyond where the log begins now.
+        // The last of them may list turns after the log's new beginning.
         left.pop();
         for from in left {
             table.remove(from)?;

@@ -20,9 +20,9 @@
 //!   topic.ids      number of the first ─► ids of the latest ones  ┘
 //! ```
 //!
-//! Invariants: every table has its name and its types here and nowhere else; a new store has all of them
-//! from its first opening on ([`count_open`](super::store::Store::count_open)). What the rows mean is
-//! said in `wire` and where they are written.
+//! Invariants: every table has its name and its types here and nowhere else; a new store has all of them from its first
+//! opening on ([`count_open`](super::store::Store::count_open)). The meaning of the rows is documented in `wire` and where
+//! they are written.
 
 use redb::TableDefinition;
 
@@ -50,8 +50,8 @@ pub(in crate::redb) const TOPIC_IDS: TableDefinition<'_, u64, &[u8]> =
     TableDefinition::new("millrun.topic.ids");
 pub(in crate::redb) const OPENS: &str = "opens";
 pub(in crate::redb) const LOW: &str = "low";
-/// The time by which the ages of finished runs are measured, in microseconds.
+/// The time that the ages of finished runs are measured by, in microseconds.
 pub(in crate::redb) const AGED: &str = "aged";
 
-/// The log position below which all that runs were trimmed of is archived.
+/// The log position below which all trimmed records are archived.
 pub(in crate::redb) const TRIMS_ARCHIVED: &str = "trims archived";

@@ -1,7 +1,7 @@
 //! The rows of topics in redb: written with a commit, and read in a moment of the store.
 //!
-//! Invariants: a commit has the rows of records, of topics and of ids that belong to it, or none; rows go from the front of a
-//! topic, and what has gone stands in the row of the topic.
+//! Invariants: a commit has all the rows of records, of topics and of ids that belong to it, or none; rows are removed from
+//! the front of a topic, and the row of the topic says how far.
 
 use std::ops::RangeInclusive;
 
@@ -16,17 +16,17 @@ use crate::redb::topics::{FoundTopic, FoundTopics, TopicTrim, TopicTrimmed, Topi
 use crate::topics::{FrontRow, TOPIC_NUMBERS_MAX, TopicNumber};
 use crate::wire::topic_row::{self, RowHeader, StoredTopic};
 
-/// How many rows of records are dropped with one commit, at most; or twice as many as it adds.
+/// The most rows of records that one commit drops, unless it adds more than half as many: then twice as many as it adds.
 const DROPPED_LEN_MAX: usize = 256;
 
 /// A row of records as it was found.
 pub(in crate::redb) struct FoundRow {
-    /// The first record, by the row's key.
+    /// The first record, from the row's key.
     pub(in crate::redb) first: u64,
     pub(in crate::redb) row: Vec<u8>,
 }
 
-/// Writes what goes with a commit.
+/// Writes what belongs to a commit.
 pub(in crate::redb) fn put(
     txn: &WriteTransaction,
     writes: &TopicWrites,
@@ -50,14 +50,14 @@ pub(in crate::redb) fn put(
         for row in ids.range(..=writes.ids_low)? {
             gone.push(row?.0.value());
         }
-        // The last of them may reach beyond the first that is remembered.
+        // The last of them may reach beyond the first remembered id.
         gone.pop();
         for first in gone {
             ids.remove(first)?;
         }
         ids.insert(*first, row.as_slice())?;
     }
-    // More than come in, so that none grows.
+    // Drops more rows than come in, so that no topic grows.
     let mut left = DROPPED_LEN_MAX.max(2 * writes.chunks.len());
     for trim in &writes.trims {
         if left == 0 {
@@ -68,7 +68,7 @@ pub(in crate::redb) fn put(
     Ok(committed)
 }
 
-/// Drops what retention does not keep of a topic, `left` rows at most.
+/// Drops what retention does not keep of a topic, at most `left` rows.
 fn drop_rows(
     txn: &WriteTransaction,
     trim: &TopicTrim,
@@ -133,7 +133,7 @@ fn all_of(topic: TopicNumber) -> RangeInclusive<(u32, u64)> {
     (topic.get(), 0)..=(topic.get(), u64::MAX)
 }
 
-/// The last record of a row, and bytes of all records that its topic has had up to that.
+/// The last record of a row, and the bytes of all records that its topic has had up to there.
 fn ends(first: u64, header: RowHeader, row: &[u8]) -> (u64, u64) {
     let bytes = row.len().saturating_sub(topic_row::HEADER_BYTES) as u64;
     let end = first.saturating_add(u64::from(header.len) - 1);
@@ -176,7 +176,7 @@ fn found_topic(
             None => topic.is_blocked = true,
         }
     }
-    // How many records stand in a row that cannot be read is not known: those behind it have numbers far behind.
+    // How many records an unreadable row has is not known: those after it get much higher numbers.
     let mut unread_bytes = 0;
     while let Some((key, row)) = rows.next_back().transpose()? {
         let (first, row) = (key.value().1, row.value());
@@ -257,7 +257,7 @@ impl StoreMoment {
         })
     }
 
-    /// The rows of a topic from the one on that may hold the record `from`, of `bytes_max` bytes in all and one at least.
+    /// The rows of a topic from the one that may hold the record `from`, with `bytes_max` bytes in all and at least one row.
     pub(in crate::redb) fn topic_rows(
         &self,
         topic: TopicNumber,
@@ -286,7 +286,7 @@ impl StoreMoment {
         })
     }
 
-    /// The first record of the row behind this one of a topic.
+    /// The first record of the row after this one of a topic.
     pub(in crate::redb) fn topic_row_behind(
         &self,
         topic: TopicNumber,

@@ -1,8 +1,8 @@
 //! Shows a [`Disk`] to redb.
 //!
-//! redb's file begins behind our first page (see `wire::superblock`); its own locks are answered
-//! with "unsupported": the store has taken the whole file with
-//! [`Disk::try_lock`] before redb sees it, and holds it until the disk is dropped.
+//! redb's file begins after our first page (see `wire::superblock`). redb's own lock calls are answered with "unsupported":
+//! the store has locked the whole file with [`Disk::try_lock`] before redb sees it, and holds the lock until the disk is
+//! dropped.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::wire::superblock;
 
 const SHIFT: u64 = superblock::BYTES as u64;
 
-/// A disk as redb wants it; counts the bytes that redb writes.
+/// A disk as redb expects it; counts the bytes that redb writes.
 #[derive(Debug)]
 pub(crate) struct Backend(pub(crate) Arc<dyn Disk>, pub(crate) Arc<AtomicU64>);
 

@@ -1,7 +1,7 @@
-//! A disk that nothing reaches any more once the process that has it is over.
+//! A disk on which nothing has an effect once its process has ended.
 //!
-//! In a simulation a crash drops values, and dropping a database closes it properly. The file of a
-//! process that is killed is left as it is; this leaves it so.
+//! In a simulation a crash drops values, and dropping a database closes it properly. A killed process leaves its file
+//! unclosed; this disk does the same.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ struct CutOff {
     has_crashed: CrashCheck,
 }
 
-/// The disk as what runs on `host` may use it.
+/// The disk for code that runs on `host`.
 pub(crate) fn until_a_crash(disk: Arc<dyn Disk>, host: &dyn Host) -> Arc<dyn Disk> {
     match host.crash_check() {
         Some(has_crashed) => Arc::new(CutOff { disk, has_crashed }),

@@ -1,4 +1,4 @@
-//! What we ask of a disk, and a file that gives it.
+//! What a store needs of a disk, and a file that provides it.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -12,9 +12,8 @@ use super::system::{self, Identity};
 
 /// One random-access file. Zero-ahead, fault injection and simulated power cuts implement this.
 ///
-/// What a store assumes of an implementation: a write that was followed by a successful
-/// [`sync`](Self::sync) survives everything; one that was not may survive in part, in any order.
-/// Bytes never written read as zero.
+/// What a store assumes of an implementation: a write that was followed by a successful [`sync`](Self::sync) survives
+/// everything; other writes may survive in part, in any order. Bytes that were never written read as zero.
 #[expect(
     clippy::len_without_is_empty,
     reason = "nobody asks a disk whether it is empty"
@@ -23,48 +22,46 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before; otherwise what the device says.
+    /// `UnexpectedEof` when the file ends before; otherwise the error of the device.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 
     /// Writes all of `data` at `offset`, within the file's length.
     ///
     /// # Errors
-    /// What the device says. Part of the data may have been written.
+    /// The error of the device. Part of the data may have been written.
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
     /// The length of the file in bytes.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn len(&self) -> io::Result<u64>;
 
     /// Cuts or extends the file. New bytes are zero.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
     /// Returns when everything written before is on stable storage.
     ///
     /// # Errors
-    /// What the device says. Nothing may be assumed of unsynced writes afterwards.
+    /// The error of the device. Nothing may be assumed of unsynced writes afterwards.
     fn sync(&self) -> io::Result<()>;
 
-    /// Takes the file for this process alone until the disk is dropped; `false` if another process
-    /// has it. Never waits.
+    /// Locks the file for this process until the disk is dropped; `false` if another process has locked it. Never waits.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     fn try_lock(&self) -> io::Result<bool>;
 
-    /// Whether something outside can take what this stands for, so that [`loss`](Self::loss) is worth being
-    /// asked. By default not.
+    /// Whether other programs can take the file away, so that [`loss`](Self::loss) is worth calling. By default not.
     fn can_be_lost(&self) -> bool {
         false
     }
 
-    /// What has happened to it from outside, if anything: asked before each acknowledgement, and now and then
-    /// while nothing is written. By default nothing has.
+    /// What other programs have done to the file, if anything: asked before each acknowledgement, and from time to time while
+    /// nothing is written. By default nothing.
     ///
     /// # Errors
     /// When that cannot be found out because of the file itself.
@@ -75,19 +72,19 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
 
 /// A [`Disk`] that is a file of the operating system.
 ///
-/// It is [lost](Disk::loss) when no file is at its path any more, or another one (told by device and inode
-/// number; on Windows by the time of creation), or when it is shorter than it was made here. Whether the path cannot be looked at (a folder without
-/// permission, say) proves nothing, and is passed over. Once it was found cut, nothing is written to it.
+/// It is [lost](Disk::loss) when no file is at its path any more, or another one (told by device and inode number; on Windows
+/// by the time of creation), or when it is shorter than it was made here. If the path cannot be examined (a folder without
+/// permission, say), that proves nothing and is ignored. Once the file was found shortened, nothing is written to it.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
-    /// Where it is, or will be when it is used.
+    /// The path of the file, or its later path if it is a draft.
     path: PathBuf,
-    /// What tells it from other files.
+    /// Distinguishes it from other files.
     identity: Identity,
-    /// How long it was made.
+    /// The length that it was given here.
     len: AtomicU64,
-    /// That it was cut.
+    /// Set once it was found shortened.
     cut: OnceLock<FileLoss>,
 }
 
@@ -95,7 +92,7 @@ impl FileDisk {
     /// Opens a file, which must exist.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::of(OpenOptions::new().read(true).write(true).open(path)?, path)
     }
@@ -103,12 +100,12 @@ impl FileDisk {
     /// Opens a file, or creates an empty one.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::create_draft(path, path)
     }
 
-    /// As [`create`](Self::create), for one that is moved to `path` before it is used.
+    /// As [`create`](Self::create), for a file that is moved to `path` before it is used.
     pub(crate) fn create_draft(draft: &Path, path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -119,7 +116,7 @@ impl FileDisk {
         let found = file.metadata()?;
         Ok(Self {
             file,
-            // The process may go to another folder.
+            // The process may change its working directory.
             path: std::path::absolute(path)?,
             identity: system::identity(&found),
             len: AtomicU64::new(found.len()),
@@ -127,7 +124,7 @@ impl FileDisk {
         })
     }
 
-    /// Refuses to write to a file that was found cut.
+    /// Refuses to write to a file that was found shortened.
     fn check_cut(&self) -> io::Result<()> {
         match self.cut.get() {
             None => Ok(()),
@@ -135,7 +132,7 @@ impl FileDisk {
         }
     }
 
-    /// Whether it was cut, as far as its length tells.
+    /// Whether it was shortened, as far as its length shows.
     fn cut(&self, len: u64) -> Option<FileLoss> {
         let expected = self.len.load(Ordering::Acquire);
         let path = self.path.clone();
@@ -153,7 +150,7 @@ impl Disk for FileDisk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check_cut()?;
-        // A write to the end would give a file that was cut its length back, and nobody would notice.
+        // A write at the end would restore the length of a shortened file, and nobody would notice.
         if offset + data.len() as u64 >= self.len.load(Ordering::Acquire) {
             self.cut(self.file.metadata()?.len());
             self.check_cut()?;
@@ -168,7 +165,7 @@ impl Disk for FileDisk {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.cut(self.file.metadata()?.len());
         self.check_cut()?;
-        // A thread that looks for a loss meanwhile must not take this for a cut.
+        // A thread that checks for a loss meanwhile must not take this for one.
         self.len.fetch_min(len, Ordering::AcqRel);
         self.file.set_len(len)?;
         self.len.store(len, Ordering::Release);
@@ -216,8 +213,8 @@ impl Disk for FileDisk {
 }
 
 impl Drop for FileDisk {
-    /// Lets go of the lock by name. A child that is being spawned holds whatever is open until its own
-    /// program begins, and closing the file here alone would leave the lock with it for that long.
+    /// Unlocks explicitly. A child process that is being spawned holds all open files until its own program begins, so
+    /// closing the file here alone would leave it locked for that long.
     fn drop(&mut self) {
         if let Err(error) = self.file.unlock() {
             tracing::debug!(%error, "the lock of a store goes with its file");
@@ -241,7 +238,7 @@ mod tests {
         assert!(!other.try_lock().unwrap());
         drop(disk);
         assert!(other.try_lock().unwrap());
-        // A process that has not got the lock does not take it from the one that has.
+        // A process without the lock does not release the lock of the one that has it.
         drop(FileDisk::open(&path).unwrap());
         assert!(!FileDisk::open(&path).unwrap().try_lock().unwrap());
     }

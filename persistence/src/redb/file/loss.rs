@@ -1,14 +1,14 @@
-//! What may happen to an open file from outside.
+//! What other programs may do to an open file.
 
 use std::path::PathBuf;
 
 use crate::error::{FailureKind, JournalFailure};
 
-/// Something outside has taken the file of an open store. See [`Disk::loss`](crate::Disk::loss).
+/// Another program has taken away the file of an open store. See [`Disk::loss`](crate::Disk::loss).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileLoss {
-    /// There is no file at the store's path, and no other name of it: its data go when it is closed.
+    /// No file is at the store's path, and the file has no other name: its data are lost when it is closed.
     #[error(
         "{path} was deleted while it was open: restore a backup; what was acknowledged since then is lost with the file"
     )]
@@ -16,7 +16,7 @@ pub enum FileLoss {
         /// Where the store was opened.
         path: PathBuf,
     },
-    /// There is no file at the store's path; the file, or its folder, has another name now.
+    /// No file is at the store's path; the file, or its folder, has another name now.
     #[error(
         "{path} was moved or renamed while it was open: move it back, then open the store again; what was acknowledged is in it"
     )]
@@ -39,9 +39,9 @@ pub enum FileLoss {
     Truncated {
         /// Where the store was opened.
         path: PathBuf,
-        /// How long it is.
+        /// Its length.
         len: u64,
-        /// How long the store has made it.
+        /// The length that the store has given it.
         expected: u64,
     },
 }

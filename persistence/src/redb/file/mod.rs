@@ -1,6 +1,6 @@
-//! The file below redb: what a store reads and writes with, and what it does about space and power cuts.
+//! The layer below redb: how a store reads and writes, and how it handles a full disk and power cuts.
 //!
-//! Invariant: nothing here knows of redb's tables or of the journal.
+//! Invariant: nothing here depends on redb's tables or on the journal.
 
 pub(crate) mod disk;
 
