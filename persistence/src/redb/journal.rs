@@ -1,13 +1,13 @@
-//! The port, as the journal in a file has it.
+//! The implementation of the port by the journal in a file.
 //!
 //! ```text
 //!   enqueue ──► JournalState, under its lock ──► the writer's bell
 //! ```
 //!
-//! Invariant: the lock is held for no access to a record and for no bell.
+//! Invariant: the lock is never held while a record is read or a bell rings.
 //!
-//! Left out: opening ([`start`](super::opening::start)), committing ([`writer`](super::commit::writer)), and what may wait for the disk
-//! ([`reading`](super::reading)).
+//! Left out: opening ([`start`](super::opening::start)), committing ([`writer`](super::commit::writer)), and calls that may
+//! wait for the disk ([`reading`](super::reading)).
 
 use std::sync::MutexGuard;
 
@@ -39,7 +39,7 @@ impl Journal for RedbJournal {
             Ok(taken) => taken,
             Err(error) => {
                 drop(state);
-                // The writer may be waiting for more: there will not be more.
+                // The writer may be waiting for more turns, and none will come.
                 self.shared.bell.ring();
                 return Err(error);
             }
@@ -148,9 +148,9 @@ impl Journal for RedbJournal {
         }
     }
 
-    /// Nearly all ids that are asked for are new, and the filters say so. Of runs that are retained memory has a hash of the
-    /// id, also of those that wait to be settled; the id itself stands in the log, and a client that may choose ids may make two
-    /// of one hash. So none is found here. One that was dropped is known by its hash alone, here and there.
+    /// Nearly all ids that are asked for are new, and the filters show that. For retained runs (also those that wait to be
+    /// settled) memory has only a hash of the id; the id itself is in the log, and a client that may choose ids can create
+    /// two with one hash. So no retained run is found here. A dropped run is only known by its hash, here and in the store.
     fn glance(&self, id: &InstanceId) -> Glance {
         if self.reader().is_err() {
             return Glance::Ask;
@@ -178,8 +178,8 @@ impl Journal for RedbJournal {
 }
 
 impl RedbJournal {
-    /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
-    /// `rings`, and the watchers where that is all that is waited for.
+    /// When the returned value is dropped, tells that something is queued: the writer if it `rings`, and the watchers where
+    /// queueing is all that they wait for.
     pub(super) fn queued(&self, state: MutexGuard<'_, JournalState>, offset: Offset, rings: bool) -> Ringing {
         let mut bells = Vec::new();
         if self.shared.config.journal.durability != Durability::Durable {

@@ -10,13 +10,13 @@
 //!   Disk: Roomy ─► ZeroAhead ─► FileDisk
 //! ```
 //!
-//! Rooms, each of which uses those before it: `file` (what is below redb), `database` (redb's tables), `records` (the
-//! log), `finished` (the index of finished runs), `topics` (records of topics), `commit` (the writer), `opening`. One edge leads back: `database`
-//! writes the [`Piece`](commit::queued::Piece) that `commit` seals and the step of the index that `finished` prepares.
-//! `salvage` and `transfer` read and write files that no journal has open.
+//! Modules, each of which uses those before it: `file` (everything below redb), `database` (redb's tables), `records` (the
+//! log), `finished` (the index of finished runs), `topics` (records of topics), `commit` (the writer), `opening`. One
+//! dependency points back: `database` writes the [`Piece`](commit::queued::Piece) that `commit` seals and the step of the
+//! index that `finished` prepares. `salvage` and `transfer` read and write files that no journal has open.
 //!
-//! Invariants: the log is the truth, and everything else is rebuilt from it; only the writer
-//! writes; redb's names do not leave this folder.
+//! Invariants: the log is the truth, and everything else is rebuilt from it; only the writer writes; redb's types are not
+//! used outside of this folder.
 
 pub(crate) mod commit;
 mod config;
@@ -60,8 +60,7 @@ use crate::error::JournalFailure;
 
 /// A [`Journal`](crate::Journal) in one file.
 ///
-/// Dropping it begins to close it; [`close`](crate::Journal::close) also waits, and tells whether that
-/// went well.
+/// Dropping it begins to close it; [`close`](crate::Journal::close) also waits, and returns whether that succeeded.
 #[derive(Debug)]
 pub struct RedbJournal {
     shared: Arc<JournalShared>,
@@ -84,7 +83,7 @@ impl RedbJournal {
         self.shared.store()
     }
 
-    /// Something of the state, and a moment of the store that fits it.
+    /// A value from the state, and a moment of the store that fits it.
     fn moment<T>(&self, read: impl FnOnce(&JournalState) -> T) -> Result<(T, StoreMoment), JournalFailure> {
         let store = self.reader()?;
         let state = self.shared.lock();
@@ -92,7 +91,7 @@ impl RedbJournal {
         Ok((read(&state), moment))
     }
 
-    /// The same, for what depends on where the log begins in that moment: it may be one commit ahead.
+    /// The same, for a value that depends on where the log begins in that moment: the moment may be one commit ahead.
     fn moment_from<T>(
         &self,
         read: impl FnOnce(&JournalState, u64) -> T,

@@ -1,12 +1,12 @@
-//! What is read of the journal in a file: one thing, or several that share what they need.
+//! Reads of the journal in a file: single ones, and several that share some work.
 //!
 //! ```text
 //!   what is wanted ──► what the state knows of it ──► a view: a moment of the store that fits ──► log, closed
 //!                          └ under the lock, once         └ tables and rows are opened once for all that is read in it
 //! ```
 //!
-//! Invariants: a read sees what is acknowledged, and nothing else; the lock is held for no access to the store; what is
-//! known from memory to be new costs none.
+//! Invariants: a read sees what is acknowledged, and nothing else; the lock is never held during access to the store; an id
+//! that memory knows to be new needs no access.
 
 use millrun_core::{InstanceId, RunId, Sequence};
 
@@ -26,20 +26,20 @@ use crate::search::{FinishedFound, FinishedSearch};
 use crate::together::{EachRead, ToRead, WasRead};
 use crate::{scan, wire};
 
-/// A moment of the store, with what the state said of it in that moment.
+/// A moment of the store, with what the state held at that moment.
 pub(super) struct View<'a> {
     journal: &'a RedbJournal,
     moment: StoreMoment,
     lookup: Lookup,
-    /// Where what may be read of the log ended.
+    /// Where the readable part of the log ended.
     end: u64,
 }
 
 /// What the state knows of a run.
 struct InMemory {
-    /// Where it stands, if it is live or waits to be settled.
+    /// Its place, if it is live or waits to be settled.
     place: Result<Option<Place>, ReadError>,
-    /// Of its turns, those that are acknowledged and not written.
+    /// Its turns that are acknowledged and not written.
     unwritten: UnwrittenRows,
     is_expired: bool,
     is_live: bool,
@@ -67,11 +67,11 @@ impl InMemory {
 /// What the state knows of the finished runs of an instance.
 struct OfInstance {
     waiting: Option<Finished<Place>>,
-    /// Of its turns, those that are acknowledged and not written.
+    /// Its turns that are acknowledged and not written.
     unwritten: UnwrittenRows,
-    /// One that was dropped lately.
+    /// A run that was dropped recently.
     expired: Option<RunId>,
-    /// The latest of which a record is damaged.
+    /// The latest run with a damaged record.
     damaged: Option<(RunId, ReadError)>,
 }
 
@@ -90,13 +90,13 @@ impl OfInstance {
     }
 }
 
-/// What the state knows of what is to be read.
+/// What the state knows of a read's target.
 enum InState {
     Run(InMemory),
     Instance(OfInstance),
 }
 
-/// What the state knows of something, with turns that are in no store yet.
+/// What the state knows of a target, with turns that are not in the store yet.
 pub(super) trait HasUnwritten {
     /// Takes the turns that are acknowledged and not written.
     fn take_unwritten(&mut self) -> UnwrittenRows;
@@ -154,7 +154,7 @@ impl View<'_> {
         scan::history(run, &log::turns(&self.moment, run, &place, self.end)?)
     }
 
-    /// The place, if a history of its size is read at once.
+    /// The place, if a history of its size may be read at once.
     fn not_too_long(&self, run: RunId, place: Place) -> Result<Place, ReadError> {
         let (bytes, max) = (place.bytes, self.journal.shared.config.journal.history_bytes_max);
         match bytes > max {
@@ -209,7 +209,7 @@ impl View<'_> {
                 let described = describe(&self.moment, &finished)?;
                 Ok((described.id == *id).then_some(described))
             }
-            // What was dropped before it was settled was dropped last, if it is still known by its id.
+            // A run that was dropped before it was settled was dropped last, if it is still known by its id.
             (_, Some(run)) | (Some((Finished { run, .. }, true)), None) => Err(ReadError::Expired { run }),
             (None, None) => self.journal.no_run_of(id),
         }
@@ -248,7 +248,7 @@ impl View<'_> {
         })
     }
 
-    /// Tells several histories, of at most `left` bytes together; those with more are passed over.
+    /// Returns several histories, of at most `left` bytes together; those with more are skipped.
     fn tell_histories(&self, wanted: Vec<(usize, RunId, InMemory)>, left: &mut usize, each: EachRead<'_>) {
         let mut left_at_most = *left as u64;
         let (mut indices, mut places) = (Vec::new(), Vec::new());
@@ -274,7 +274,7 @@ impl View<'_> {
 }
 
 impl RedbJournal {
-    /// Something of the state, and a view of the store that fits it.
+    /// A value from the state, and a view of the store that fits it.
     fn view<T: HasUnwritten>(
         &self,
         read: impl FnOnce(&JournalState) -> T,
@@ -291,14 +291,14 @@ impl RedbJournal {
         Ok((known, view))
     }
 
-    /// Where a run stands, and the view for which that holds.
+    /// The place of a run, and the view in which it is valid.
     pub(super) fn place(&self, run: RunId) -> Result<(Place, View<'_>), ReadError> {
         let (known, view) = self.view(|state| InMemory::of(state, run))?;
         Ok((view.place(run, known)?, view))
     }
 
-    /// What is read of the finished runs of this instance, if that needs no access to the store. Nearly all ids that are
-    /// asked for are new: they cost none.
+    /// The answer about the finished runs of this instance, if it needs no access to the store. Nearly all ids that are asked
+    /// for are new: they cost none.
     fn finished_at_hand(&self, id: &InstanceId) -> Option<Result<Option<FinishedRun>, ReadError>> {
         if let Err(failure) = self.reader() {
             return Some(Err(failure.into()));
@@ -314,7 +314,7 @@ impl RedbJournal {
         is_new.then(|| self.no_run_of(id))
     }
 
-    /// Nothing is known of an instance, so it has no finished run, unless it can be one that is lost.
+    /// The instance is not known, so it has no finished run, unless it may be one that is lost.
     fn no_run_of(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         match self.shared.lock().damaged.may_be_lost(id) {
             Some(error) => Err(error.clone()),

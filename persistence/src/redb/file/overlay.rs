@@ -1,17 +1,17 @@
-//! A disk over a file that is only read: what is written to it stays in memory, or in a temporary file.
+//! A disk over a file that is only read: writes stay in memory, or in a temporary file.
 //!
 //! ```text
 //!   read ──► changed pages, where there are some ──► the file
 //!   write ─► changed pages: in memory ── as many as may be there ──► in a temporary file
 //! ```
 //!
-//! So redb repairs a store that was not closed, and a damaged index is made anew, while the file keeps every byte.
+//! So redb repairs a store that was not closed, and a damaged index is rebuilt, while the file keeps every byte.
 //!
-//! Invariants: nothing is written to the file; it is held under a shared lock, so that nobody else writes to it either;
+//! Invariants: nothing is written to the file; it is held under a shared lock, so that no other process writes to it either;
 //! the pages in memory are bounded, and those in the temporary file by the length that the file had.
 //!
-//! The temporary file has no name, so that the system frees it with its last handle, also after a kill; where a file
-//! cannot be without a name, the system is asked to remove it then.
+//! The temporary file has no name, so that the system frees it with its last handle, also after a kill; where a file cannot
+//! be without a name, the system is asked to remove it when it is closed.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -22,30 +22,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::disk::Disk;
 use super::system;
 
-/// How many bytes of a file that is opened only to be read may stand changed in memory by default, before further ones
-/// go to a temporary file: see [`StoreConfig::changed_bytes_max`](crate::StoreConfig::changed_bytes_max).
+/// How many changed bytes of a file that is opened only to be read may be in memory by default, before further ones go to a
+/// temporary file: see [`StoreConfig::changed_bytes_max`](crate::StoreConfig::changed_bytes_max).
 pub const READ_ONLY_BYTES_MAX: u64 = 256 << 20;
 
 const PAGE: usize = 4_096;
 const PAGE_LEN: u64 = PAGE as u64;
 
-/// A [`Disk`] that is a file nothing is written to.
+/// A [`Disk`] over a file that is never written to.
 #[derive(Debug)]
 pub(crate) struct OverlayDisk {
     file: File,
     pages: Mutex<OverlayPages>,
 }
 
-/// What stands above the file.
+/// The changes on top of the file.
 #[derive(Debug)]
 struct OverlayPages {
     changed: HashMap<u64, ChangedPage>,
     in_memory_len: u64,
     in_memory_max: u64,
     spill: Spill,
-    /// The length that the disk seems to have.
+    /// The length that the disk reports.
     len: u64,
-    /// Up to where the file still counts: it was cut there once, and is zero behind it.
+    /// Up to where the file's bytes still count: the disk was cut there once, and is zero after it.
     file_len: u64,
 }
 
@@ -104,7 +104,7 @@ impl OverlayDisk {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file itself says, and zeros behind its end.
+    /// Bytes of the file itself, and zeros after its end.
     fn read_file(&self, file_len: u64, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = file_len.saturating_sub(offset).min(out.len() as u64);
         let there = usize::try_from(there).unwrap_or(out.len());
@@ -115,12 +115,12 @@ impl OverlayDisk {
 }
 
 impl OverlayPages {
-    /// The numbers of the pages that these bytes lie in.
+    /// The numbers of the pages that hold these bytes.
     fn numbers(offset: u64, len: usize) -> std::ops::Range<u64> {
         offset / PAGE_LEN..(offset + len as u64).div_ceil(PAGE_LEN)
     }
 
-    /// Keeps a page that was not changed yet.
+    /// Stores a page that was not changed before.
     fn keep(&mut self, number: u64, page: Box<[u8; PAGE]>) -> io::Result<()> {
         let kept = if self.in_memory_len < self.in_memory_max {
             self.in_memory_len += 1;
@@ -132,7 +132,7 @@ impl OverlayPages {
         Ok(())
     }
 
-    /// Forgets the changed pages from this one on.
+    /// Drops the changed pages from this one on.
     fn forget_from(&mut self, first: u64) {
         let (spill, in_memory_len) = (&mut self.spill, &mut self.in_memory_len);
         self.changed.retain(|number, page| {
@@ -146,7 +146,7 @@ impl OverlayPages {
         });
     }
 
-    /// Writes within a changed page; `false` if this one is not changed.
+    /// Writes within a changed page; `false` if the page is not changed yet.
     fn write_in(&mut self, number: u64, at: usize, data: &[u8]) -> io::Result<bool> {
         match self.changed.get_mut(&number) {
             None => return Ok(false),
@@ -158,7 +158,7 @@ impl OverlayPages {
 }
 
 impl Spill {
-    /// Writes a page, and gives its place.
+    /// Writes a page, and returns its place.
     fn add(&mut self, page: &[u8; PAGE]) -> io::Result<u64> {
         let place = match self.free.pop() {
             Some(free) => free,
@@ -197,7 +197,7 @@ impl Spill {
     }
 }
 
-/// Says for what a temporary file was to be made.
+/// Adds to an error what the temporary file was needed for.
 fn unmade(error: &io::Error, folder: &Path) -> io::Error {
     let told = format!(
         "to read it takes a temporary file, and none can be made in {}: {error}",
@@ -274,7 +274,7 @@ impl Disk for OverlayDisk {
         Ok(())
     }
 
-    /// Takes the file together with others who only read it.
+    /// Locks the file together with other readers.
     fn try_lock(&self) -> io::Result<bool> {
         match self.file.try_lock_shared() {
             Ok(()) => Ok(true),
@@ -285,7 +285,7 @@ impl Disk for OverlayDisk {
 }
 
 impl Drop for OverlayDisk {
-    /// Lets go of the lock by name, as a [`FileDisk`](super::disk::FileDisk) does.
+    /// Unlocks explicitly, as a [`FileDisk`](super::disk::FileDisk) does.
     fn drop(&mut self) {
         if let Err(error) = self.file.unlock() {
             tracing::debug!(%error, "the lock of a store goes with its file");
@@ -299,8 +299,8 @@ mod tests {
 
     use super::*;
 
-    /// A disk over a file of these bytes, with room for so many changed pages in memory. Temporary files are in a folder of
-    /// their own.
+    /// A disk over a file of these bytes, with room for this many changed pages in memory. Its temporary files are in their
+    /// own folder.
     fn over(bytes: &[u8], in_memory_max: u64) -> (tempfile::TempDir, OverlayDisk) {
         let folder = tempfile::tempdir().unwrap();
         let (path, spilled) = (folder.path().join("file"), folder.path().join("temporary"));
@@ -311,8 +311,8 @@ mod tests {
         (folder, disk)
     }
 
-    /// The same writes, cuts and extensions as of a file in memory give the same bytes, and the file keeps its own; where
-    /// all changed pages are in memory, where some are, and where none is.
+    /// The same writes, cuts and extensions as on a file in memory give the same bytes, and the file keeps its own; where all
+    /// changed pages are in memory, where some are, and where none is.
     #[test]
     fn it_reads_as_a_file_that_was_written_to_and_the_file_is_as_it_was() {
         for in_memory_max in [100, 3, 0] {

@@ -6,15 +6,13 @@
 //!               └─ sync: as it is
 //! ```
 //!
-//! A write that was refused for want of room has promised nothing, so the same call can be made again, and
-//! redb never hears of the refusal. Callers that wait for the commit wait meanwhile, and so do those that come
-//! once the buffer is full: nothing that was acknowledged is touched. A *sync* that fails is another matter, even
-//! for want of room: the system may have dropped what was written before, and would report success the next
-//! time. It stops the journal, as any other failure does.
+//! A write that was refused for lack of room has promised nothing, so the same call can be repeated, and redb never sees the
+//! refusal. Callers that wait for the commit wait meanwhile, and so do later callers once the buffer is full: acknowledged
+//! data are not affected. A *sync* that fails is different, even for lack of room: the system may have dropped earlier
+//! writes, and would report success the next time. It stops the journal, as any other failure does.
 //!
-//! Invariants: nothing waits before a journal has its writer, nor once it is being closed, nor on a host whose
-//! parts share one thread; a wait lasts until there is room or `disk_full_wait_max` has passed since the first
-//! refusal of the commit.
+//! Invariants: no call waits before a journal has its writer, nor while it is being closed, nor on a host whose parts share
+//! one thread; a wait lasts until there is room or `disk_full_wait_max` has passed since the first refusal of the commit.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +24,11 @@ use millrun_core::Host;
 use super::disk::Disk;
 use super::loss::FileLoss;
 
-/// The first pause before a refused call is made again, and the longest.
+/// The first and shortest pause before a refused call is repeated.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Whether and how long is waited for room. It has no part in the file, so that it can be asked when that is
-/// gone.
+/// Whether and how long calls wait for room. It holds no part of the file, so that it can be asked when the file is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     waiting: OnceLock<WaitingForRoom>,
@@ -40,7 +37,7 @@ pub(crate) struct Room {
     closing: Condvar,
 }
 
-/// Who gives the time, and how much of it.
+/// The clock, and the longest wait.
 #[derive(Debug)]
 struct WaitingForRoom {
     host: Arc<dyn Host>,
@@ -50,12 +47,12 @@ struct WaitingForRoom {
 #[derive(Debug, Default)]
 struct RoomState {
     is_closing: bool,
-    /// When a call was refused first since the last sync, on the host's clock.
+    /// When a call was first refused since the last sync, on the host's clock.
     full_since: Option<Duration>,
 }
 
 impl Room {
-    /// From now on is waited, for so long at most.
+    /// From now on calls wait, for at most this long.
     pub(crate) fn wait_on(&self, host: Arc<dyn Host>, wait_max: Duration) {
         if host.has_threads() && !wait_max.is_zero() {
             // A store has one journal.
@@ -69,7 +66,7 @@ impl Room {
         self.closing.notify_all();
     }
 
-    /// Whether something waits for room, or has since the last sync.
+    /// Whether a call waits for room, or has waited since the last sync.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
@@ -78,7 +75,7 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a call until there is room for it.
+    /// Repeats a call until there is room for it.
     fn until_there_is(&self, mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -90,7 +87,7 @@ impl Room {
         }
     }
 
-    /// Waits for a while; the refusal comes back when there is no time left.
+    /// Waits for a while; returns the refusal when there is no time left.
     fn wait(&self, waiting: &WaitingForRoom, pause: Duration, refusal: &io::Error) -> io::Result<()> {
         let mut state = self.lock();
         let now = waiting.host.elapsed();
@@ -134,7 +131,7 @@ impl Room {
     }
 }
 
-/// Whether there was no room: on the disk, or for this user.
+/// Whether there was no room: on the disk, or in this user's quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,8 +1,8 @@
-//! What operating systems do in different ways: reads and writes at a position, what tells one file from
-//! another, and how a new name in a folder becomes durable.
+//! Where operating systems differ: reads and writes at a position, the identity of files, and how a new name in a folder
+//! becomes durable.
 //!
-//! On Windows the standard library gives no file number: two files are told apart by their times of creation,
-//! and a file that has no name any more is not told from one that has another.
+//! On Windows the standard library gives no file number: two files are distinguished by their times of creation, and a file
+//! that has no name any more cannot be told from a renamed one.
 
 use std::io;
 use std::path::Path;
@@ -36,7 +36,7 @@ mod unix {
         (metadata.dev(), metadata.ino())
     }
 
-    /// Whether the file of an open handle can be reached by a name.
+    /// Whether the file of an open handle still has a name.
     pub(crate) fn has_name(metadata: &Metadata) -> bool {
         metadata.nlink() > 0
     }
@@ -69,7 +69,7 @@ mod windows {
         metadata.creation_time()
     }
 
-    /// Not known: a file whose name is gone counts as moved, and is looked for before a backup is restored.
+    /// Not known: a file whose name is gone counts as moved, so the user looks for it before restoring a backup.
     pub(crate) fn has_name(_metadata: &Metadata) -> bool {
         true
     }
@@ -104,7 +104,7 @@ mod windows {
         Ok(())
     }
 
-    /// Nothing: folders cannot be synced by a handle, and NTFS keeps a journal of names.
+    /// Does nothing: folders cannot be synced through a handle, and NTFS keeps a journal of names.
     pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
         Ok(())
     }

@@ -8,18 +8,17 @@
 //!                           kept `zero_ahead_bytes` long by a part of its own
 //! ```
 //!
-//! redb grows its file by doubling it, which leaves a hole; the first write into a block of a hole
-//! makes the next sync commit the file system's own journal. Writing zeros there before costs
-//! bandwidth, and saves about a third of the time of a small commit on ext4.
+//! redb grows its file by doubling it, which leaves a hole; the first write into a block of a hole makes the next sync commit
+//! the file system's own journal. Writing zeros there beforehand costs bandwidth, and saves about a third of the time of a
+//! small commit on ext4.
 //!
-//! A sync has to write out what was zeroed before it. So between two syncs no more is zeroed than twice what
-//! was written between the two before, or one slice: a file that has just been doubled is not followed by one slow commit, but by
-//! a few that are a little slower.
+//! A sync has to write out what was zeroed before it. So between two syncs at most twice as much is zeroed as was written
+//! between the two syncs before, or one slice: after the file has doubled there is not one slow commit, but a few that are a
+//! little slower.
 //!
-//! Invariants: nothing at or behind `len` is touched, so redb finds the file as long as it made
-//! it; only bytes behind everything ever written are zeroed, and a write that would overlap a
-//! slice being zeroed waits for it. A failure to zero is not a failure: the hole stays, and where the
-//! disk was full it is tried again after the next sync.
+//! Invariants: nothing at or after `len` is touched, so redb finds the length that it has set; only bytes after everything
+//! ever written are zeroed, and a write that would overlap a slice being zeroed waits for it. A failure to zero is not an
+//! error: the hole stays, and if the disk was full, zeroing is tried again after the next sync.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,9 +29,9 @@ use super::disk::Disk;
 use super::loss::FileLoss;
 use super::room;
 
-/// How much is zeroed at a time; small, because a sync meanwhile writes it out as well.
+/// How much is zeroed at a time; small, because a sync meanwhile writes it out too.
 const SLICE_BYTES: u64 = 1 << 20;
-/// How much may be zeroed between two syncs, for each byte that is written between them.
+/// How much may be zeroed between two syncs, for each byte that was written between the two before.
 const PACE: u64 = 2;
 
 /// A [`Disk`] that is zeroed ahead of its writes by a [`Zeroer`].
@@ -54,19 +53,18 @@ struct SharedZeros {
 struct ZeroingState {
     /// How far ahead of the writes the file is kept zeroed.
     ahead: u64,
-    /// What the zeroer works on; `None` when the file is to be let go, or zeroing has failed.
+    /// The disk that the zeroer writes to; `None` when the file has to be released, or zeroing has failed.
     disk: Option<Arc<dyn Disk>>,
     len: u64,
-    /// Behind everything that was ever written; `None` until the end of what an existing file
-    /// holds has been found.
+    /// The end of everything that was ever written; `None` until the end of an existing file's data has been found.
     front: Option<u64>,
     /// The greatest end of a write since the file was opened.
     written: u64,
-    /// Where zeroing goes on.
+    /// Where zeroing continues.
     zeroed: u64,
-    /// The slice that the zeroer has in hand.
+    /// The slice that the zeroer is working on.
     slice: Option<(u64, u64)>,
-    /// What may be zeroed before the next sync.
+    /// How much may be zeroed before the next sync.
     allowance: u64,
     /// What was written since the last sync.
     unsynced: u64,
@@ -106,7 +104,7 @@ impl SharedZeros {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the zeroer has no slice in hand that overlaps the range.
+    /// Waits until the zeroer works on no slice that overlaps the range.
     fn settle(&self, start: u64, end: u64) -> MutexGuard<'_, ZeroingState> {
         let mut state = self.lock();
         while state.slice.is_some_and(|(from, to)| from < end && start < to) {
@@ -125,8 +123,7 @@ impl ZeroingState {
         (from < to && from < front.saturating_add(self.ahead)).then_some((from, to))
     }
 
-    /// Whether it is time to zero more: asked for half-way, so that the zeroer runs seldom and never
-    /// late.
+    /// Whether it is time to zero more: half-way already, so that the zeroer runs seldom and never late.
     fn is_behind(&self) -> bool {
         let Some(front) = self.front else { return false };
         self.zeroed < self.len && self.zeroed < front.saturating_add(self.ahead / 2)
@@ -202,7 +199,7 @@ impl Disk for ZeroAhead {
 }
 
 impl Drop for ZeroAhead {
-    /// Takes the disk from the zeroer, so that the file is free when this returns.
+    /// Takes the disk from the zeroer, so that the file is released when this returns.
     fn drop(&mut self) {
         self.shared.settle(0, u64::MAX).disk = None;
         self.shared.bell.ring();
@@ -212,21 +209,21 @@ impl Drop for ZeroAhead {
 /// Zeroes slice after slice, until the disk is taken from it.
 pub(crate) struct Zeroer {
     shared: Arc<SharedZeros>,
-    /// While the end of what the file holds is being looked for: everything from here on is zero.
+    /// While the end of the file's data is being looked for: everything from here on is zero.
     search: u64,
 }
 
-/// A slice in the zeroer's hand.
+/// A slice that the zeroer works on.
 struct ZeroSlice {
     disk: Arc<dyn Disk>,
     from: u64,
     to: u64,
-    /// Whether to look if it is zero, instead of zeroing it.
+    /// Whether to check if it is zero, instead of zeroing it.
     is_search: bool,
 }
 
 impl Zeroer {
-    /// Takes the next slice in hand.
+    /// Takes the next slice to work on.
     fn take(&self) -> Option<ZeroSlice> {
         let mut state = self.shared.lock();
         let disk = state.disk.clone()?;
@@ -245,7 +242,7 @@ impl Zeroer {
         })
     }
 
-    /// Puts the slice back, after `change`; says whether there is more to do.
+    /// Returns the slice, after `change`; returns whether there is more to do.
     fn put(&self, change: impl FnOnce(&mut ZeroingState)) -> bool {
         let mut state = self.shared.lock();
         state.slice = None;
@@ -288,7 +285,7 @@ impl Part for Zeroer {
                     state.zeroed = to;
                     state.allowance = state.allowance.saturating_sub(to - from);
                 }
-                // The next sync gives leave to try again.
+                // Zeroing may be tried again after the next sync.
                 Err(error) if room::is_full(&error) => state.allowance = 0,
                 Err(_) => state.disk = None,
             })

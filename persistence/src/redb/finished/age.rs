@@ -1,4 +1,4 @@
-//! The time by which a store measures how long ago its runs have closed.
+//! The clock by which a store measures how long ago its runs have closed.
 //!
 //! ```text
 //!   times of closing turns ──► believed time = max(itself, min(turn's time, limit)) ──► retention
@@ -6,47 +6,46 @@
 //!        limit = time believed at the opening + age_step_max + 2 x (time since the opening)
 //! ```
 //!
-//! Turns have the time of the wall clock, which may be wrong for as long as a store is open: one that was 30
-//! days ahead for a single opening let all results expire, and freed their ids. So the believed time, which
-//! is kept in the store, follows it only so far: by [`age_step_max`](crate::Retention::age_step_max) at each
-//! opening, and at twice the pace of the monotonic clock from then on. After a long pause it comes up that way.
+//! Turns carry the time of the wall clock, which may be wrong for as long as a store is open: a clock that was 30 days ahead
+//! during a single opening made all results expire, and freed their ids. So the trusted time, which is kept in the store,
+//! follows the wall clock with limits: by [`age_step_max`](crate::Retention::age_step_max) at each opening, and at twice the
+//! speed of the monotonic clock from then on. After a long pause it catches up that way.
 //!
-//! A run whose turn has a time that is far from the believed one counts as closed at that: neither does one that
-//! closed while the clock was behind expire at once when it is right again, nor does one that closed while it was
-//! ahead keep those behind it for ever.
+//! A run whose turn has a time far from the trusted one counts as closed at the trusted time: so a run that closed while the
+//! clock was behind does not expire at once when the clock is right again, and one that closed while it was ahead does not
+//! keep later runs forever.
 //!
-//! Invariant: the believed time never goes back, and survives in the store up to [`STORE_EVERY`].
+//! Invariant: the trusted time never goes back; after a crash it is at most [`STORE_EVERY`] behind.
 
 use std::time::Duration;
 
 use millrun_core::Timestamp;
 
-/// A turn's time is as good as the believed one if they differ by no more: threads and shards do not agree to the
+/// A turn's time is taken as it is if it differs from the trusted one by at most this: threads and shards do not agree to the
 /// microsecond.
 const NEAR: Duration = Duration::from_secs(60);
 
-/// How much of the believed time is not stored at most.
+/// By how much the trusted time may be ahead of the stored one.
 const STORE_EVERY: Duration = Duration::from_secs(60);
 
-/// How much faster than the monotonic clock the believed time may go.
+/// How much faster than the monotonic clock the trusted time may advance.
 const PACE_MAX: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgeClock {
     step_max: Duration,
-    /// The believed time and what had elapsed on the host's clock, when the journal was opened or saw its first
-    /// run close.
+    /// The trusted time and the host's elapsed time, when the journal was opened or saw its first run close.
     base: Option<(Timestamp, Duration)>,
     now: Timestamp,
     stored: Timestamp,
-    /// Whether the time of each turn is believed, as far as it is not above that of the last.
+    /// Whether the time of each turn is trusted, as long as it is not above that of the last turn.
     is_reading: bool,
-    /// The time is stored with the next commit, however little it has gone on.
+    /// The time must be stored with the next commit, however little it has advanced.
     is_wanted: bool,
 }
 
 impl AgeClock {
-    /// Before a store is read that has `stored` such a time.
+    /// The clock before a store is read that has `stored` such a time.
     pub(crate) fn reading(step_max: Duration, stored: Option<Timestamp>) -> Self {
         Self {
             step_max,
@@ -58,8 +57,8 @@ impl AgeClock {
         }
     }
 
-    /// All that the store holds has been [seen](Self::see); `newest` is the time of the latest, if others
-    /// closed before what was seen.
+    /// All runs in the store have been [seen](Self::see); `newest` is the time of the latest one, if others closed before
+    /// what was seen.
     pub(crate) fn opened(&mut self, newest: Option<Timestamp>, elapsed: Duration) {
         self.is_reading = false;
         let known = self.base.map(|(stored, _)| stored).or(newest);
@@ -67,7 +66,7 @@ impl AgeClock {
         self.base = (self.now > Timestamp::EPOCH).then_some((self.now, elapsed));
     }
 
-    /// Whether the store has kept such a time.
+    /// Whether the store had stored such a time.
     pub(crate) fn is_known(&self) -> bool {
         self.base.is_some()
     }
@@ -90,23 +89,23 @@ impl AgeClock {
         if off <= NEAR { closed_at } else { self.now }
     }
 
-    /// The believed time.
+    /// The trusted time.
     pub(crate) fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The time that was believed when the store was open last, or that of its latest run.
+    /// The time that was trusted when the store was last open, or that of its latest run.
     pub(crate) fn known(&self) -> Timestamp {
         self.now.max(self.stored)
     }
 
-    /// The believed time is to be stored with the next commit. Says whether it is not yet.
+    /// Has the trusted time stored with the next commit. Returns whether it is not stored yet.
     pub(crate) fn want_stored(&mut self) -> bool {
         self.is_wanted = self.now > self.stored;
         self.is_wanted
     }
 
-    /// The believed time, if it is worth being stored again.
+    /// The trusted time, if it should be stored again.
     pub(crate) fn next_to_store(&mut self) -> Option<Timestamp> {
         let is_wanted = std::mem::take(&mut self.is_wanted);
         let is_due = is_wanted || self.now.saturating_since(self.stored) >= STORE_EVERY;
@@ -127,7 +126,7 @@ mod tests {
         Timestamp::EPOCH + HOUR * hours
     }
 
-    /// A clock of a store that believes in this hour, with 6 hours for each opening.
+    /// A clock of a store whose trusted time is this hour, with 6 hours for each opening.
     fn opened(stored: u32) -> AgeClock {
         let mut clock = AgeClock::reading(6 * HOUR, Some(hour(stored)));
         clock.opened(None, 50 * HOUR);

@@ -1,9 +1,9 @@
-//! Says of a hash that it is surely not in a sorted run, or may be.
+//! A filter that tells of a hash whether it is surely not in a sorted run, or may be.
 //!
-//! A Bloom filter whose bits for one hash all lie in one cache line (Putze, Sanders, Singler:
-//! "Cache-, Hash- and Space-Efficient Bloom Filters", 2007): one miss of the cache per question.
-//! With seven probes, 22 bits per hash answer "may be" for about two in ten thousand that are not there,
-//! 16 bits for one in a thousand, and 10 for one in a hundred. There are a dozen sorted runs to ask.
+//! A Bloom filter whose bits for one hash all lie in one cache line (Putze, Sanders, Singler: "Cache-, Hash- and
+//! Space-Efficient Bloom Filters", 2007): one cache miss per question. With seven probes, 22 bits per hash answer "may be"
+//! for about two in ten thousand that are not there, 16 bits for one in a thousand, and 10 for one in a hundred. There are
+//! about a dozen sorted runs to ask.
 
 const PROBES: u32 = 7;
 const WORDS_PER_BLOCK: usize = 8;
@@ -57,8 +57,8 @@ impl RunFilter {
         }
     }
 
-    /// All bits are compared before it is decided: a caller that asks many filters, and nearly always is
-    /// told no, then waits for their memory at the same time and not one after the other.
+    /// Combines all bits before it decides: a caller that asks many filters, and nearly always gets a no, then waits for
+    /// their memory in parallel and not one after the other.
     pub(crate) fn may_contain(&self, sought: &Sought) -> bool {
         let FilterBlock(words) = &self.blocks[self.block(sought.upper)];
         let missing = words.iter().zip(&sought.bits.0).map(|(word, bits)| !word & bits);

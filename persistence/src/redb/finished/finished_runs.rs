@@ -1,4 +1,4 @@
-//! The finished runs that are retained: those that wait in memory, and those that are settled.
+//! The retained finished runs: those that wait in memory, and those that are settled on disk.
 //!
 //! ```text
 //!   number:  forgotten        first             settled.end            end
@@ -8,8 +8,8 @@
 //!                      retention ──►    settling ──►          closing ──►
 //! ```
 //!
-//! Invariants: numbers from `first` on have no gaps; what is settled closed before what is not;
-//! whatever is settled could be rebuilt from the log, until it is dropped.
+//! Invariants: numbers from `first` on have no gaps; settled runs closed before all others; everything settled could be
+//! rebuilt from the log, until it is dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::finished::{Expired, Finished, FinishedIndex, IdHash, Place};
 use crate::redb::database::moment::StoreMoment;
 use crate::wire::settled;
 
-/// So many of the earliest are kept in memory, so that retention seldom waits for the disk.
+/// How many of the earliest runs are kept in memory, so that retention seldom waits for the disk.
 const AHEAD_LEN: usize = 256;
 
 /// The sorted runs, the earliest first.
@@ -35,24 +35,24 @@ pub(crate) type Segments = Arc<Vec<Arc<Segment>>>;
 #[derive(Debug)]
 pub(crate) struct FinishedRuns {
     retention: Retention,
-    /// What their ages are measured by.
+    /// The clock that their ages are measured by.
     pub(crate) age: AgeClock,
-    /// Those that are not settled yet.
+    /// The runs that are not settled yet.
     pub(crate) waiting: FinishedIndex<Place>,
     pub(crate) settled: Settled,
-    /// Of those that are settled.
+    /// The outlines of the settled runs.
     pub(crate) outlines: Outlines,
     expired: Expired,
-    /// The number of the earliest that is retained.
+    /// The number of the earliest retained run.
     first: u64,
-    /// The beginning of those that are settled, with their numbers, as far as it has been read.
+    /// The first settled runs with their numbers, as far as they have been read.
     earliest: VecDeque<(u64, Finished<Place>)>,
-    /// The settled rows cannot be read, so nothing is dropped.
+    /// The settled rows cannot be read, so no run is dropped.
     is_blocked: bool,
     dropped: u64,
     /// Runs below this number are archived; `None` if there is no archive.
     archived: Option<u64>,
-    /// Runs would have been dropped if they were archived.
+    /// Whether runs would have been dropped if they were archived.
     pub(crate) is_archive_wanted: bool,
 }
 
@@ -62,13 +62,13 @@ pub(crate) struct Settled {
     pub(crate) segments: Segments,
     /// Runs whose closing turn begins before this log position are settled, or were dropped.
     pub(crate) position: u64,
-    /// Behind the number of the last.
+    /// One more than the number of the last settled run.
     pub(crate) end: u64,
-    /// Size of the records of those that are retained.
+    /// Size of the records of the retained ones.
     pub(crate) bytes: u64,
 }
 
-/// What [`FinishedRuns::trim`] needs to go on.
+/// What [`FinishedRuns::trim`] needs to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrimStep {
     Done,
@@ -77,7 +77,7 @@ pub(crate) enum TrimStep {
 }
 
 impl FinishedRuns {
-    /// `first` is the number of the earliest that is retained.
+    /// `first` is the number of the earliest retained run.
     pub(crate) fn new(retention: Retention, settled: Settled, first: u64) -> Self {
         Self {
             retention,
@@ -95,7 +95,7 @@ impl FinishedRuns {
         }
     }
 
-    /// From now on nothing is dropped that is not archived; runs below the number `archived` are.
+    /// From now on no run is dropped before it is archived; runs below the number `archived` are.
     pub(crate) fn archive(&mut self, archived: u64) {
         self.archived = Some(archived.max(self.first));
         self.is_archive_wanted = false;
@@ -106,7 +106,7 @@ impl FinishedRuns {
         self.archived.unwrap_or(self.first)
     }
 
-    /// Takes out the earliest until all bounds hold at `now`; `dropped` gets each.
+    /// Removes the earliest runs until all bounds hold at `now`; `dropped` gets each.
     pub(crate) fn trim(&mut self, now: Timestamp, mut dropped: impl FnMut(&Finished<Place>)) -> TrimStep {
         loop {
             let (len, bytes) = (self.len(), self.bytes());
@@ -135,7 +135,7 @@ impl FinishedRuns {
             if is_settled {
                 self.earliest.pop_front();
                 self.settled.bytes = self.settled.bytes.saturating_sub(earliest.bytes);
-                // Its row names it for as long as it is remembered.
+                // Its row has its name for as long as it is remembered.
                 self.expired.supersede(earliest.id);
             } else {
                 self.waiting.drop_earliest();
@@ -152,8 +152,7 @@ impl FinishedRuns {
         self.is_blocked
     }
 
-    /// Takes in the row that [`TrimStep::Load`] asked for. If it cannot be read, nothing is dropped any
-    /// more.
+    /// Adds the row that [`TrimStep::Load`] asked for. If it could not be read, no run is dropped any more.
     pub(crate) fn load(&mut self, row: Result<Vec<(u64, Finished<Place>)>, ReadError>) {
         let first = self.first;
         if let Err(error) = &row {
@@ -170,8 +169,8 @@ impl FinishedRuns {
         self.is_blocked = self.earliest.front().is_none_or(|(number, _)| *number != first);
     }
 
-    /// Below this position of the log, all closing turns are of runs that were dropped; above, of
-    /// runs that are retained. `None` if that is not known.
+    /// Below this position of the log, all closing turns are of dropped runs; above, of retained runs. `None` if that is not
+    /// known.
     pub(crate) fn dropped_below(&self) -> Option<u64> {
         if self.first < self.settled.end {
             self.earliest.front().map(|(_, finished)| finished.place.last)
@@ -195,13 +194,12 @@ impl FinishedRuns {
         self.settled.bytes += self.waiting.drop_before(self.settled.end);
     }
 
-    /// The number of the run whose row must be [loaded](Self::load) before anything can be said of
-    /// the earliest.
+    /// The number of the run whose row must be [loaded](Self::load) before anything is known of the earliest run.
     pub(crate) fn wanted(&self) -> Option<u64> {
         self.next_to_load(1)
     }
 
-    /// The number of the run whose row is worth being loaded before retention comes to it.
+    /// The number of the run whose row should be loaded before retention comes to it.
     pub(crate) fn wanted_ahead(&self) -> Option<u64> {
         self.next_to_load(AHEAD_LEN)
     }
@@ -233,12 +231,12 @@ impl FinishedRuns {
         }
     }
 
-    /// Whether the run was dropped lately.
+    /// Whether the run was dropped recently.
     pub(crate) fn is_expired(&self, run: RunId) -> bool {
         self.expired.has_run(run)
     }
 
-    /// The run of this instance that was dropped last, if lately.
+    /// The run of this instance that was dropped last, if recently.
     pub(crate) fn expired(&self, id: IdHash) -> Option<RunId> {
         self.expired.latest(id)
     }
@@ -287,7 +285,7 @@ impl FinishedRuns {
     }
 }
 
-/// Looks for settled runs, in a moment of the store that was taken under the same lock.
+/// Looks up settled runs, in a moment of the store that was taken under the same lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     segments: Segments,
@@ -305,7 +303,7 @@ pub(crate) struct FoundRun {
 }
 
 impl Lookup {
-    /// Whether it is worth looking for this run, if it is retained; surely not if the answer is `false`.
+    /// Whether a lookup of this run may find it retained; `false` is certain.
     pub(crate) fn may_retain(&self, run: RunId) -> bool {
         let sought = Sought::new(settled::run_hash(run));
         let mut retained = self
@@ -315,7 +313,7 @@ impl Lookup {
         retained.any(|segment| segment.may_contain(&sought, By::Run))
     }
 
-    /// Whether it is worth looking for runs of this instance; surely not if the answer is `false`.
+    /// Whether a lookup of runs of this instance may find any; `false` is certain.
     pub(crate) fn may_contain(&self, id: IdHash) -> bool {
         let sought = Sought::new(id.bits());
         let mut segments = self.segments.iter();
@@ -332,7 +330,7 @@ impl Lookup {
         self.latest(moment, id.bits(), By::Id, &|finished| finished.id == id)
     }
 
-    /// The latest of the runs under a hash that is the one looked for.
+    /// The latest run under a hash for which the check holds.
     fn latest(
         &self,
         moment: &StoreMoment,
@@ -356,7 +354,7 @@ impl Lookup {
                         }));
                     }
                     Ok(_) => {}
-                    // The rows of runs that were dropped go without notice.
+                    // Unreadable rows of dropped runs are ignored.
                     Err(_) if is_expired => {}
                     Err(error) => return Err(error),
                 }
@@ -366,7 +364,7 @@ impl Lookup {
     }
 }
 
-/// The settled runs of the row in which the run with this number stands, with their numbers.
+/// The settled runs of the row that has the run with this number, with their numbers.
 pub(crate) fn row(moment: &StoreMoment, number: u64) -> Result<Vec<(u64, Finished<Place>)>, ReadError> {
     let Some((key, row)) = moment.closed_row(number)? else {
         return Err(damaged("a row is missing"));
@@ -378,7 +376,7 @@ pub(crate) fn row(moment: &StoreMoment, number: u64) -> Result<Vec<(u64, Finishe
     }
 }
 
-/// Calls `visit` with each settled run from the number `from` on, below `end`, until it says `false`.
+/// Calls `visit` with each settled run from the number `from` on, below `end`, until it returns `false`.
 pub(crate) fn each(
     moment: &StoreMoment,
     (from, end): (u64, u64),
@@ -408,7 +406,7 @@ pub(crate) fn each(
 }
 
 impl From<ReadError> for JournalFailure {
-    /// For a caller that cannot go on.
+    /// For a caller that cannot continue.
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Failed(failure) => failure,

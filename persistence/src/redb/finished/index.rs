@@ -1,4 +1,4 @@
-//! Reads what is settled of finished runs when a store is opened, and checks all of it.
+//! Reads and checks the settled finished runs when a store is opened.
 //!
 //! ```text
 //!   manifest ──► sorted runs: rows ──► fences and filters in memory
@@ -6,8 +6,8 @@
 //!   rows that the manifest does not name ──► orphans of a crash, to be removed
 //! ```
 //!
-//! Whatever does not fit makes the whole index worthless, which costs time but loses nothing: it is
-//! thrown away, and finished runs are found in the log again.
+//! A single mismatch makes the whole index worthless, which costs time but no data: it is deleted, and finished runs are
+//! found in the log again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::wire::settled::{self, Manifest, SegmentEntry};
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(crate) settled: Settled,
-    /// The number of the earliest run that is retained.
+    /// The number of the earliest retained run.
     pub(crate) first: u64,
     /// Runs below this number are archived.
     pub(crate) archived: u64,
@@ -42,7 +42,7 @@ impl Index {
     /// Reads and checks all of it.
     ///
     /// # Errors
-    /// `Damaged` when it must be thrown away, `Failed` when the store cannot be read.
+    /// `Damaged` when the index must be deleted, `Failed` when the store cannot be read.
     pub(crate) fn read(moment: &StoreMoment) -> Result<Self, ReadError> {
         let (closed_keys, index_keys) = moment.settled_keys()?;
         let Some(row) = moment.manifest()? else {
@@ -106,7 +106,7 @@ impl Index {
         })
     }
 
-    /// Takes those that are settled and retained out of `runs`.
+    /// Removes the runs that are settled and retained from `runs`.
     pub(crate) fn remove_retained(
         &self,
         moment: &StoreMoment,
@@ -122,11 +122,11 @@ impl Index {
     }
 }
 
-/// Reads the rows of a sorted run for its fences and its filter.
+/// Reads the rows of a sorted run to build its fences and its filter.
 fn segment(moment: &StoreMoment, entry: &SegmentEntry) -> Result<Segment, ReadError> {
     let pairs = usize::try_from(entry.pairs).unwrap_or(usize::MAX);
     let rows_max = usize::try_from(entry.rows).unwrap_or(usize::MAX);
-    // What the manifest says of its size is not trusted with memory.
+    // The size in the manifest is not trusted for allocating memory.
     let pairs_max = rows_max.saturating_mul(settled::PAIRS_PER_ROW);
     if pairs > pairs_max || entry.base > entry.end {
         return Err(damaged("the manifest contradicts itself"));

@@ -1,6 +1,6 @@
 //! The index of finished runs: in memory, in the store, and the searches among them.
 //!
-//! Invariant: all of it can be rebuilt from the log, and from the rows that were settled.
+//! Invariant: all of it can be rebuilt from the log and the settled rows.
 
 pub(in crate::redb) mod age;
 pub(in crate::redb) mod filter;

@@ -1,12 +1,12 @@
-//! What is kept in memory of the settled runs, so that a search among them passes over most of their rows.
+//! A summary in memory of the settled runs, with which a search skips most of their rows.
 //!
 //! ```text
 //!   numbers:   0 ······ 127 │ 128 ······ 255 │ 256 ······
 //!   outlines:  kinds, times │ kinds, times   │ kinds, times          a third of a byte for each run
 //! ```
 //!
-//! Invariant: an outline holds for each run of its block that is settled and retained. It may say too much: of runs that
-//! were dropped, and of those whose kind only their last record tells.
+//! Invariant: an outline is true for each run of its block that is settled and retained. It may include more: runs that were
+//! dropped, and every kind for runs whose kind only their last record tells.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use millrun_core::Timestamp;
 use crate::finished::Finished;
 use crate::search::{FinishedSearch, TimeRange};
 
-/// How many consecutive runs an outline is of.
+/// How many consecutive runs an outline covers.
 pub(crate) const BLOCK_LEN: u64 = 128;
 
 /// The outlines of all settled runs.
@@ -26,12 +26,12 @@ pub(crate) struct Outlines {
     blocks: VecDeque<Outline>,
 }
 
-/// What holds for the runs of a block.
+/// What is true for the runs of a block.
 #[derive(Clone, Copy, Debug)]
 struct Outline {
-    /// A bit for each kind below 63 that a last record has; the highest for all others.
+    /// One bit for each kind below 63 that a last record has; the highest bit for all other kinds.
     kinds: u64,
-    /// Earliest and latest.
+    /// The earliest and latest time.
     closed: (Timestamp, Timestamp),
     started: (Timestamp, Timestamp),
 }
@@ -69,7 +69,7 @@ fn bit_of(kind: u8) -> u64 {
 }
 
 impl Outlines {
-    /// Takes in a settled run; those of lower numbers were taken in before, or are not retained.
+    /// Adds a settled run; runs with lower numbers were added before, or are not retained.
     pub(crate) fn add<P>(&mut self, number: u64, finished: &Finished<P>) {
         let block = number / BLOCK_LEN;
         if self.blocks.is_empty() {
@@ -85,7 +85,7 @@ impl Outlines {
         self.blocks[at].add(finished);
     }
 
-    /// Lets go of the blocks of which all runs are below the number `first`.
+    /// Drops the blocks whose runs are all below the number `first`.
     pub(crate) fn drop_before(&mut self, first: u64) {
         while !self.blocks.is_empty() && (self.first + 1) * BLOCK_LEN <= first {
             self.blocks.pop_front();
@@ -93,9 +93,9 @@ impl Outlines {
         }
     }
 
-    /// Of the blocks with runs before the number `before`, the latest first: the numbers of the first runs of up to
-    /// `len_max` that may have what is looked for, of the next `looked_at_max` blocks. Says with them before which number
-    /// the search goes on; `None` if that was all.
+    /// Searches the next `looked_at_max` blocks with runs before the number `before`, the latest first: returns the numbers
+    /// of the first runs of up to `len_max` blocks that may match, and the number before which the search continues; `None`
+    /// if these were all.
     pub(crate) fn back_from(
         &self,
         before: u64,

@@ -5,10 +5,10 @@
 //!     (under the lock, some at a time)            (a moment of the store)
 //! ```
 //!
-//! Runs that are known to be damaged may stand in the index or not, so they are counted where a search begins, and passed
-//! over in silence where it comes across them.
+//! Runs that are known to be damaged may be in the index or not, so they are counted where a search begins, and skipped
+//! without a count where it meets them.
 //!
-//! Invariant: the lock is held for a bounded number of runs or outlines at a time, and for no access to the disk.
+//! Invariant: the lock is held for a bounded number of runs or outlines at a time, and never during disk access.
 
 use millrun_core::RunId;
 
@@ -21,9 +21,9 @@ use crate::redb::database::moment::StoreMoment;
 use crate::redb::records::log;
 use crate::search::{EXAMINED_MAX, FinishedFound, FinishedHead, FinishedSearch};
 
-/// How many of the runs that wait in memory are examined each time that the lock is taken.
+/// How many of the runs in memory are examined each time the lock is taken.
 const WAITING_STEP: usize = 2_048;
-/// How many outlines are looked at each time that the lock is taken.
+/// How many outlines are examined each time the lock is taken.
 const OUTLINES_STEP: usize = 16_384;
 /// A run whose last record has to be read from the disk counts as this many examined runs.
 const READ_COST: usize = 64;
@@ -39,7 +39,7 @@ struct Searching<'a> {
 }
 
 impl Searching<'_> {
-    /// Whether the search is to stop before the next run; it goes on behind the last one then.
+    /// Whether the search must stop before the next run; it will continue after the last examined one.
     fn stops(&mut self) -> bool {
         let stops = self.found.runs.len() >= self.len_max || self.examined >= EXAMINED_MAX;
         if stops {
@@ -48,7 +48,7 @@ impl Searching<'_> {
         stops
     }
 
-    /// Examines a run. Whether it is looked for, as far as is known without reading its last record.
+    /// Examines a run. Returns whether it matches, as far as is known without reading its last record.
     fn examine(&mut self, finished: &Finished<Place>) -> bool {
         self.last = Some(finished.run);
         self.examined += 1;
@@ -129,11 +129,11 @@ impl RedbJournal {
         Ok(retained.map(|found| found.number))
     }
 
-    /// Searches among the runs that wait in memory. Whether the search goes on among the settled runs.
+    /// Searches among the runs that wait in memory. Returns whether the search continues among the settled runs.
     fn search_waiting(&self, searching: &mut Searching<'_>, before: &mut u64) -> Result<bool, ReadError> {
         loop {
             let (mut stops, mut is_end) = (false, true);
-            // Taken together, so that what is to be read is where the index says.
+            // Both are taken together, so that the records are where the index says.
             let (matching, moment) = self.moment(|state| {
                 let mut matching = Vec::new();
                 for (step, (number, finished)) in state.finished.waiting.back_from(*before).enumerate() {

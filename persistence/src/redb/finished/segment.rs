@@ -5,13 +5,12 @@
 //!   on disk     │ row 0: hash ─► number, … │ row 1 │ row 2 │
 //! ```
 //!
-//! Each finished run is in one sorted run twice: under the hash of its own id, and under that of its
-//! instance's. Of several runs of one instance only the latest is kept under the instance's id,
-//! as far as they are in the same sorted run.
+//! Each finished run is in one sorted run twice: under the hash of its own id, and under that of its instance's id. If a
+//! sorted run holds several runs of one instance, only the latest is under the instance's id.
 //!
-//! Each start of an instance asks all filters for its id, which mostly is new: the wrong "may be" of one sends the
-//! start to a reader, which wakes a thread and reads a row of the index for nothing. A run's own id is asked for
-//! seldom, and by those that read anyway, so its filter has fewer bits. Together they take four bytes per run.
+//! Each start of an instance asks all filters for its id, which is mostly new: one false "may be" makes the start wait for a
+//! reader thread, which is woken and reads a row of the index for nothing. A run's own id is asked for seldom, and by callers
+//! that read anyway, so its filter has fewer bits. Both together take four bytes per run.
 
 use super::filter::{RunFilter, Sought};
 use crate::error::ReadError;
@@ -21,7 +20,7 @@ use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError
 const BITS_PER_ID: usize = 22;
 const BITS_PER_RUN: usize = 10;
 
-/// A sorted run as far as it is in memory.
+/// The part of a sorted run that is in memory.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) entry: SegmentEntry,
@@ -30,7 +29,7 @@ pub(crate) struct Segment {
     runs: RunFilter,
 }
 
-/// Which hash is looked for.
+/// Which hash to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Run,
@@ -38,7 +37,7 @@ pub(crate) enum By {
 }
 
 impl Segment {
-    /// An empty sorted run that will have about `pairs` of them.
+    /// An empty sorted run that will have about `pairs` pairs.
     pub(crate) fn new(id: u64, base: u64, end: u64, level: u32, pairs: usize) -> Self {
         Self {
             entry: SegmentEntry {
@@ -55,7 +54,7 @@ impl Segment {
         }
     }
 
-    /// Takes in the next row; returns its key.
+    /// Adds the next row; returns its key.
     pub(crate) fn push(&mut self, pairs: &[Pair]) -> u64 {
         let key = self.key(self.entry.rows);
         self.fences.extend(pairs.first().map(|pair| pair.hash));
@@ -80,7 +79,7 @@ impl Segment {
         filter.may_contain(sought)
     }
 
-    /// The numbers that stand under a hash, the greatest first.
+    /// The numbers under a hash, the greatest first.
     pub(crate) fn find(&self, moment: &StoreMoment, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
         let mut found = Vec::new();
         if !self.may_contain(&Sought::new(hash), by) {
@@ -139,7 +138,7 @@ pub(crate) fn key(id: u64, row: u32) -> u64 {
     id << 24 | u64::from(row)
 }
 
-/// The index is damaged: it is written anew from the log when the store is opened again.
+/// The error that the index is damaged: it is rebuilt from the log when the store is opened again.
 pub(crate) fn damaged(cause: &str) -> ReadError {
     ReadError::Damaged {
         run: None,

@@ -1,4 +1,4 @@
-//! The claims of an open store that wait for an answer.
+//! The claims of an open store that are not answered yet.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::journal::Ringing;
 #[derive(Debug, Default)]
 pub(crate) struct ClaimQueue {
     pub(in crate::redb) waiting: VecDeque<PendingClaim>,
-    /// That of the part that reads for claims, once there is one.
+    /// The bell of the part that reads for claims, once there is one.
     pub(in crate::redb) reader: Option<Bell>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct ClaimQueue {
 pub(in crate::redb) struct PendingClaim {
     pub(in crate::redb) claim: Claim,
     pub(in crate::redb) given: Vec<(Partition, Epoch)>,
-    /// What is in the store from this offset on is all that was queued before the claim.
+    /// Once this offset is in the store, so is all that was queued before the claim.
     pub(in crate::redb) from: Offset,
 }
 
@@ -34,7 +34,7 @@ impl ClaimQueue {
         self.waiting.pop_front_if(|first| first.from <= written)
     }
 
-    /// Refuses all that wait: there will be no answer.
+    /// Refuses all waiting claims: there will be no answer.
     pub(crate) fn refuse(&mut self, failure: &JournalFailure) -> Ringing {
         let mut ringing = Ringing::default();
         for pending in self.waiting.drain(..) {

@@ -6,9 +6,9 @@
 //!   news  ◄── granted: those that are still owned ◄──────────────────────────────────── folds
 //! ```
 //!
-//! The part is started by the first claim that finds the store open; the one with which a store is
-//! [opened](super::start) is answered by that. While it reads, nobody holds the state's lock, and nobody knows
-//! the epochs yet: what it reads of a partition is all there is, unless that is lost meanwhile.
+//! The part is started by the first claim on an open store; a claim that comes with the [opening](super::start) is answered
+//! there. While the part reads, nobody holds the state's lock, and nobody knows the epochs yet: what it reads of a partition
+//! is complete, unless the partition is lost meanwhile.
 
 use std::sync::{Arc, Weak};
 
@@ -24,8 +24,8 @@ use crate::redb::shared::JournalShared;
 use crate::redb::state::JournalState;
 
 impl JournalState {
-    /// What a claim finds in the partitions that are still owned under these epochs, and what is damaged there
-    /// or cannot be put down to a run.
+    /// What a claim finds in the partitions that are still owned under these epochs, and the damage there or damage that
+    /// cannot be attributed to a run.
     pub(in crate::redb) fn claimed(&self, given: &[(Partition, Epoch)]) -> (Vec<Owned>, RecoveryReport) {
         let mut found = vec![None; usize::from(Partition::COUNT)];
         for (partition, epoch) in given {
@@ -94,7 +94,7 @@ impl RedbJournal {
         };
         drop(state);
         drop(told);
-        // Nothing may be left to commit; otherwise the writer does not wait for more.
+        // There may be nothing left to commit; otherwise the writer does not wait for more.
         self.shared.bell.ring();
         reader.ring();
         if is_new {
@@ -108,7 +108,7 @@ impl RedbJournal {
         let gone = move |message: String| {
             let Some(shared) = shared.upgrade() else { return };
             let mut state = shared.lock();
-            // The next claim starts another one.
+            // The next claim starts another part.
             state.claims.reader = None;
             let failure = JournalFailure::new(FailureKind::WriterLost, message);
             let told = state.claims.refuse(&failure);
@@ -158,7 +158,7 @@ impl ClaimReader {
                 let (owned, mut report) = state.claimed(&given);
                 report.bytes = bytes;
                 report.elapsed = shared.host.elapsed().saturating_sub(began);
-                // Told under the lock: a loss of any of them is told behind it.
+                // Told under the lock: a later loss of any of them is told after it.
                 claim.grant(owned, report)
             }
             Err(error) => {

@@ -1,6 +1,6 @@
-//! Opens a store: finds its file, rebuilds what is known of its runs, and hands their records to their claimants.
+//! Opens a store: finds its file, rebuilds what is known of its runs, and hands their records to the claimants.
 //!
-//! Invariant: no claim is granted before everything that the store holds was checked.
+//! Invariant: no claim is granted before the whole store was checked.
 
 pub(crate) mod open;
 

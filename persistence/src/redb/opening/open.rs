@@ -1,8 +1,8 @@
-//! Finds or creates a store's file, and refuses what is not ours before anything touches it.
+//! Finds or creates a store's file, and refuses files that are not stores before it changes anything.
 //!
-//! A new store is made beside its place, as `<name>.new`, synced, and renamed: after a crash
-//! there is either no store or a whole one. On a disk of the caller's it is made in place: its first page says
-//! that it is being created until it is whole, and one that was cut short is created anew.
+//! A new store is made next to its place, as `<name>.new`, synced, and renamed: after a crash there is either no store or a
+//! complete one. On a disk that the caller provides it is made in place: its first page says that it is being created until
+//! it is complete, and an incomplete one is created again.
 
 use std::fs;
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) fn open_path(path: &Path, config: &StoreConfig, host: &dyn Host) -> R
     }
 }
 
-/// Opens the store at `path` without a change to its file.
+/// Opens the store at `path` without changing its file.
 pub(crate) fn open_path_read_only(
     path: &Path,
     config: &StoreConfig,
@@ -54,7 +54,7 @@ pub(crate) fn open_path_read_only(
     open_made(Arc::new(disk), path, config, host)
 }
 
-/// Opens the store at `path` for writing, and creates none.
+/// Opens the store at `path` for writing, and does not create one.
 pub(crate) fn open_path_made(
     path: &Path,
     config: &StoreConfig,
@@ -67,7 +67,7 @@ pub(crate) fn open_path_made(
     open_made(Arc::new(disk), path, config, host)
 }
 
-/// Opens the store on `disk`, in which one has been made.
+/// Opens the store on `disk`, which must have been created.
 fn open_made(
     disk: Arc<dyn Disk>,
     path: &Path,
@@ -80,7 +80,7 @@ fn open_made(
     };
     lock(&*disk, path)?;
     let len = disk.len().map_err(io)?;
-    // Such a file would be taken for one in which a store is to be made.
+    // Such a file would be taken for one in which a store has to be made.
     if len <= superblock::BYTES as u64 || is_being_created(&*disk).map_err(io)? {
         return Err(StoreError::Foreign {
             path: path.to_owned(),
@@ -99,7 +99,7 @@ fn is_being_created(disk: &dyn Disk) -> io::Result<bool> {
     ))
 }
 
-/// Creates a store in the file `draft`, of which nothing is kept, and which is then moved to `path`.
+/// Creates a store in the file `draft`, whose old contents are discarded, and which is then moved to `path`.
 pub(crate) fn create_anew(
     draft: &Path,
     path: &Path,
@@ -116,7 +116,7 @@ pub(crate) fn create_anew(
     create(disk, draft, config, host)
 }
 
-/// Opens the store on `disk`; `path` is what errors call it.
+/// Opens the store on `disk`; errors name it `path`.
 pub(crate) fn open_disk(
     disk: Arc<dyn Disk>,
     path: &Path,
@@ -142,8 +142,7 @@ pub(crate) fn open_disk(
         }
         superblock => superblock.map_err(|error| refused(&error, path))?,
     };
-    // Behind a sound first page there is always redb's own header; without it redb would take
-    // the file for an empty one.
+    // After a valid first page there is always redb's own header; without it redb would take the file for an empty one.
     if len <= page.len() as u64 {
         let cause = "the file ends after its first page".to_owned();
         return Err(StoreError::Corrupted {
@@ -156,9 +155,9 @@ pub(crate) fn open_disk(
     Ok(store.of(superblock))
 }
 
-/// Whether the file was being created when the process or the power went: nothing was ever acknowledged in it.
+/// Whether creation of the file was interrupted by a crash: then nothing was ever acknowledged in it.
 fn is_unfinished(error: SuperblockError, page: &[u8], len: u64) -> bool {
-    // The file got a length, which a store never has, and not yet the words that belong there.
+    // The file got its length, which a store never has, but not its contents yet.
     let is_bare = len < superblock::BYTES as u64 && page.iter().all(|byte| *byte == 0);
     error == SuperblockError::Unfinished || is_bare
 }
@@ -188,8 +187,8 @@ fn create(
     Ok(store.of(superblock))
 }
 
-/// The disk as the store writes to it: nothing comes there after a simulated crash, and the file is zeroed
-/// ahead of the writes, if the configuration says so.
+/// The disk as the store writes to it: writes have no effect after a simulated crash, and the file is zeroed ahead of the
+/// writes if the configuration says so.
 fn prepared(
     disk: Arc<dyn Disk>,
     path: &Path,
@@ -203,7 +202,7 @@ fn prepared(
     zeroed_ahead(disk, path, config.zero_ahead_bytes, host)
 }
 
-/// The disk, zeroed for `bytes` ahead of its writes; `path` is what errors call it.
+/// The disk, zeroed for `bytes` ahead of its writes; errors name it `path`.
 pub(crate) fn zeroed_ahead(
     disk: Arc<dyn Disk>,
     path: &Path,
@@ -215,7 +214,7 @@ pub(crate) fn zeroed_ahead(
         path: path.to_owned(),
         source,
     })?;
-    // Nobody waits for the zeroer: it lets go of the file when the disk is dropped.
+    // No code waits for the zeroer: it releases the file when the disk is dropped.
     host.spawn_part(
         "millrun-zero-ahead",
         Placement::Thread,
@@ -242,7 +241,7 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
 fn refused(error: &SuperblockError, path: &Path) -> StoreError {
     let path = path.to_owned();
     match *error {
-        // An unfinished one is created anew, not refused.
+        // A file whose creation was interrupted is created again, not refused.
         SuperblockError::Foreign | SuperblockError::Unfinished => StoreError::Foreign { path },
         SuperblockError::Newer { format } => StoreError::NewerFormat {
             path,
@@ -260,7 +259,7 @@ fn refused(error: &SuperblockError, path: &Path) -> StoreError {
     }
 }
 
-/// What a failure of the store means for who wants to open it.
+/// What a failure of the store means for a caller that wants to open it.
 pub(crate) fn failed(failure: &JournalFailure, path: &Path) -> StoreError {
     let path = path.to_owned();
     match failure.kind() {

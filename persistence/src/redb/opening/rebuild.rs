@@ -1,4 +1,4 @@
-//! Rebuilds what is known of runs from what is stored: heads, finished runs, damage.
+//! Rebuilds the state of runs from the store: heads, finished runs, damage.
 //!
 //! ```text
 //!   kept turns, then the log:
@@ -12,10 +12,10 @@
 //!   anything ── a record that trims the run ──► live, from there on
 //! ```
 //!
-//! What a run was trimmed of is dead, whatever is wrong with it. It may still stand in the log, and among the kept
-//! turns as long as the run's first turn has not been moved there.
+//! What a run was trimmed of is dead, even if it is damaged. It may still be in the log, and among the kept turns as long as
+//! the run's first remaining turn has not been moved there.
 //!
-//! Finished runs that are settled are not collected: the index says where they stand.
+//! Settled finished runs are not collected: the index says where they are.
 
 use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,22 +48,22 @@ pub(crate) struct LiveRun {
     pub(crate) place: Place,
 }
 
-/// Everything that a store says of runs.
+/// Everything that a store holds about runs.
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     /// The live runs, in as many parts as there were lanes.
     pub(crate) live: Vec<Heads<LiveRun>>,
     /// The finished runs that are not settled, in the order in which they closed.
     pub(crate) closed: Vec<Finished<Place>>,
-    /// Runs that are settled, or were dropped, and of which turns are kept outside of the log.
+    /// Runs that are settled, or were dropped, and that have turns kept outside of the log.
     pub(crate) kept: FxHashSet<RunId>,
-    /// Runs that were trimmed in the log, and of which dead turns may be kept outside of it.
+    /// Runs that were trimmed in the log, and that may have dead turns kept outside of it.
     pub(crate) superseded: Vec<RunId>,
-    /// The turns that have trimmed runs of what is there as a whole, in the order of the log.
+    /// The turns that have trimmed runs and whose trimmed records are all still there, in the order of the log.
     pub(crate) trim_turns: Vec<TrimTurn>,
     /// Where in the log runs were trimmed.
     pub(crate) trims: Trims,
-    /// The first records of runs that were trimmed, of which something is left.
+    /// The first remaining records of runs that were trimmed.
     pub(crate) trimmed: Vec<(RunId, Sequence)>,
     /// Bytes of turns that are kept outside of the log.
     pub(crate) kept_bytes: u64,
@@ -74,12 +74,12 @@ pub(crate) struct Rebuilt {
     pub(crate) low: u64,
     /// and where it ends.
     pub(crate) end: u64,
-    /// Where the inventory ends: runs that have turns behind it are to be listed. The log's end if some
-    /// of those are damaged: they would pass for whole from then on.
+    /// Where the inventory ends: runs with later turns must be listed. The log's end if some of those are damaged: if listed,
+    /// they would look undamaged from then on.
     pub(crate) listed_to: u64,
 }
 
-/// What needs not be collected.
+/// What need not be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownFinished {
     Nothing,
@@ -88,27 +88,27 @@ pub(crate) enum KnownFinished {
     Everything,
 }
 
-/// What one lane has read of the runs that are its own.
+/// What one lane has read of its own runs.
 struct RebuildShare<'a> {
     fold: &'a mut dyn Fold,
-    /// The run of the last frame, with its number: the records of a turn stand side by side.
+    /// The run of the last frame, with its number: the records of a turn are adjacent.
     latest: Option<(RunId, u32)>,
     low: u64,
     known: KnownFinished,
     kept: FxHashSet<RunId>,
     kept_bytes: u64,
     live: Heads<LiveRun>,
-    /// Runs that closed, with where their last record stands: `None` if it was moved.
+    /// Runs that closed, with the place of their last record: `None` if it was moved.
     closed: Vec<(Option<u64>, Finished<Place>)>,
-    /// Runs that were dropped, or trimmed, of which the log still has a rest, with the last record of that: what
-    /// does not follow it is none.
+    /// Runs that were dropped, or trimmed, of which the log still has a remainder, with the last record of that: a frame that
+    /// does not follow it is no remainder.
     rests: FxHashMap<RunId, u64>,
     superseded: Vec<RunId>,
     trim_turns: Vec<TrimTurn>,
-    /// The records with which runs were trimmed, with their places in the log.
+    /// The records that have trimmed runs, with their places in the log.
     trims: FxHashMap<RunId, (Option<u64>, Sequence)>,
     damaged: Damaged,
-    /// Damage of which it has to be found out whose it can be.
+    /// Damage for which it must still be found out which runs it may concern.
     strays: Vec<Damage>,
     listing: LogListing,
     /// The run whose turn has begun and not ended.
@@ -127,8 +127,8 @@ pub(crate) fn rebuild(
     rebuild_folding(moment, known, &mut folds, &mut |_| {})
 }
 
-/// Reads everything, with a thread for each of `folds`, which get the records of the runs that are
-/// theirs. There must be one. `progress` is called with each row.
+/// Reads everything, with one thread for each of `folds` (at least one), which get the records of their runs. `progress` is
+/// called with each row.
 pub(crate) fn rebuild_folding(
     moment: &StoreMoment,
     known: KnownFinished,
@@ -180,7 +180,7 @@ pub(crate) fn rebuild_folding(
         }
         end = position + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
         let bytes_done = end.saturating_sub(low);
-        // The lanes are some rows behind: the end is told when they have come to it.
+        // The lanes are some rows behind: the end is reported when they have reached it.
         if bytes_done < bytes_total {
             progress(Progress {
                 bytes_done,
@@ -197,7 +197,7 @@ pub(crate) fn rebuild_folding(
     Ok(merge(shares, gaps, (low, end)))
 }
 
-/// Puts the lanes' shares together; finished runs in the order in which they closed.
+/// Merges the results of the lanes; finished runs in the order in which they closed.
 fn merge(mut shares: Vec<RebuildShare<'_>>, mut strays: Vec<Damage>, (low, end): (u64, u64)) -> Rebuilt {
     for share in &mut shares {
         share.finish();
@@ -216,7 +216,7 @@ fn merge(mut shares: Vec<RebuildShare<'_>>, mut strays: Vec<Damage>, (low, end):
         damaged: Damaged::default(),
         records: 0,
         low,
-        // What is listed is never written over, although it is lost.
+        // A listed part of the log is never overwritten, even if it is lost.
         end: end.max(listed_to),
         listed_to: listed_to.max(low),
     };
@@ -240,24 +240,24 @@ fn merge(mut shares: Vec<RebuildShare<'_>>, mut strays: Vec<Damage>, (low, end):
         rebuilt.kept_bytes += share.kept_bytes;
         closed.append(&mut share.closed);
     }
-    // What was moved closed before everything that is in the log; there it is ordered by time.
+    // Moved runs closed before everything in the log; among them the order is by time.
     rebuilt.trim_turns.sort_unstable_by_key(|trim| trim.position);
     closed.sort_unstable_by_key(|(position, finished)| (*position, finished.closed_at, finished.run));
     rebuilt.closed = closed.into_iter().map(|(_, finished)| finished).collect();
     rebuilt
 }
 
-/// Puts damage down to the runs whose records it has hit, or can have hit: all live runs that had their
-/// last turn before it, unless what is damaged is a single frame that says more.
+/// Attributes damage to the runs whose records it has hit, or may have hit: all live runs that had their last turn before it,
+/// unless the damage is a single frame that says more.
 fn attribute(shares: &mut [RebuildShare<'_>], damaged: &mut Damaged, strays: Vec<Damage>) {
     for stray in strays {
         let (position, part) = (stray.position, stray.position..stray.end);
         let is_listed = shares.iter().any(|share| share.listing.covers(&part));
         let (seems, run) = (stray.seems.clone(), stray.run);
-        // What a damaged header names need not exist.
+        // A run that is named by a damaged header need not exist.
         let error = Damage { run: None, ..stray }.into_error();
         if part.is_empty() || is_listed {
-            // A run that has lost something is named already.
+            // A run that has lost something is in the report already.
             let is_named = shares.iter().any(|share| share.damaged.names(position));
             if !is_named {
                 damaged.places.push(error);
@@ -290,7 +290,7 @@ fn attribute(shares: &mut [RebuildShare<'_>], damaged: &mut Damaged, strays: Vec
         if let (Some(run), Some(id)) = (run, seems.id)
             && of_id == of_run
         {
-            // The report does not name it: its number may be what is damaged.
+            // The report does not name the run: its number may be what is damaged.
             damaged.quarantine(run, error.clone(), Some(IdHash::of(id.as_str())));
         } else {
             damaged.places.push(error.clone());
@@ -302,7 +302,7 @@ fn attribute(shares: &mut [RebuildShare<'_>], damaged: &mut Damaged, strays: Vec
     }
 }
 
-/// The same damage, as a run's.
+/// The same damage, as an error of this run.
 fn of(run: RunId, error: &ReadError) -> ReadError {
     match error {
         ReadError::Damaged { position, cause, .. } => scan::damaged(run, *position, cause),
@@ -333,7 +333,7 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// Takes in the next frame: at a position of the log, or kept outside of it.
+    /// Adds the next frame: at a position of the log, or kept outside of it.
     fn frame(&mut self, position: Option<u64>, frame: &Frame<'_>) {
         let begins = frame.has(v1::TURN_FIRST);
         if let Some(run) = self.unended.take_if(|run| begins || *run != frame.run) {
@@ -346,7 +346,7 @@ impl<'a> RebuildShare<'a> {
             if let Some(turn) = self.listing.turn()
                 && self.damaged.has(turn.run)
             {
-                // Its first record may be what is damaged.
+                // The run's first record may be the damaged one.
                 self.damaged.is_of(turn.run, turn.id);
             }
         }
@@ -399,7 +399,7 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// Takes in a record that trims its run.
+    /// Adds a record that trims its run.
     fn begin_anew(&mut self, known: Option<u32>, position: Option<u64>, frame: &Frame<'_>) {
         let run = frame.run;
         match (known.map(|number| self.remove(number).place), position) {
@@ -408,7 +408,7 @@ impl<'a> RebuildShare<'a> {
                 position,
                 before,
             }),
-            // It is not known how much of it there was.
+            // It is not known how many records were trimmed.
             (None, position) if self.damaged.forgive(run) && position.is_some() => self.superseded.push(run),
             (_, _) => {}
         }
@@ -418,7 +418,7 @@ impl<'a> RebuildShare<'a> {
         self.take(number, position, frame);
     }
 
-    /// Takes in the next record of a run that is known.
+    /// Adds the next record of a known run.
     fn take(&mut self, number: u32, position: Option<u64>, frame: &Frame<'_>) {
         self.live.at_mut(number).1.push(position, frame);
         self.latest = Some((frame.run, number));
@@ -429,14 +429,14 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// Takes a run out that has ended, or of which nothing is to be known.
+    /// Removes a run that has ended, or whose records must not be used.
     fn remove(&mut self, number: u32) -> LiveRun {
         self.latest = None;
         self.fold.forget(heads::index_of(number));
         self.live.remove(number)
     }
 
-    /// Moves a run whose last record has come to the finished ones.
+    /// Moves a run whose last record was read to the finished ones.
     fn close(&mut self, number: u32, position: Option<u64>, frame: &Frame<'_>) {
         let LiveRun { place, .. } = self.remove(number);
         let is_known = match self.known {
@@ -462,8 +462,8 @@ impl<'a> RebuildShare<'a> {
         self.closed.push((position, finished));
     }
 
-    /// Whether a frame in the middle of an unknown run is what is left of a run that was dropped, or
-    /// trimmed: then its previous turn stood below where the log begins now, or it follows such a rest itself.
+    /// Whether a frame in the middle of an unknown run is the remainder of a run that was dropped, or trimmed: then its
+    /// previous turn was before the log's present beginning, or it follows such a remainder itself.
     fn is_rest(&mut self, frame: &Frame<'_>) -> bool {
         let sequence = frame.sequence.get();
         let begins = frame.has(v1::TURN_FIRST) && frame.back < self.low;
@@ -478,7 +478,7 @@ impl<'a> RebuildShare<'a> {
         begins
     }
 
-    /// Notes damage, in a row that is all of the run `of`, if it is.
+    /// Notes damage, in a row that only holds the run `of`, if one is given.
     fn damage(&mut self, damage: Damage, of: Option<RunId>) {
         if let Some(run) = of.filter(|of| damage.run == Some(*of)) {
             return match self.live.find(run) {
@@ -486,8 +486,8 @@ impl<'a> RebuildShare<'a> {
                 None => self.damaged.quarantine(run, damage.into_error(), None),
             };
         }
-        // A header that cannot be trusted may name a run that does not exist: only one that is known is
-        // quarantined for it. Behind a single frame nothing is lost; behind more, others may have lost too.
+        // A header that cannot be trusted may name a run that does not exist: only a known run is quarantined for it. If the
+        // damage is a single frame, no other run is hit; if it is more, others may have lost records too.
         let Some(number) = damage.run.and_then(|run| self.live.find(run)) else {
             return self.strays.push(damage);
         };
@@ -497,7 +497,7 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// Takes a live run out because of damage.
+    /// Removes a live run because of damage.
     fn quarantine(&mut self, number: u32, error: ReadError) {
         let (run, live) = self.live.at(number);
         let id = live.place.id;
@@ -505,7 +505,7 @@ impl<'a> RebuildShare<'a> {
         self.damaged.quarantine(run, error, Some(id));
     }
 
-    /// Takes out all live runs for which `is_hit` says so, and says how many.
+    /// Removes all live runs for which `is_hit` holds, and returns how many.
     fn quarantine_where(&mut self, error: &ReadError, is_hit: impl Fn(&LiveRun) -> bool) -> usize {
         let hit = self.live.iter().filter(|(_, live)| is_hit(live));
         let hit: Vec<_> = hit.map(|(run, _)| run).collect();
@@ -517,7 +517,7 @@ impl<'a> RebuildShare<'a> {
         hit.len()
     }
 
-    /// Turns that are listed are not where they should be.
+    /// Listed turns are not where they should be.
     fn lost(&mut self, turns: Vec<Listed>) {
         for turn in turns {
             if turn.position < self.low {
@@ -527,7 +527,7 @@ impl<'a> RebuildShare<'a> {
             let error = scan::damaged(turn.run, turn.position, &cause);
             match self.live.find(turn.run) {
                 Some(number) => self.quarantine(number, error),
-                // What is left of a run that was dropped has no beginning.
+                // The remainder of a dropped run has no beginning.
                 None if turn.first < self.low && !self.damaged.has(turn.run) => {}
                 None => self.damaged.quarantine(turn.run, error, Some(turn.id)),
             }
@@ -546,13 +546,13 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// Takes in how far the kept turns of a run reach, which have all been read.
+    /// Compares how far the kept turns of a run should reach with what was read; all of them have been read.
     fn kept_head(&mut self, row: &Row<'_>, run: RunId) {
         if !row.is_mine(None) {
             return;
         }
         let Some(head) = kept_head::read(run, row.bytes) else {
-            // What it says of has been read, and is sound as far as that can be seen.
+            // The turns that it describes have been read and look undamaged.
             let error = scan::damaged(
                 run,
                 0,
@@ -572,7 +572,7 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// Takes in which turns should stand in the log from `position` on.
+    /// Adds the list of turns that should be in the log from `position` on.
     fn inventory(&mut self, row: &Row<'_>, position: u64) {
         let taken = self.listing.add(row.bytes, &|run| row.is_mine(Some(run)));
         if let Err(error) = taken
@@ -586,7 +586,7 @@ impl<'a> RebuildShare<'a> {
         }
     }
 
-    /// All has been read.
+    /// Everything has been read.
     fn finish(&mut self) {
         if let Some(run) = self.unended.take() {
             self.torn(run);

@@ -23,26 +23,25 @@ pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// Runs.
 pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;
 
-/// Where in the log the turns stand with which runs were trimmed.
+/// Where in the log the turns are that trimmed runs.
 pub(crate) type Trims = HashMap<RunId, u64, FxBuildHasher>;
 
-/// The runs whose records are wanted, as far as they were not trimmed of them.
+/// The runs whose records are wanted, except what they were trimmed of.
 pub(crate) struct WantedRuns {
     pub(crate) runs: Runs,
     pub(crate) trims: Trims,
 }
 
 impl WantedRuns {
-    /// Whether the record of a run that stands there is wanted. What was moved out of the log of a run that was
-    /// trimmed within it is on its way out.
+    /// Whether the run's record at this place is wanted. If a run was trimmed within the log, its records outside of the log
+    /// are about to be removed.
     fn has(&self, run: RunId, source: FrameSource, position: u64) -> bool {
         let is_there = |trimmed: &u64| matches!(source, FrameSource::Log(_)) && position >= *trimmed;
         self.runs.contains(&run) && self.trims.get(&run).is_none_or(is_there)
     }
 }
 
-/// Feeds the folds with all records of `live`, which stand in `span`: with a thread for each, if there are
-/// several.
+/// Feeds the folds with all records of `live` in `span`: with one thread for each fold, if there are several.
 pub(crate) fn fold(
     moment: &StoreMoment,
     live: &WantedRuns,
@@ -78,7 +77,7 @@ fn each_of(live: &WantedRuns, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_
         .collect();
     let row = row.only(&wanted);
     frames::walk_share(&row, &mut |position, found| {
-        // Damage was put down to its runs when the store was opened.
+        // The damage was attributed to its runs when the store was opened.
         if let Ok((frame, _)) = found
             && live.has(frame.run, row.source, position)
         {
@@ -87,7 +86,7 @@ fn each_of(live: &WantedRuns, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_
     });
 }
 
-/// Calls the lanes with all records of `live`, which stand in `span`; returns how many.
+/// Calls the lanes with all records of `live` in `span`; returns how many.
 pub(crate) fn recover(
     moment: &StoreMoment,
     live: &WantedRuns,

@@ -1,15 +1,14 @@
-//! Opens a journal: finds out what its store holds, and starts the parts that work on it.
+//! Opens a journal: reads what its store holds, and starts the parts that work on it.
 //!
 //! ```text
 //!   open (the file) ──► Store ──► count ──► index ──► log ──► Read ──► JournalState ──► writer, archiver
 //!                                        or anew       └─► folds
 //! ```
 //!
-//! Invariants: an opening is durably counted before anything of it is used, so that its epochs are above
-//! all earlier ones; a damaged index is written anew from the log; nothing is started before all is read.
+//! Invariants: an opening is durably counted before any of its epochs is used, so its epochs are above all earlier ones; a
+//! damaged index is rebuilt from the log; no part is started before everything is read.
 //!
-//! Left out: what makes a file ours ([`open`](super::open)), and how the log is read
-//! ([`rebuild`](super::rebuild)).
+//! Left out: which files are stores ([`open`](super::open)), and how the log is read ([`rebuild`](super::rebuild)).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,9 +42,8 @@ use crate::redb::{Opened, RedbJournal};
 use crate::scan;
 
 impl RedbJournal {
-    /// Opens the store at `path`, or creates it if there is no file, and starts its writer on
-    /// `host`. Returns when everything about runs is known; their records are handed out by
-    /// [`recover`](crate::Reads::recover).
+    /// Opens the store at `path`, or creates it if there is no file, and starts its writer on `host`. Returns when the state
+    /// of all runs is known; [`recover`](crate::Reads::recover) hands out their records.
     ///
     /// # Errors
     /// See [`StoreError`]. A second journal on the same file gets [`StoreError::AlreadyOpen`] at once.
@@ -61,16 +59,15 @@ impl RedbJournal {
         Self::start(store, path, config, host, at)
     }
 
-    /// As [`open`](Self::open), with a claim that is answered when this returns, in one pass over the log: all
-    /// that is read of its partitions is handed to its folds, and what has ended is taken back. With several
-    /// folds each is fed from a thread of its own. When the claim is granted they hold what they made of live
-    /// runs, and of no other.
+    /// As [`open`](Self::open), with a claim that is answered when this returns, in one pass over the log: the records of its
+    /// partitions are handed to its folds, and those of ended runs are taken back. With several folds each is fed from its
+    /// own thread. When the claim is granted, the folds hold what they have built from live runs, and from no others.
     ///
-    /// The report counts the bytes of the whole log. `progress` is called a few times a second at most, and
-    /// counts all records.
+    /// The report counts the bytes of the whole log. `progress` is called at most a few times a second, and counts all
+    /// records.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the claim is refused then.
+    /// As [`open`](Self::open); the claim is then refused.
     pub fn open_claiming(
         path: impl AsRef<Path>,
         config: impl Into<RedbConfig>,
@@ -85,19 +82,18 @@ impl RedbJournal {
         Self::start_claiming(store, (path, at), config, host, claim, progress)
     }
 
-    /// As [`open_claiming`](Self::open_claiming), of a store that no process has open, and of whose file no byte is
-    /// changed: what opening it writes (the repair of a store that was not closed, an index of finished runs that is
-    /// made anew), and all that is appended, stays in memory, or beyond
-    /// [`changed_bytes_max`](crate::StoreConfig::changed_bytes_max) in a temporary file, and is gone with the journal. Neither the file nor its folder needs to be writable. Nothing is dropped of
-    /// age or number and nothing archived, whatever the configuration says; a record that is appended is acknowledged,
-    /// and not durable.
+    /// As [`open_claiming`](Self::open_claiming), for a store that no process has open, without changing a byte of its file:
+    /// what opening it writes (the repair of a store that was not closed, a rebuilt index of finished runs) and all that is
+    /// appended stays in memory, or beyond [`changed_bytes_max`](crate::StoreConfig::changed_bytes_max) in a temporary file,
+    /// and is lost with the journal. Neither the file nor its folder needs to be writable. Retention drops nothing and
+    /// nothing is archived, whatever the configuration says; an appended record is acknowledged, but not durable.
     ///
-    /// The file is locked together with others who only read it: a process that wants to open it for writing meanwhile
-    /// gets [`StoreError::AlreadyOpen`].
+    /// The file is locked together with other readers: a process that wants to open it for writing meanwhile gets
+    /// [`StoreError::AlreadyOpen`].
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`StoreError::Foreign`] for a file in which no store has been made yet. A file that is
-    /// not there is [`StoreError::Io`]: none is created.
+    /// As [`open`](Self::open); [`StoreError::Foreign`] for a file in which no store has been made yet. A missing file is
+    /// [`StoreError::Io`]: none is created.
     pub fn open_read_only(
         path: impl AsRef<Path>,
         config: impl Into<RedbConfig>,
@@ -156,7 +152,7 @@ impl RedbJournal {
         Ok(journal)
     }
 
-    /// Opens the store on a disk of the caller's, or creates it if the disk is empty.
+    /// Opens the store on a disk that the caller provides, or creates it if the disk is empty.
     ///
     /// # Errors
     /// See [`StoreError`]; the path in it is `name`.
@@ -257,7 +253,7 @@ impl RedbJournal {
     }
 }
 
-/// Drops what retention does not keep at `now`; `gone` gets those of which turns are kept outside of the log, which
+/// Drops what retention does not keep at `now`; `gone` gets the dropped runs that have turns kept outside of the log, which
 /// begins at `low`.
 fn drop_expired(
     closed: &mut FinishedRuns,
@@ -275,9 +271,9 @@ fn drop_expired(
     }
 }
 
-/// Hands a fold of a claim the records of the claimed partitions, and no others, while a store is opened.
+/// Hands a fold of a claim the records of the claimed partitions, and of no others, while a store is opened.
 struct ClaimShare {
-    /// Whether partitions are claimed, by their index.
+    /// Which partitions are claimed, by their index.
     is_claimed: Arc<[bool]>,
     fold: Box<dyn Fold>,
 }
@@ -314,24 +310,24 @@ impl Fold for ClaimShare {
     }
 }
 
-/// Everything that a store says when it is opened.
+/// Everything that is read when a store is opened.
 struct Read {
     /// How often it has been opened.
     opens: u64,
-    /// When the latest settled run closed, where nothing else tells the time.
+    /// When the latest settled run closed, if there is no other source for the time.
     newest: Option<Timestamp>,
     is_index_rebuilt: bool,
-    /// What stands in its log.
+    /// What its log holds.
     rebuilt: Rebuilt,
     /// Finished runs.
     closed: FinishedRuns,
-    /// Those that were dropped while turns of theirs are kept.
+    /// Runs that were dropped while some of their turns are kept.
     gone: Vec<RunId>,
     /// The rows of the index.
     rows: settler::IndexRows,
-    /// The turns that have trimmed runs of what is there as a whole,
+    /// The turns that have trimmed runs and whose trimmed records are all still there,
     trim_turns: Vec<queued::TrimTurn>,
-    /// and the position in the log below which that is archived.
+    /// and the position in the log below which they are archived.
     trims_archived: u64,
 }
 
@@ -384,7 +380,7 @@ impl Read {
             let now = closed.age.now();
             drop_expired(&mut closed, now, (&moment, low), &mut gone);
         }
-        // What was dropped of age when the store was open last does not come back.
+        // Runs that were dropped for their age when the store was last open do not come back.
         let known = closed.age.known();
         drop_expired(&mut closed, known, (&moment, low), &mut gone);
         let newest = newest_settled(&closed, &moment);
@@ -402,20 +398,20 @@ impl Read {
     }
 }
 
-/// When the latest settled run closed, of a store that was written before ages had a time of their own.
+/// When the latest settled run closed, for a store that was written before the time for ages was stored.
 fn newest_settled(closed: &FinishedRuns, moment: &StoreMoment) -> Option<Timestamp> {
     let last = closed
         .settled
         .end
         .checked_sub(1)
         .filter(|_| !closed.age.is_known())?;
-    // Where it cannot be read, retention will say so.
+    // If it cannot be read, retention will report that.
     let row = finished_runs::row(moment, last).ok()?;
     row.last().map(|(_, finished)| finished.closed_at)
 }
 
-/// Lets go of damaged runs that retention has dropped: what the log still has of them is nobody's. One of
-/// which the index knows nothing was damaged before it could be settled, and is kept.
+/// Forgets damaged runs that retention has dropped: what is left of them in the log belongs to no run. A run that the index
+/// does not know was damaged before it could be settled, and is kept.
 fn forget_dropped(rebuilt: &mut Rebuilt, closed: &FinishedRuns, moment: &StoreMoment) {
     let (lookup, settled) = (closed.lookup(), closed.settled.position);
     rebuilt.damaged.retain(|run, quarantined| {
@@ -424,8 +420,8 @@ fn forget_dropped(rebuilt: &mut Rebuilt, closed: &FinishedRuns, moment: &StoreMo
     });
 }
 
-/// Takes out runs that seem to be live and have finished, as the index says: the record that closes them is
-/// damaged. Only looked for where there is damage.
+/// Removes runs that seem to be live but have finished according to the index: the record that closes them is damaged. Only
+/// looked for if there is damage.
 fn end_settled(
     rebuilt: &mut Rebuilt,
     folds: &mut [&mut dyn Fold],
@@ -457,7 +453,7 @@ fn end_settled(
     }
 }
 
-/// What is settled. A damaged index is thrown away, and says so.
+/// What is settled. A damaged index is deleted; the flag tells so.
 fn sound_index(store: &Store) -> Result<(Index, bool), JournalFailure> {
     match Index::read(&store.moment()?) {
         Ok(index) => Ok((index, false)),

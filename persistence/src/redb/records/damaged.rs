@@ -1,4 +1,4 @@
-//! The damage found in a store: whose it is, or whose it can be.
+//! The damage found in a store, and which runs it concerns or may concern.
 //!
 //! ```text
 //!   a frame's header, the key of a row,
@@ -7,8 +7,8 @@
 //!   nothing                            ──► every run that may have had a turn there
 //! ```
 //!
-//! A run that may have lost a record is quarantined: what is left of it would pass for a shorter history.
-//! Its instance's id stays taken. Where not even the instance is known, ids that it may have are refused.
+//! A run that may have lost a record is quarantined: the rest of it would look like a shorter history. Its instance's id
+//! stays taken. Where not even the instance is known, all ids that it may have are refused.
 
 use millrun_core::{InstanceId, Partition, RunId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,18 +21,18 @@ use crate::finished::IdHash;
 pub(crate) struct Damaged {
     /// The runs that are quarantined.
     pub(crate) runs: FxHashMap<RunId, Quarantined>,
-    /// Damage that could not be put down to a run.
+    /// Damage that could not be attributed to a run.
     pub(crate) places: Vec<ReadError>,
-    /// Runs may have begun there of which nothing is left: of an instance in this partition, or in any.
+    /// Places where runs may have begun of which nothing is left: of an instance in this partition, or in any.
     pub(crate) unknown: Vec<(Option<Partition>, ReadError)>,
-    /// The instances of the runs that are quarantined, as far as they are known.
+    /// The instances of the quarantined runs, as far as they are known.
     ids: FxHashMap<IdHash, RunId>,
 }
 
 /// A run of which a record is damaged.
 #[derive(Clone, Debug)]
 pub(crate) struct Quarantined {
-    /// The first thing that is wrong with it.
+    /// The first error that was found.
     pub(crate) error: ReadError,
     /// Where it closes, if that is known.
     pub(crate) closes: Option<u64>,
@@ -48,7 +48,7 @@ impl Damaged {
         self.runs.is_empty() && self.places.is_empty()
     }
 
-    /// Quarantines a run, unless it is.
+    /// Quarantines a run, unless it is quarantined already.
     pub(crate) fn quarantine(&mut self, run: RunId, error: ReadError, id: Option<IdHash>) {
         self.runs
             .entry(run)
@@ -58,17 +58,17 @@ impl Damaged {
         }
     }
 
-    /// Notes of which instance a quarantined run is.
+    /// Notes the instance of a quarantined run.
     pub(crate) fn is_of(&mut self, run: RunId, id: IdHash) {
         if id == IdHash::default() {
             return;
         }
-        // The latest run of an instance is the one that is asked for.
+        // The latest run of an instance is the one that callers ask for.
         let latest = self.ids.entry(id).or_insert(run);
         *latest = (*latest).max(run);
     }
 
-    /// Whether a run is quarantined for what stands at a position.
+    /// Whether a run is quarantined for damage at this position.
     pub(crate) fn names(&self, position: u64) -> bool {
         let mut errors = self.runs.values().map(|quarantined| &quarantined.error);
         errors.any(|error| matches!(error, ReadError::Damaged { position: at, .. } if *at == position))
@@ -81,8 +81,8 @@ impl Damaged {
         }
     }
 
-    /// Finds out of which instances the quarantined runs are, by `id_of` where it is not known yet. Of those
-    /// that are left every instance of the run's partition can be the one.
+    /// Finds the instances of the quarantined runs, with `id_of` where they are not known yet. For the rest, every instance
+    /// of the run's partition may be the one.
     pub(crate) fn name(&mut self, mut id_of: impl FnMut(RunId) -> Option<IdHash>) {
         let known: FxHashSet<RunId> = self.ids.values().copied().collect();
         let nameless: Vec<_> = self
@@ -102,7 +102,7 @@ impl Damaged {
         }
     }
 
-    /// Lets go of what is wrong with a run of which nothing is needed before what comes now; whether anything was.
+    /// Forgets the damage of a run that needs nothing before the record that comes now; returns whether there was any.
     pub(crate) fn forgive(&mut self, run: RunId) -> bool {
         let was_there = self.runs.remove(&run).is_some();
         if was_there {
@@ -111,14 +111,14 @@ impl Damaged {
         was_there
     }
 
-    /// Takes out the runs for which `is_kept` says no.
+    /// Removes the runs for which `is_kept` returns `false`.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(RunId, &Quarantined) -> bool) {
         self.runs.retain(|run, quarantined| is_kept(*run, quarantined));
         let runs = &self.runs;
         self.ids.retain(|_, run| runs.contains_key(run));
     }
 
-    /// The latest quarantined run of an instance, with what is wrong with it: the id is not free.
+    /// The latest quarantined run of an instance, with its error: the id is not free.
     pub(crate) fn of_instance(&self, id: IdHash) -> Option<(RunId, &ReadError)> {
         if self.ids.is_empty() {
             return None;
@@ -127,7 +127,7 @@ impl Damaged {
         Some((*run, &self.runs.get(run)?.error))
     }
 
-    /// Why an instance of which nothing is known may have had a run all the same.
+    /// Why an instance that is not known may have had a run all the same.
     pub(crate) fn may_be_lost(&self, id: &InstanceId) -> Option<&ReadError> {
         let mut unknown = self.unknown.iter();
         let found = unknown.find(|(partition, _)| partition.is_none_or(|of| of == id.partition()));
@@ -145,7 +145,7 @@ impl Damaged {
         list
     }
 
-    /// Takes in what another lane has found.
+    /// Adds what another lane has found.
     pub(crate) fn extend(&mut self, other: Self) {
         self.runs.extend(other.runs);
         self.places.extend(other.places);

@@ -1,4 +1,4 @@
-//! The frames in the rows of the log, trusting nothing that is found there.
+//! Finds the frames in the rows of the log, without trusting their contents.
 //!
 //! ```text
 //!   row:           header │ frame │ frame │ ???? │ frame
@@ -6,11 +6,10 @@
 //!   split, runs:  by the lengths, unchecked; nothing, unless these lead through the row
 //! ```
 //!
-//! Invariants: any bytes give frames or damage, and a walk ends; behind damage the next sound frame is
-//! looked for, so that it costs no more than what it hit; what was told apart by lengths alone is checked
-//! by the lane that reads it.
+//! Invariants: any bytes give frames or damage, and a walk ends; after damage the next valid frame is looked for, so that
+//! only the damaged part is lost; frames that were separated by their lengths alone are checked by the lane that reads them.
 //!
-//! Left out: whose turns are wanted; see `log` for one run, and `rebuild` for all.
+//! Left out: which turns are wanted; see `log` for one run, and `rebuild` for all.
 
 use millrun_core::{InstanceId, RunId};
 
@@ -22,22 +21,22 @@ use crate::wire::v1::{self, Frame, FrameError};
 /// A place in the log that holds no frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
-    /// Whose record it seems to be, if its header can still be read.
+    /// The run that the record seems to belong to, if its header can still be read.
     pub(crate) run: Option<RunId>,
     pub(crate) position: u64,
-    /// Where the next sound frame begins, or the row ends; the position itself if no frame is lost.
+    /// Where the next valid frame begins, or the row ends; the position itself if no frame is lost.
     pub(crate) end: u64,
     /// What the header says, if the damage is in a single frame.
     pub(crate) seems: Option<Seems>,
     pub(crate) cause: String,
 }
 
-/// What can be read of the header of a damaged frame, true or not.
+/// What can be read of the header of a damaged frame; it may be wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Seems {
     /// The log position of the run's previous turn.
     pub(crate) back: u64,
-    /// The instance, if one stands there: then the frame may open its run.
+    /// The instance, if there is one: then the frame may open its run.
     pub(crate) id: Option<InstanceId>,
 }
 
@@ -54,18 +53,18 @@ impl Damage {
 /// What [`walk`] finds: a frame with its bytes, or damage.
 pub(crate) type FoundFrame<'a> = Result<(Frame<'a>, &'a [u8]), Damage>;
 
-/// Calls `visit` with each frame of a row of the log, and once for each stretch of it that holds none.
+/// Calls `visit` with each frame of a row of the log, and once for each stretch without a valid frame.
 pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, FoundFrame<'a>)) {
     walk_of(None, key, row, visit);
 }
 
-/// As [`walk`]; what holds no frame is damage of `of`, if all of the row is of that run.
+/// As [`walk`]; a stretch without a valid frame is damage of `of`, if the row only holds that run.
 fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, FoundFrame<'a>)) {
     let (frames, count) = match piece::read(row) {
         Ok(piece) => piece,
         Err(error) => {
             let frames = row.get(piece::HEADER_BYTES..).unwrap_or_default();
-            // The frames have checksums of their own, so a header takes none along.
+            // The frames have their own checksums, so a damaged header does not make them unreadable.
             let end = match error {
                 PieceError::Short => key + 1,
                 PieceError::Length { have, said } if said > have => key + said as u64,
@@ -114,8 +113,7 @@ fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut
     }
 }
 
-/// As [`walk`], for the runs that are the lane's own: the frames of others are passed over by their
-/// lengths, unchecked.
+/// As [`walk`], for the lane's own runs: the frames of other lanes are skipped by their lengths, unchecked.
 pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, FoundFrame<'a>)) {
     let key = match row.source {
         FrameSource::Log(position) => position,
@@ -147,8 +145,8 @@ pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, FoundFram
     }
 }
 
-/// The runs that the lane's own frames in a row seem to be of, with where each frame begins; nothing if
-/// the frames' lengths do not lead through the row. Unchecked: good for a look ahead.
+/// The runs that the lane's own frames in a row seem to belong to, with where each frame begins; nothing if the frames'
+/// lengths do not lead through the row. Unchecked: only for a look ahead.
 pub(crate) fn runs<'a>(row: &Row<'a>) -> impl Iterator<Item = (u32, RunId)> + use<'a> {
     let frames = row.bytes.get(piece::HEADER_BYTES..).unwrap_or_default();
     row.frames.unwrap_or_default().iter().filter_map(move |start| {
@@ -157,12 +155,11 @@ pub(crate) fn runs<'a>(row: &Row<'a>) -> impl Iterator<Item = (u32, RunId)> + us
     })
 }
 
-/// Where the frames of each lane begin in a row, behind its header; `None` unless the frames'
-/// lengths lead, in the right number of steps, exactly to the row's end. All are of the lane of `of`, if
-/// all of the row is of that run.
+/// Where the frames of each lane begin in a row, after its header; `None` unless the frames' lengths lead, in the right
+/// number of steps, exactly to the row's end. All belong to the lane of `of`, if the row only holds that run.
 pub(crate) fn split(row: &[u8], of: Option<RunId>, lanes: usize) -> Option<Vec<Vec<u32>>> {
     let (frames, count) = piece::read(row).ok()?;
-    // What the header says of its size is not trusted with memory.
+    // The size in the header is not trusted for allocating memory.
     let most = (frames.len() / v1::HEADER_BYTES).min(count as usize);
     let mut starts = vec![Vec::with_capacity(most / lanes + 8); lanes];
     let mut at = 0;
@@ -174,8 +171,8 @@ pub(crate) fn split(row: &[u8], of: Option<RunId>, lanes: usize) -> Option<Vec<V
     (at == frames.len()).then_some(starts)
 }
 
-/// The damage that fills `bytes`, up to where the next frame begins: of a single frame, if the length that
-/// stands there leads to its end, or would if nothing else were wrong.
+/// The damage that fills `bytes`, up to where the next frame begins: a single frame, if its length field leads to its end, or
+/// would if nothing else were wrong.
 fn damaged(of: Option<RunId>, position: u64, bytes: &[u8], error: &FrameError) -> Damage {
     let end = position + bytes.len() as u64;
     let cause = error.to_string();
@@ -203,9 +200,9 @@ fn seems(frame: &[u8]) -> Option<Seems> {
     Some(Seems { back, id })
 }
 
-/// Where the next sound frame begins behind the damaged one at `at`: where its length leads, unless an
-/// earlier one begins where the damaged one would be sound if its length said so. What looks like a frame
-/// before that is part of its body.
+/// Where the next valid frame begins after the damaged one at `at`: where its length leads, unless an earlier frame begins at
+/// an offset where the damaged one would be valid if its length said so. Anything before that which looks like a frame is
+/// part of its body.
 fn next_frame(frames: &[u8], at: usize) -> usize {
     let is_sound = |at: &usize| v1::read(&frames[*at..]).is_ok();
     let next = (at + 1..frames.len()).find(is_sound).unwrap_or(frames.len());

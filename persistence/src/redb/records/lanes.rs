@@ -1,14 +1,13 @@
-//! Reads everything once and decodes it in parallel.
+//! Reads the store once and decodes it in parallel.
 //!
 //! ```text
 //!   reader ──► rows (copied once, bounded queue per lane) ──► lane 0: the runs of its partitions
 //!          └── where the frames of each lane begin        └─► lane 1: ...
 //! ```
 //!
-//! Every lane gets every row, and where its own frames begin in it. The reader finds that by the
-//! frames' lengths, while the row is fresh in its cache: a lane that walked from length to length
-//! would wait for memory at each frame of the others. Nothing is sorted or copied twice. The records
-//! of one run are all seen by one lane, in order.
+//! Every lane gets every row, and where its own frames begin in it. The reader finds that by the frames' lengths, while the
+//! row is in its cache: a lane that walked from length to length would wait for memory at each frame of the other lanes.
+//! Nothing is sorted or copied twice. The records of one run are all seen by one lane, in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,15 +24,15 @@ use crate::redb::database::moment::{LogKey, StoreMoment};
 /// Rows that may wait for a lane.
 const ROWS_QUEUED_MAX: usize = 32;
 
-/// Where the records stand that are wanted.
+/// Where the wanted records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogSpan {
     /// Whether some of them were moved out of the log.
     pub(crate) has_kept: bool,
-    /// Whether the rows that say of each turn once more where it stands are wanted too: the heads of kept
-    /// runs come behind their turns, an inventory before the first row of its stretch.
+    /// Whether the rows that repeat each turn's place are wanted too: the heads of kept runs come after their turns, an
+    /// inventory before the first row of its stretch.
     pub(crate) has_second: bool,
-    /// Where the first of them stands in the log.
+    /// Where the first of them is in the log.
     pub(crate) from: u64,
     /// Where the log ends.
     pub(crate) end: u64,
@@ -42,16 +41,15 @@ pub(crate) struct LogSpan {
 /// A row on its way to a lane, with where the lane's frames begin.
 type Sent = (FrameSource, Arc<Vec<u8>>, Option<Vec<u32>>);
 
-/// Buffers beyond this size are not used again.
+/// Larger buffers are not reused.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
-/// Buffers that go round: a new one for each row would be mapped by the kernel, and unmapped, each
-/// time. Those of rows that are larger than most do not.
+/// Reused buffers: the kernel would map and unmap a new one for each row. The buffers of unusually large rows are not reused.
 #[derive(Default)]
 struct Buffers(VecDeque<Arc<Vec<u8>>>);
 
 impl Buffers {
-    /// A copy of `bytes`, in the oldest buffer if all lanes are done with it.
+    /// A copy of `bytes`, in the oldest buffer if all lanes have finished with it.
     fn copy(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
         let mut oldest = self.0.pop_front().unwrap_or_default();
         match Arc::get_mut(&mut oldest) {
@@ -72,8 +70,8 @@ impl Buffers {
     }
 }
 
-/// Calls `feed` with each row that `span` touches, once per lane: the kept turns first, then the log. `seen` is called
-/// with each row on the calling thread. With one lane, everything happens there.
+/// Calls `feed` with each row in `span`, once per lane: the kept turns first, then the log. `seen` is called with each row on
+/// the calling thread. With one lane, everything happens there.
 pub(crate) fn each_row<L: Send>(
     moment: &StoreMoment,
     span: LogSpan,
@@ -124,7 +122,7 @@ pub(crate) fn each_row<L: Send>(
             seen(source, bytes);
             let mut frames = split(source, bytes, count).map(Vec::into_iter);
             let bytes = buffers.copy(bytes);
-            // A lane that panicked has closed its queue; the scope passes its panic on.
+            // A lane that panicked has closed its queue; the scope re-raises its panic.
             queues.iter().all(|queue| {
                 let own = frames.as_mut().and_then(Iterator::next);
                 queue.send((source, Arc::clone(&bytes), own)).is_ok()
@@ -133,7 +131,7 @@ pub(crate) fn each_row<L: Send>(
     })
 }
 
-/// Where the frames of each lane begin in a row that has some.
+/// Where the frames of each lane begin in a row that has frames.
 fn split(source: FrameSource, row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
     source
         .has_frames()

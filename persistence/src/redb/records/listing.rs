@@ -6,9 +6,9 @@
 //!                         └──────► c is lost, and it is known whose it was
 //! ```
 //!
-//! Invariant: what is listed and not found is told once, by the lane of its run.
+//! Invariant: a listed turn that is not found is reported once, by the lane of its run.
 //!
-//! Left out: what becomes of the run; see `rebuild`.
+//! Left out: what happens to the run; see `rebuild`.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::wire::v1::{self, Frame};
 /// What one lane knows of the inventory.
 #[derive(Debug, Default)]
 pub(crate) struct LogListing {
-    /// What is listed, joined where it meets.
+    /// The listed stretches; adjacent ones are joined.
     stretches: Vec<Range<u64>>,
     /// Turns of this lane that are listed and have not been reached.
     expected: VecDeque<Listed>,
@@ -30,7 +30,7 @@ pub(crate) struct LogListing {
 }
 
 impl LogListing {
-    /// Takes in a row, with the turns for which `is_mine` says so.
+    /// Adds a row, with the turns for which `is_mine` holds.
     pub(crate) fn add(&mut self, row: &[u8], is_mine: &dyn Fn(RunId) -> bool) -> Result<(), InventoryError> {
         let inventory = inventory::read(row)?;
         match self.stretches.last_mut() {
@@ -47,14 +47,14 @@ impl LogListing {
         self.stretches.last().map_or(0, |stretch| stretch.end)
     }
 
-    /// Whether all of a part of the log is listed.
+    /// Whether the whole part of the log is listed.
     pub(crate) fn covers(&self, part: &Range<u64>) -> bool {
         let mut stretches = self.stretches.iter();
         stretches.any(|stretch| stretch.start <= part.start && part.end <= stretch.end)
     }
 
-    /// A turn begins at `position`: those that should have come before it are lost, and so is the one that
-    /// should stand there if it is another run's.
+    /// A turn begins at `position`: listed turns that should have come before it are lost, and so is one that should be here
+    /// but is another run's.
     pub(crate) fn begins(&mut self, position: u64, frame: &Frame<'_>, lost: &mut Vec<Listed>) {
         lost.extend(self.turn.take());
         while let Some(turn) = self.expected.pop_front_if(|turn| turn.position <= position) {
@@ -71,7 +71,7 @@ impl LogListing {
         self.turn.as_ref()
     }
 
-    /// A turn ends with this frame: if it is not as it is listed, it is lost.
+    /// A turn ends with this frame: if it differs from the list, it is lost.
     pub(crate) fn ends(&mut self, frame: &Frame<'_>, lost: &mut Vec<Listed>) {
         let last = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
         let closes = frame.has(v1::CLOSES);
@@ -79,7 +79,7 @@ impl LogListing {
         lost.extend(self.turn.take().filter(|turn| !is_as_listed(turn)));
     }
 
-    /// The log is at its end: what has not been reached is lost.
+    /// The log has ended: listed turns that were not reached are lost.
     pub(crate) fn finish(&mut self, lost: &mut Vec<Listed>) {
         lost.extend(self.turn.take());
         lost.extend(self.expected.drain(..));

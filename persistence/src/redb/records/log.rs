@@ -1,14 +1,14 @@
-//! Reads the turns of one run, trusting nothing that it finds.
+//! Reads the turns of one run, without trusting what it finds.
 //!
 //! ```text
 //!   moved out of the log │ low ... first ◄─back── turn ◄─back── last ... end
 //!      (see `kept`)        │         └─ known from the run's place ─┘
 //! ```
 //!
-//! Invariants: what is returned is the whole of what was asked for, in order, or an error; a back-pointer
-//! is a hint, and where one leads nowhere the whole log is looked at.
+//! Invariants: the result is all that was asked for, in order, or an error; a back-pointer is a hint, and if one is wrong the
+//! whole log is searched.
 //!
-//! Left out: what stands in the frames; see `scan`.
+//! Left out: the contents of the frames; see `scan`.
 
 use std::collections::BinaryHeap;
 
@@ -34,8 +34,8 @@ pub(crate) fn turns(store: &StoreMoment, run: RunId, place: &Place, end: u64) ->
     turns.finish(store, end)
 }
 
-/// As [`turns`], of each of several runs whose place is known. They are followed side by side, from the end of the log on:
-/// runs that went on together have their turns in the same rows.
+/// As [`turns`], for several runs whose places are known. They are followed side by side, from the end of the log on: runs
+/// that advanced together have their turns in the same rows.
 pub(crate) fn turns_together(
     store: &StoreMoment,
     wanted: &[(RunId, Result<Place, ReadError>)],
@@ -62,8 +62,8 @@ pub(crate) fn turns_together(
     finished.collect()
 }
 
-/// The frames of the turns of `run` behind the record `after`, in order, as far as `bytes_max` bytes
-/// of them need; and the sequence of its last record.
+/// The frames of the turns of `run` after the record `after`, in order, as many as `bytes_max` bytes need; and the sequence
+/// of its last record.
 pub(crate) fn page(
     store: &StoreMoment,
     run: RunId,
@@ -93,8 +93,7 @@ pub(crate) fn page(
         pieces.extend(first.map(|turn| (place.first, turn.bytes)));
         is_whole = pieces.is_empty();
     }
-    // Back-pointers lead through all turns behind the page, and are not followed where it ends before
-    // any of the turns that they lead to.
+    // Back-pointers lead through all turns after the page, and are not followed if the page ends before any of those turns.
     if let Some(last) = &last
         && (total > bytes_max || !is_whole)
     {
@@ -102,7 +101,7 @@ pub(crate) fn page(
     }
     let starts = starts(store, run, place, (moved.max(after), low))?;
     let (Some(starts), Some(last)) = (starts, last) else {
-        // A back-pointer leads nowhere: look at everything instead.
+        // A back-pointer is wrong: search everything instead.
         let pieces = turns(store, run, place, end)?;
         let head = scan::history(run, &pieces)?.head().get();
         return Ok((pieces, head));
@@ -124,8 +123,8 @@ pub(crate) fn page(
     Ok((pieces, last.last))
 }
 
-/// Where the turns of `run` begin that hold records behind `after`, the last first; `None` if a
-/// back-pointer does not lead to the run's previous turn.
+/// Where the turns of `run` begin that hold records after `after`, the last first; `None` if a back-pointer does not lead to
+/// the run's previous turn.
 fn starts(
     store: &StoreMoment,
     run: RunId,
@@ -195,8 +194,8 @@ pub(crate) fn last_kind(store: &StoreMoment, run: RunId, place: &Place) -> Resul
     kind.ok_or_else(|| scan::damaged(run, place.last, &"the last turn is damaged"))
 }
 
-/// The frames of `run` that were moved out of the log, from the record with the sequence `from` on or
-/// some records before it, as far as `bytes` bytes of them need.
+/// The frames of `run` that were moved out of the log, from the record with the sequence `from` on or some records before it,
+/// as many as `bytes` bytes need.
 fn kept(store: &StoreMoment, run: RunId, from: u64, bytes: usize) -> Result<Pieces, ReadError> {
     let rows = store.kept(run, from, bytes)?;
     if rows.is_empty() {
@@ -220,20 +219,20 @@ fn missing(run: RunId) -> ReadError {
     scan::damaged(run, 0, &"the kept turns of the run are missing")
 }
 
-/// The turns of one run, as far as the back-pointers were followed: from the last turn to the first that was not moved.
+/// The turns of one run as far as the back-pointers were followed: from the last turn to the first that was not moved.
 struct RunTurns {
     run: RunId,
     place: Place,
     low: u64,
-    /// What was moved out of the log,
+    /// The frames that were moved out of the log,
     moved: Pieces,
-    /// and the sequence of its last record.
+    /// and the sequence of their last record.
     last_moved: u64,
     /// The turns of the log, the last first.
     turns: Pieces,
-    /// Where the one before them is; `None` when there is none, or it was not found.
+    /// The place of the turn before them; `None` when there is none, or it was not found.
     position: Option<u64>,
-    /// The sequence of the last record that it must have.
+    /// The sequence that its last record must have.
     expected: Option<u64>,
     /// A back-pointer did not lead to the run's previous turn.
     is_lost: bool,
@@ -272,7 +271,7 @@ impl RunTurns {
         };
         self.turns.push((position, turn.bytes));
         let before = turn.first - 1;
-        // What stands before the first, the run was trimmed of.
+        // Turns before the first one were trimmed.
         if before == self.last_moved || position == self.place.first {
             return Ok(false);
         }
@@ -284,7 +283,7 @@ impl RunTurns {
         Ok(true)
     }
 
-    /// All turns, in order. Back-pointers are hints: if one led nowhere, everything is looked at instead.
+    /// All turns, in order. Back-pointers are hints: if one was wrong, everything is searched instead.
     fn finish(self, store: &StoreMoment, end: u64) -> Result<Pieces, ReadError> {
         let mut pieces = self.moved;
         if self.is_lost {
@@ -304,7 +303,7 @@ struct TurnBytes {
     last: u64,
 }
 
-/// The turn of `run` that begins at `position`; `None` if none does.
+/// The turn of `run` that begins at `position`; `None` if there is none.
 fn turn_at(store: &StoreMoment, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
     let mut bytes = Vec::new();
     let (mut back, mut first, mut last) = (v1::NO_BACK, 0, 0);
@@ -352,8 +351,7 @@ fn turn_at(store: &StoreMoment, run: RunId, position: u64) -> Result<Option<Turn
     }))
 }
 
-/// Finds the run's frames by looking at the whole log, as far as the run was not trimmed of them. Its last turn
-/// must be among them.
+/// Finds the run's frames by searching the whole log, without what the run was trimmed of. Its last turn must be among them.
 fn sweep(
     store: &StoreMoment,
     run: RunId,
@@ -382,7 +380,7 @@ fn sweep(
     })?;
     match (scan::history(run, pieces), problem) {
         (Ok(_), _) if has_last && is_whole => Ok(()),
-        // What is left would pass for a shorter history.
+        // The rest would look like a shorter history.
         (Ok(_), _) => Err(scan::damaged(run, last, &"the last turn is damaged")),
         (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(error),

@@ -1,4 +1,4 @@
-//! A row of turns as it is handed to the lanes that read it, and which lane reads what.
+//! A row of turns for the lanes that read it, and which lane reads what.
 
 use millrun_core::RunId;
 
@@ -9,14 +9,14 @@ pub(crate) enum FrameSource {
     Kept(Option<RunId>),
     /// How far the kept turns of this run reach.
     KeptHead(RunId),
-    /// Which turns stand in the log from this position on.
+    /// The list of the turns that are in the log from this position on.
     Inventory(u64),
     /// The log, at this position.
     Log(u64),
 }
 
 impl FrameSource {
-    /// The run that all of the row is of, if that is known without looking into it.
+    /// The run that the whole row belongs to, if that is known without reading it.
     pub(crate) fn run(self) -> Option<RunId> {
         match self {
             Self::Kept(run) => run,
@@ -35,8 +35,8 @@ impl FrameSource {
 pub(crate) struct Row<'a> {
     pub(crate) source: FrameSource,
     pub(crate) bytes: &'a [u8],
-    /// Where the frames of this lane begin, behind the piece's header; `None` if the lengths of the
-    /// row's frames do not lead through it.
+    /// Where the frames of this lane begin, after the piece's header; `None` if the lengths of the row's frames do not lead
+    /// through it.
     pub(crate) frames: Option<&'a [u32]>,
     pub(in crate::redb) lane: usize,
     pub(in crate::redb) lanes: usize,
@@ -51,19 +51,19 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether the lane that got this row is to look at this run. What cannot be put down to a
-    /// run is looked at by the first lane; a row of kept turns by that of its run, all of it.
+    /// Whether this lane must read this run. Data that cannot be attributed to a run are read by the first lane; a row of
+    /// kept turns as a whole by the lane of its run.
     pub(crate) fn is_mine(&self, run: Option<RunId>) -> bool {
         lane_of(self.source.run().or(run), self.lanes) == self.lane
     }
 
-    /// Whether this is the lane of what cannot be put down to a run.
+    /// Whether this lane reads the data that cannot be attributed to a run.
     pub(crate) fn is_first(&self) -> bool {
         self.lane == 0
     }
 }
 
-/// The one of `lanes` that sees this run.
+/// The lane, of `lanes`, that reads this run.
 pub(crate) fn lane_of(run: Option<RunId>, lanes: usize) -> usize {
     run.map_or(0, |run| usize::from(run.partition().index()) % lanes)
 }

@@ -1,12 +1,12 @@
-//! Which sorted runs are merged next.
+//! Chooses which sorted runs are merged next.
 //!
 //! ```text
 //!   oldest ─► 2  2  1  1  1  1  1  1  1  1  0  0 ◄─ newest, by level
 //!                   └─ eight of a level ─┘           the newest level that has enough is merged first
 //! ```
 //!
-//! Invariants: they are neighbours, of one level; what they make is small enough that the dropped runs
-//! in it do not stay on disk for too long.
+//! Invariants: they are neighbours of one level; the result is small enough that the dropped runs in it do not stay on disk
+//! for too long.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::wire::settled::SPAN_MAX;
 
 /// How many sorted runs of one level are merged into one of the next; half as many if no more fit.
 const FAN: usize = 8;
-/// How many are merged at once at most, when merging has fallen behind.
+/// The most that are merged at once, when merging has fallen behind.
 const INPUTS_MAX: usize = 64;
 
 /// The sorted runs to be merged next, if there are any.
@@ -33,7 +33,7 @@ pub(super) fn mergeable(closed: &FinishedRuns, len_min: usize) -> Option<Vec<Arc
             .take_while(|segment| segment.entry.level == level);
         let start = end - same.count();
         let inputs = &segments[start..end.min(start + INPUTS_MAX)];
-        // Behind a few that are as large as they become there may be enough small ones.
+        // After a few that have reached the largest size there may be enough small ones.
         let windows = (0..inputs.len()).map(|from| &inputs[from..]);
         let mut windows = windows.take_while(|window| window.len() >= FAN);
         if let Some(fitting) = windows.find_map(|window| {
@@ -47,8 +47,7 @@ pub(super) fn mergeable(closed: &FinishedRuns, len_min: usize) -> Option<Vec<Arc
     None
 }
 
-/// How many of these, from the first on, fit into one. When merging has fallen behind, each of them is
-/// larger than usual.
+/// How many of these, from the first on, fit into one. When merging has fallen behind, each of them is larger than usual.
 fn fitting(inputs: &[Arc<Segment>], pairs_max: u64) -> usize {
     let base = inputs.first().map_or(0, |first| first.entry.base);
     let mut pairs = 0;
@@ -71,7 +70,7 @@ mod tests {
         merged_from(sizes).map(|(_, count)| count)
     }
 
-    /// The same, with the place of the first.
+    /// The same, with the index of the first.
     fn merged_from(sizes: &[u64]) -> Option<(u64, usize)> {
         let segments = (0..).zip(sizes).map(|(number, pairs)| {
             let base = number * 1_000_000;
@@ -96,15 +95,15 @@ mod tests {
         assert_eq!(merged(&[4_096; 7]), None);
         assert_eq!(merged(&[4_096; 8]), Some(8));
         assert_eq!(merged(&[4_096; 20]), Some(12));
-        // Each took in more while the last merge went on.
+        // Each grew larger while the last merge was running.
         assert_eq!(merged(&[8_000; 8]), Some(6));
         assert_eq!(merged(&[8_000; 80]), Some(6));
-        // These are as large as they become.
+        // These have reached the largest size.
         assert_eq!(merged(&[20_000; 8]), None);
         assert_eq!(merged(&[60_000; 8]), None);
     }
 
-    /// An index that was written anew begins with one large sorted run.
+    /// A rebuilt index begins with one large sorted run.
     #[test]
     fn what_is_too_large_to_be_merged_keeps_no_small_ones_from_it() {
         let large_first = |small: usize| {

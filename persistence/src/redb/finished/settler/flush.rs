@@ -59,7 +59,7 @@ impl Flush {
         }
     }
 
-    /// Says whether that was all.
+    /// Returns whether that was all.
     pub(super) fn step(&mut self, bytes: usize, step: &mut IndexStep, rows: &mut IndexRows) -> bool {
         let mut written = 0;
         while written < bytes {

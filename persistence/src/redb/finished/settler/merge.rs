@@ -6,10 +6,10 @@
 //!   row of input n ─┘
 //! ```
 //!
-//! Invariants: one row of each input is in memory, and one of the output; pairs of runs that are forgotten
-//! are left out, and of the runs of one instance only the latest is found by its id.
+//! Invariants: one row of each input is in memory, and one of the output; pairs of runs that are forgotten are left out, and
+//! of the runs of one instance only the latest is found by its id.
 //!
-//! Left out: the rows of finished runs, which stay as they are: pairs point at them by number.
+//! Left out: the rows of finished runs, which do not change: pairs point at them by number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +22,7 @@ use crate::redb::database::moment::StoreMoment;
 use crate::redb::finished::segment::Segment;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair};
 
-/// Sorted runs on their way into one.
+/// Sorted runs that are being merged into one.
 #[derive(Debug)]
 pub(super) struct Merge {
     pub(super) inputs: Vec<Arc<Segment>>,
@@ -32,7 +32,7 @@ pub(super) struct Merge {
     /// Pairs that do not fill a row yet.
     pairs: Vec<Pair>,
     pub(super) segment: Segment,
-    /// Numbers below are left out.
+    /// Pairs with lower numbers are left out.
     from: u64,
     is_begun: bool,
 }
@@ -70,7 +70,7 @@ impl Merge {
         }
     }
 
-    /// Says whether that was all.
+    /// Returns whether that was all.
     pub(super) fn step(
         &mut self,
         moment: &StoreMoment,

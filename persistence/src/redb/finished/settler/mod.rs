@@ -30,14 +30,14 @@ use crate::redb::finished::finished_runs::{FinishedRuns, Settled};
 use crate::redb::finished::segment::Segment;
 use crate::wire::settled::{self, Manifest, Pair};
 
-/// From this many sorted runs on, merging has its turn after each flush, however many runs wait meanwhile.
+/// From this many sorted runs on, a merge follows each flush, however many runs wait meanwhile.
 const CROWDED_LEN: usize = 64;
-/// How many rows are removed at a time, at most.
+/// The most rows that are removed at a time.
 const REMOVED_LEN_MAX: usize = 64;
 /// Bytes of a row of the index, for the budget.
 const INDEX_ROW_BYTES: usize = 16_384;
 
-/// What one commit takes along of the index.
+/// What one commit writes of the index.
 #[derive(Debug, Default)]
 pub(crate) struct IndexStep {
     pub(crate) closed: Vec<(u64, Vec<u8>)>,
@@ -49,7 +49,7 @@ pub(crate) struct IndexStep {
     pub(crate) manifest: Vec<u8>,
 }
 
-/// Rows that there are, beside the manifest.
+/// The rows in the store besides the manifest.
 #[derive(Debug, Default)]
 pub(crate) struct IndexRows {
     /// The keys of the rows of finished runs.
@@ -61,7 +61,7 @@ pub(crate) struct IndexRows {
     pub(crate) next_segment: u64,
 }
 
-/// The writer's part of settling: what it is in the middle of.
+/// The writer's state of settling: the job under way.
 #[derive(Debug)]
 pub(crate) struct Settler {
     rows: IndexRows,
@@ -76,7 +76,7 @@ pub(crate) struct Settler {
 #[derive(Debug)]
 pub(crate) enum BeginJob {
     Flush {
-        /// The number of the first.
+        /// The number of the first run.
         number: u64,
         runs: Vec<Finished<Place>>,
         /// Where the log ended.
@@ -105,10 +105,10 @@ impl Settler {
         }
     }
 
-    /// What to begin next, if anything: a flush of all waiting runs if `len_min` of them wait or
-    /// `is_wanted`, else a merge. Where as many close while one is written, flushes and merges take
-    /// turns once there are too many sorted runs. `end` is where the durable log ends. It is taken under the
-    /// journal's lock and begun with [`begin`](Self::begin) outside of it.
+    /// What to begin next, if anything: a flush of all waiting runs if `len_min` of them wait or `is_wanted`, else a merge.
+    /// Where runs close as fast as they are flushed, flushes and merges take turns once there are too many sorted runs. `end`
+    /// is where the durable log ends. The choice is made under the journal's lock, and the job is begun with
+    /// [`begin`](Self::begin) outside of it.
     pub(crate) fn next(
         &self,
         closed: &FinishedRuns,
@@ -161,7 +161,7 @@ impl Settler {
             || oldest.is_some_and(|oldest| oldest.entry.end <= forgotten)
     }
 
-    /// The rows of the next step, of about `bytes`; what they change is in [`IndexStep::settled`].
+    /// The rows of the next step, of about `bytes` bytes; [`IndexStep::settled`] has what they change.
     pub(crate) fn step(
         &mut self,
         moment: &StoreMoment,
@@ -204,7 +204,7 @@ impl Settler {
         Ok(step)
     }
 
-    /// The job's rows are complete: what is settled now.
+    /// The job's rows are complete: returns what is settled now.
     fn finish(&mut self, before: &Settled, forgotten: u64, step: &mut IndexStep) {
         let mut after = before.clone();
         let mut segments: Vec<_> = before.segments.to_vec();
@@ -247,8 +247,8 @@ impl Settler {
         step.settled = Some(after);
     }
 
-    /// Completes a step with the manifest that belongs to it.
-    /// `first` and `bytes` are of the runs that are retained, those below `archived` are archived.
+    /// Completes a step with the manifest that belongs to it. `first` and `bytes` are for the retained runs; runs below
+    /// `archived` are archived.
     pub(crate) fn seal(
         &self,
         mut step: IndexStep,
@@ -269,7 +269,7 @@ impl Settler {
     }
 }
 
-/// Whether both stand for runs of the same instance, of which only the later is needed.
+/// Whether both are for runs of the same instance, of which only the later is needed.
 fn is_older(earlier: Pair, later: Pair) -> bool {
     earlier.hash == later.hash && !earlier.is_run() && !later.is_run()
 }
@@ -286,8 +286,7 @@ mod tests {
     use crate::redb::database::store::Store;
     use crate::redb::file::disk::FileDisk;
 
-    /// As many close with each commit as are settled at once; without a turn of its own, merging would
-    /// wait for ever.
+    /// As many runs close with each commit as are settled at once; without a fixed turn, merging would wait forever.
     #[test]
     fn sorted_runs_are_merged_however_many_runs_close_with_a_commit() {
         let folder = tempfile::tempdir().unwrap();
