@@ -1,11 +1,11 @@
-//! What became of an append of which nobody heard the outcome.
+//! Finds out what happened to an append whose outcome is not known.
 //!
 //! ```text
 //!   batch (run, head, frames) ──► the run's records behind head ──► the same │ none │ others
 //! ```
 //!
-//! Works on any journal: it only reads. The epoch of a turn does not matter here, since it is not
-//! stored: a turn is the same if its records are.
+//! It works on any journal, since it only reads. The epoch of a turn does not matter, since it is not stored: a turn is the
+//! same if its records are.
 
 use millrun_core::Sequence;
 
@@ -13,21 +13,20 @@ use crate::batch::{Batch, TurnView};
 use crate::error::ReadError;
 use crate::journal::Reads;
 
-/// What became of a turn.
+/// What happened to a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resolved {
     /// It is durable.
     Appended,
-    /// It is not there, and its run is as the turn expects it: it may be appended.
+    /// It is not there, and its run is in the state that the turn expects: it may be appended.
     Absent,
-    /// It is not there, and its run is not as the turn expects it.
+    /// It is not there, and its run is in another state than the turn expects.
     Conflict {
         /// The run's last durable sequence number.
         head: Sequence,
     },
-    /// Its run is not known, or has been dropped or [trimmed](crate::TurnWriter::trim) behind the turn: nobody
-    /// can tell.
+    /// Its run is not known, or was dropped, or was [trimmed](crate::TurnWriter::trim) after the turn: the answer is lost.
     Unknown,
 }
 
@@ -43,7 +42,7 @@ pub(crate) fn resolve<J: Reads + ?Sized>(journal: &J, batch: &Batch) -> Result<V
             continue;
         }
         for (answer, (_, turn)) in answers.iter_mut().zip(group.turns()) {
-            // The commit came after it was looked for, and before another of the group was.
+            // The commit happened after this turn was looked for, and before another one of the group was.
             if *answer == Resolved::Absent {
                 *answer = resolve_turn(journal, turn)?;
             }

@@ -1,4 +1,4 @@
-//! Walks over the frames of one run, checking that they are what they should be.
+//! Walks over the frames of one run, and checks that they are the expected ones.
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId, Sequence};
@@ -9,7 +9,7 @@ use crate::journal::Lane;
 use crate::record::{History, HistoryPage, Record, RecordView, Trimmed};
 use crate::wire::v1::{self, Frame};
 
-/// What the conditions must know of a run's last turn.
+/// What the conditions need of a run's last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LastTurn {
     pub(crate) before: u32,
@@ -18,7 +18,7 @@ pub(crate) struct LastTurn {
 }
 
 impl LastTurn {
-    /// Takes in the next record of the run.
+    /// Adds the next record of the run.
     pub(crate) fn push(&mut self, frame: &Frame<'_>) {
         let sequence = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
         if frame.has(v1::TURN_FIRST) {
@@ -40,7 +40,7 @@ pub(crate) fn last_turn(mut bytes: &[u8]) -> Option<LastTurn> {
     Some(last)
 }
 
-/// The first and the last of some frames that stand side by side; `None` if they are not frames.
+/// The first and the last of some adjacent frames; `None` if they are not frames.
 pub(crate) fn ends(mut bytes: &[u8]) -> Option<(Frame<'_>, Frame<'_>)> {
     let first = v1::read(bytes).ok()?;
     loop {
@@ -57,13 +57,13 @@ pub(crate) fn instance_id(bytes: &[u8]) -> Option<InstanceId> {
     InstanceId::new(v1::read(bytes).ok()?.id?).ok()
 }
 
-/// The instance id in a run's first frame, which the caller has framed itself.
+/// The instance id in a run's first frame, which the caller itself has encoded.
 pub(crate) fn own_instance_id(bytes: &[u8]) -> InstanceId {
     let id = std::str::from_utf8(v1::id_bytes(bytes)).expect("it was framed as text");
     InstanceId::new(id).expect("it was framed from an id")
 }
 
-/// The hash of the instance id in a run's first frame, which the caller has framed itself.
+/// The hash of the instance id in a run's first frame, which the caller itself has encoded.
 pub(crate) fn id_hash(bytes: &[u8]) -> IdHash {
     IdHash::of_bytes(v1::id_bytes(bytes))
 }
@@ -100,14 +100,14 @@ pub(crate) fn history(run: RunId, pieces: &[(u64, Bytes)]) -> Result<History, Re
     Ok(History::new(run, id, records, trimmed))
 }
 
-/// What stands in the place of the records before this one, if it trims its run.
+/// What replaces the records before this one, if it trims its run.
 fn of_trimmed(frame: &Frame<'_>) -> Option<Trimmed> {
     let kept = Bytes::copy_from_slice(frame.kept?);
     Some(Trimmed::new(frame.sequence, kept))
 }
 
-/// Decodes the records of `run` behind `after` from pieces of the log, as [`history`] does, until
-/// they have `bytes_max` bytes. The first piece may begin anywhere up to there. `head` is the run's last record.
+/// Decodes the records of `run` after `after` from pieces of the log, as [`history`] does, until they have `bytes_max` bytes.
+/// The first piece may begin at any record up to there. `head` is the run's last record.
 pub(crate) fn page(
     run: RunId,
     pieces: &[(u64, Bytes)],
@@ -129,7 +129,7 @@ pub(crate) fn page(
                 continue;
             }
             if let Some(id) = frame.id.filter(|_| frame.has(v1::OPENS)) {
-                // A run begins here, or what is left of one that was trimmed.
+                // A run begins here, or the rest of a trimmed one.
                 let id = InstanceId::new(id).map_err(|error| damaged(run, here, &error))?;
                 page = HistoryPage::new(Vec::new(), head).with_beginning(id, of_trimmed(&frame));
                 total = 0;
@@ -188,7 +188,7 @@ pub(crate) fn view<'a>(frame: &Frame<'a>) -> RecordView<'a> {
     }
 }
 
-/// The frame must be the next of its run behind the record `before`, or trim the run.
+/// The frame must be the next of its run after the record `before`, or trim the run.
 pub(crate) fn check_order(
     run: RunId,
     frame: &Frame<'_>,

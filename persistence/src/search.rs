@@ -5,24 +5,24 @@
 //!                     ◄── next ──┤ examined ├◄── before
 //! ```
 //!
-//! A journal looks at what it has at hand of each run: its times, and the kind of its last record. What its records say
-//! is the business of their owner.
+//! A journal compares what it has in memory of each run: its times, and the kind of its last record. The contents of records
+//! only matter to the run's owner.
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::error::ReadError;
 use crate::journal::Reads;
 
-/// About how many runs one call examines at most, without those that are passed over by their outlines: 65,536.
+/// About how many runs one call examines at most, without those that are skipped by their outlines: 65,536.
 pub(crate) const EXAMINED_MAX: usize = 1 << 16;
 
-/// Which finished runs are looked for. The default is all.
+/// The conditions of a search for finished runs. The default finds all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishedSearch {
-    /// Only runs that closed before this one, which is retained or was when it was found; `None` for the latest.
+    /// Only runs that closed before this one, which is retained or was when it was found; `None` for all runs.
     pub before: Option<RunId>,
-    /// Of which kinds the last record is.
+    /// The kinds that the last record may have.
     pub kinds: RecordKinds,
     /// When the run closed.
     pub closed: TimeRange,
@@ -37,18 +37,18 @@ impl FinishedSearch {
         Self::default()
     }
 
-    /// Whether the times of a run are those that are looked for; the kind of its last record is not looked at.
+    /// Whether the times of a run match; the kind of its last record is not compared.
     pub(crate) fn matches(&self, run: RunId, closed_at: Timestamp) -> bool {
         self.closed.contains(closed_at) && self.started.contains(run.started())
     }
 }
 
-/// A time from `from` on, and before `until`. The default is any time.
+/// Times from `from` on, and before `until`. The default is any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
     /// The first time in the range.
     pub from: Timestamp,
-    /// The first time behind the range.
+    /// The first time after the range.
     pub until: Timestamp,
 }
 
@@ -108,23 +108,23 @@ impl FromIterator<u8> for RecordKinds {
     }
 }
 
-/// What a search has found, and where it goes on.
+/// The result of a search, and where to continue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishedFound {
     /// The latest closed first.
     pub runs: Vec<FinishedHead>,
-    /// The [`before`](FinishedSearch::before) of the search that goes on; `None` if there are no more. One call examines
-    /// a bounded number of runs, so that it may find fewer than were asked for, even none, and yet have a next.
+    /// The [`before`](FinishedSearch::before) of the next call; `None` if there are no more runs. One call examines a bounded
+    /// number of runs, so it may find fewer than were asked for, even none, and still have a next.
     pub next: Option<RunId>,
-    /// Of each run that was passed over because its records cannot be read, how many of [`runs`](Self::runs) stand before
-    /// it: a caller that takes only some of them counts what lies between those, and meets the rest with its next search.
+    /// For each run that was skipped because its records cannot be read, how many of [`runs`](Self::runs) come before it: a
+    /// caller that takes only some of them counts those in between, and meets the rest with its next search.
     pub unreadable: Vec<usize>,
 }
 
 impl FinishedFound {
-    /// How many runs were passed over before the last of the first `len` that were found; with `len` all of
-    /// [`runs`](Self::runs), also those behind it.
+    /// How many runs were skipped before the last of the first `len` that were found; if `len` is all of
+    /// [`runs`](Self::runs), also those after it.
     #[must_use]
     pub fn unreadable_among(&self, len: usize) -> u64 {
         let is_all = len >= self.runs.len();
@@ -133,7 +133,7 @@ impl FinishedFound {
     }
 }
 
-/// A finished run as far as it is known without its records.
+/// A finished run, as known without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FinishedHead {
@@ -148,7 +148,7 @@ pub struct FinishedHead {
 }
 
 impl FinishedHead {
-    /// The run that finished at `closed_at` with the record `head`, which is of this kind.
+    /// The run that finished at `closed_at` with the record `head` of this kind.
     #[must_use]
     pub fn new(run: RunId, closed_at: Timestamp, head: Sequence, kind: u8) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl FinishedHead {
 /// How many finished runs are listed at a time.
 const LISTED: usize = 4_096;
 
-/// Searches by listing all finished runs and reading the last record of each that may be looked for.
+/// Searches by listing all finished runs and reading the last record of each that may match.
 pub(crate) fn by_listing(
     journal: &(impl Reads + ?Sized),
     search: &FinishedSearch,

@@ -1,11 +1,11 @@
-//! Several reads in one call, of which a journal may make less work than of as many calls.
+//! Several reads in one call, which may cost a journal less than as many calls.
 //!
 //! ```text
 //!   [history a, snapshot b, finished c] ──► read_together ──► each(0, ..), each(1, ..), each(2, ..)
 //!                                                 └─ one that exceeds the bound in bytes is passed over
 //! ```
 //!
-//! Here: what is asked, what is answered, and how a journal does it that has nothing to share.
+//! This module has the requests, the results, and the default for a journal that cannot share work.
 
 use millrun_core::{InstanceId, RunId, Sequence};
 
@@ -22,7 +22,7 @@ pub enum ToRead {
     Page {
         /// Whose history it is.
         run: RunId,
-        /// The record behind which the page begins.
+        /// The record after which the page begins.
         after: Sequence,
         /// The size of the page in bytes.
         bytes_max: usize,
@@ -33,7 +33,7 @@ pub enum ToRead {
     Finished(InstanceId),
 }
 
-/// What a [`ToRead`] comes to, variant by variant.
+/// The result of a [`ToRead`], variant by variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WasRead {
     /// A whole history.
@@ -47,8 +47,8 @@ pub enum WasRead {
 }
 
 impl ToRead {
-    /// Does this read alone, of at most `left` bytes; `None` if it has more: for a journal that can share only some of the
-    /// reads of a [`read_together`](Reads::read_together).
+    /// Performs this read by itself, of at most `left` bytes; `None` if it has more: for a journal that can share only some
+    /// of the reads of a [`read_together`](Reads::read_together).
     pub fn read_alone<R: Reads + ?Sized>(
         &self,
         journal: &R,
@@ -59,7 +59,7 @@ impl ToRead {
 }
 
 impl WasRead {
-    /// How many bytes of records or of a snapshot it holds: those that count to the bound of a call.
+    /// How many bytes of records or of a snapshot it holds: they count towards the bound of a call.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -71,10 +71,10 @@ impl WasRead {
     }
 }
 
-/// What is told of each read: its place among those that were asked for, and what it comes to.
+/// Gets the result of each read: its index among those that were asked for, and the result itself.
 pub type EachRead<'a> = &'a mut dyn FnMut(usize, Result<WasRead, ReadError>);
 
-/// [`Reads::read_together`] of a journal that has nothing to share.
+/// [`Reads::read_together`] for a journal that cannot share work.
 pub(crate) fn one_by_one<R: Reads + ?Sized>(
     journal: &R,
     wanted: &[ToRead],

@@ -1,4 +1,4 @@
-//! What the journal's handle and its writer hold together.
+//! What the journal's handle and its writer share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,9 +22,9 @@ pub(crate) struct JournalShared {
     pub(crate) bell: Bell,
     state: Mutex<JournalState>,
     watermark: AtomicU64,
-    /// Whether `JournalState::failure` is set, so that a look at it needs no lock.
+    /// Whether `JournalState::failure` is set, so that a check needs no lock.
     has_failed: AtomicBool,
-    /// `None` once the journal has let go of the file.
+    /// `None` once the journal has released the file.
     store: RwLock<Option<Arc<Store>>>,
     /// The disk, for its size: it can be asked while the store is being compacted.
     disk: Weak<dyn Disk>,
@@ -87,15 +87,15 @@ impl JournalShared {
         store.clone().ok_or_else(JournalFailure::closed)
     }
 
-    /// Compacts the store if nobody reads it; readers wait meanwhile. Returns the
-    /// store for its writer, and whether it was compacted.
+    /// Compacts the store if nobody reads it; readers wait meanwhile. Returns the store for its writer, and whether it was
+    /// compacted.
     pub(crate) fn compact(&self) -> (Option<Arc<Store>>, Result<bool, JournalFailure>) {
         let mut place = self.store.write().unwrap_or_else(PoisonError::into_inner);
         let Some(store) = place.take() else {
             return (None, Err(JournalFailure::closed()));
         };
         let (store, outcome) = match Arc::try_unwrap(store) {
-            // What is read began before the place was taken: nothing further begins.
+            // Such reads began before the place was taken: no further one begins.
             Ok(store) if store.is_being_read() => (Arc::new(store), None),
             Ok(mut store) => {
                 let began = self.written.load(Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl JournalShared {
         }
     }
 
-    /// Size of the file in bytes; 0 once it was let go.
+    /// Size of the file in bytes; 0 once it was released.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.disk.upgrade().and_then(|disk| disk.len().ok()).unwrap_or(0)
     }
@@ -149,7 +149,7 @@ impl JournalShared {
         }
     }
 
-    /// Stops the journal for good and tells everyone. The first failure stays.
+    /// Stops the journal for good and tells everyone. The first failure is kept.
     pub(crate) fn fail(&self, failure: JournalFailure) {
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
@@ -174,7 +174,7 @@ impl JournalShared {
         }
     }
 
-    /// The writer has ended, by whatever way.
+    /// The writer has ended, for any reason.
     pub(crate) fn writer_ended(&self, exit: &PartExit) {
         let message = match exit {
             PartExit::Stopped => "the writer was stopped before the journal was closed".to_owned(),
@@ -188,22 +188,22 @@ impl JournalShared {
                 has_let_go = true;
             }
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // A thread that begins to close from here on sees that the writer has ended, and lets go of the file;
-            // one that did so just before has not.
+            // A thread that begins to close after this sees that the writer has ended, and releases the file; one that did so
+            // just before has not.
             if has_let_go || !is_closing() {
                 *ended = true;
                 break;
             }
         }
         self.ending.notify_all();
-        // Does nothing if the writer has said already why it ends.
+        // Has no effect if the writer has given its reason already.
         self.fail(JournalFailure::new(FailureKind::WriterLost, message));
     }
 
-    /// Lets go of the file. Readers that are under way keep it for so long.
+    /// Releases the file. Reads under way keep it until they end.
     fn let_go(&self) {
         let mut place = self.store.write().unwrap_or_else(PoisonError::into_inner);
-        // Dropped under the lock: the file is not free before.
+        // Dropped under the lock: until then the file is not free.
         *place = None;
     }
 
@@ -216,7 +216,7 @@ impl JournalShared {
             && match self.store.try_read() {
                 Ok(place) => place.is_none(),
                 Err(TryLockError::Poisoned(place)) => place.into_inner().is_none(),
-                // It is being let go of.
+                // It is being released.
                 Err(TryLockError::WouldBlock) => false,
             }
     }

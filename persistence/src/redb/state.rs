@@ -6,9 +6,8 @@
 //!                     └───────────── buffer reused ◄────────┘
 //! ```
 //!
-//! One lock guards all of it; it is never held across a disk access, and no other lock of ours is
-//! taken while it is held. A reader takes its moment of the store under it, so that both say the
-//! same of what is settled.
+//! One lock guards all of it; it is never held during disk access, and no other lock of ours is taken while it is held. A
+//! reader takes its moment of the store under it, so that both agree on what is settled.
 
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -50,12 +49,12 @@ pub(crate) struct JournalState {
     batch_len_max: usize,
     pub(super) conditions: Conditions<Place>,
     pub(crate) claims: ClaimQueue,
-    /// The offset up to which all is in the store.
+    /// The offset up to which everything is in the store.
     pub(crate) written: Offset,
-    /// The highest epoch whose takeovers the store counts, with what is queued.
+    /// The highest epoch whose takeovers the store counts, queued ones included.
     counted: Epoch,
     pub(crate) finished: FinishedRuns,
-    /// Where turns are acknowledged before they are written.
+    /// Set where turns are acknowledged before they are written.
     unwritten: Option<UnwrittenRuns>,
     pub(crate) damaged: Damaged,
     pub(crate) snapshots: Snapshots,
@@ -67,7 +66,7 @@ pub(crate) struct JournalState {
     spare_finishing: Vec<Finished<Place>>,
     unlisted: Unlisted,
     pub(crate) ring_at: RingAt,
-    /// A producer was told `Full` since the last commit.
+    /// A producer got `Full` since the last commit.
     pub(crate) was_full: bool,
     pub(crate) is_closing: bool,
     /// A compaction was asked for.
@@ -78,21 +77,21 @@ pub(crate) struct JournalState {
     pub(crate) failure: Option<JournalFailure>,
     pub(crate) watchers: Vec<Bell>,
     pub(crate) upkeeps: Upkeeps,
-    /// An upkeep waits for the archive: it is to be written now, also after a failure.
+    /// An upkeep waits for the archive: it must be written now, also after a failure.
     pub(crate) is_archive_asked: bool,
     /// Bytes of live runs.
     live_bytes: u64,
-    /// Bytes of turns that stand outside of the log.
+    /// Bytes of turns outside of the log.
     pub(crate) kept_bytes: u64,
     /// Where the log begins.
     pub(crate) low: u64,
-    /// Runs that are not retained any more, or were trimmed, and whose kept turns can go.
+    /// Runs that are not retained any more, or were trimmed, and whose kept turns can be removed.
     pub(crate) gone: Vec<RunId>,
-    /// Where in the log the turns begin with which runs were trimmed, as far as they are durable: what stands
-    /// before of those runs is dead.
+    /// Where in the log the turns begin that trimmed runs, as far as they are durable: the records of those runs before are
+    /// dead.
     trims: Trims,
     held: HeldTrims,
-    /// A damaged row stands where the log begins.
+    /// A damaged row is at the log's beginning.
     pub(crate) is_settling_blocked: bool,
     commits: u64,
     turns: u64,
@@ -113,8 +112,7 @@ fn last_turn_of(finished: &Finished<Place>) -> Listed {
 }
 
 impl JournalState {
-    /// `gone` are the runs that were dropped and of which turns are kept, `snapshots` those that
-    /// have one.
+    /// `gone` are the dropped runs that have kept turns, `snapshots` the runs that have a snapshot.
     pub(crate) fn new(
         config: &JournalConfig,
         epoch: Epoch,
@@ -189,7 +187,7 @@ impl JournalState {
         }
     }
 
-    /// Takes a sealed batch into the open piece. Says whether to ring the writer.
+    /// Adds a sealed batch to the open piece. Returns whether to ring the writer.
     pub(crate) fn enqueue(&mut self, batch: &Batch) -> Result<(Enqueued, bool), EnqueueError> {
         self.check_open()?;
         let queued_len = self.open.turns + self.topics.table.queued_len;
@@ -232,7 +230,7 @@ impl JournalState {
         Ok((enqueued, self.rings()))
     }
 
-    /// Takes the records of topics of a batch of which these turns were refused. Says whether any was taken.
+    /// Takes the records of topics of a batch, of which these turns were refused. Returns whether any was taken.
     #[inline]
     fn append_to_topics(&mut self, batch: &Batch, refused: &[RefusedTurn]) -> (Vec<TopicAppend>, bool) {
         let Some(records) = batch.topics() else {
@@ -255,7 +253,7 @@ impl JournalState {
         sealed.flat_map(|writes| &writes.chunks)
     }
 
-    /// Takes the group that begins with this turn, or refuses it as a whole; gives the index behind it.
+    /// Takes the group that begins with this turn, or refuses it as a whole; returns the index of the next turn.
     #[cold]
     fn enqueue_group(&mut self, batch: &Batch, first: usize, refused: &mut Vec<RefusedTurn>) -> usize {
         let group = batch.group_at(first);
@@ -377,8 +375,8 @@ impl JournalState {
         self.unlisted.len() > 0
     }
 
-    /// The last turns of those of `runs` that are live and have had none from the log position `end` on;
-    /// the others are listed with what they did since.
+    /// The last turns of those of `runs` that are live and have had none from the log position `end` on; the others are
+    /// listed with their later turns.
     pub(crate) fn list(&self, runs: &[RunId], end: u64, listed: &mut Vec<Listed>) {
         let heads = runs
             .iter()
@@ -394,7 +392,7 @@ impl JournalState {
         }));
     }
 
-    /// Hands the open piece to the writer and opens the next one, when so much has elapsed.
+    /// Hands the open piece to the writer and opens the next one, at this elapsed time.
     pub(crate) fn seal(&mut self, elapsed: Duration) -> Arc<Piece> {
         for closed in &mut self.open.finishing {
             closed.closed_at = self.finished.age.see(closed.closed_at, elapsed);
@@ -429,8 +427,7 @@ impl JournalState {
         sealed
     }
 
-    /// Notes that the sealed piece is durable.
-    /// Returns the time at which retention is to be applied, if any run has closed.
+    /// Notes that the sealed piece is durable. Returns the time for which retention must be applied, if any run has closed.
     pub(in crate::redb) fn committed(
         &mut self,
         piece: Arc<Piece>,
@@ -461,7 +458,7 @@ impl JournalState {
             }
         }
         let trimmed_at = piece.finishing.last().map(|_| self.finished.age.now());
-        // A reader may hold the piece for a moment; then its memory goes with it.
+        // A reader may hold the piece for a moment; then its memory is not reused.
         if let Ok(piece) = Arc::try_unwrap(piece) {
             (self.spare, self.spare_finishing) = (piece.bytes, piece.finishing);
             self.spare.clear();
@@ -471,8 +468,8 @@ impl JournalState {
         trimmed_at
     }
 
-    /// From now on what runs are trimmed of stays until it is archived; all below the position `archived` of the log
-    /// is. `found` are the turns in the log that have trimmed runs of what is there as a whole.
+    /// From now on trimmed records are kept until they are archived; everything below the position `archived` of the log is.
+    /// `found` are the turns in the log that have trimmed runs and whose trimmed records are all still there.
     pub(super) fn archive_trims(&mut self, archived: u64, found: &[TrimTurn]) {
         self.held = HeldTrims::archiving(archived);
         for trim in found {
@@ -482,13 +479,13 @@ impl JournalState {
         }
     }
 
-    /// What was trimmed and is to be archived.
+    /// The trims that wait for the archive.
     pub(super) fn held(&self) -> &HeldTrims {
         &self.held
     }
 
-    /// The first of those [held](Self::held) are archived, but for those that are damaged. What is damaged is not given
-    /// up: nothing leaves the log any more until the store is mended. The run goes on behind it.
+    /// The first of the [held](Self::held) trims are archived, except the damaged ones. Damaged data are not given up:
+    /// nothing is removed from the log any more until the store is repaired. The run continues after it.
     pub(super) fn archived_trims(&mut self, archived: &[TrimTurn], damaged: &[TrimTurn]) {
         self.held.release(archived.len(), damaged.len());
         if !damaged.is_empty() {
@@ -499,7 +496,7 @@ impl JournalState {
         }
     }
 
-    /// What a run was trimmed of is needed no longer.
+    /// The records that a run was trimmed of are not needed any more.
     fn let_go(&mut self, trim: &TrimTurn) {
         self.live_bytes -= trim.before.bytes;
         if trim.before.first < self.low {
@@ -507,7 +504,7 @@ impl JournalState {
         }
     }
 
-    /// Lets go of finished runs that retention does not keep, as far as they are known.
+    /// Drops the finished runs that retention does not keep, as far as they are known.
     pub(crate) fn trim(&mut self, now: Timestamp) -> finished_runs::TrimStep {
         let (low, gone) = (self.low, &mut self.gone);
         self.finished.trim(now, |dropped| {
@@ -517,18 +514,18 @@ impl JournalState {
         })
     }
 
-    /// Whether the archive is to get something before it may go.
+    /// Whether the archive must get something before it may be dropped.
     pub(super) fn is_archive_due(&self) -> bool {
         self.finished.is_archive_wanted || !self.held.is_empty()
     }
 
-    /// Notes that the log begins at `low` now.
+    /// Notes that the log now begins at `low`.
     pub(super) fn begins_at(&mut self, low: u64) {
         self.low = low;
         self.trims.retain(|_, position| *position >= low);
     }
 
-    /// Where in the log of those of these runs that were trimmed there what stands before is needed no longer.
+    /// For those of these runs that were trimmed in the log: the place before which nothing is needed any more.
     pub(super) fn trimmed(&self, runs: &FxHashSet<RunId>) -> FxHashMap<RunId, u64> {
         let trims = runs.iter().filter_map(|run| Some((*run, *self.trims.get(run)?)));
         let mut trims: FxHashMap<_, _> = trims.collect();
@@ -536,7 +533,7 @@ impl JournalState {
         trims
     }
 
-    /// What is wanted of these runs: what they were not trimmed of.
+    /// The wanted records of these runs: all except those that they were trimmed of.
     pub(super) fn wanted(&self, runs: Runs) -> WantedRuns {
         let trims = self.trims.iter().filter(|(run, _)| runs.contains(run));
         WantedRuns {
@@ -561,7 +558,7 @@ impl JournalState {
         Ok(taken)
     }
 
-    /// Gives the partitions a new epoch, and nobody the partitions. Says whether to ring the writer.
+    /// Gives the partitions a new epoch, and no owner. Returns whether to ring the writer.
     pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, Ringing, bool) {
         let (epoch, told) = self.conditions.owners.take_over(partitions);
         self.conditions.trust(partitions);
@@ -573,8 +570,8 @@ impl JournalState {
         self.conditions.owners.release(claimant, partitions);
     }
 
-    /// All takings of a partition but its first one of an opening are counted in the store as openings: where
-    /// any has had more of them than was counted, with the next commit.
+    /// The store counts every taking of a partition but the first of an opening as an opening: if a partition was taken more
+    /// often than was counted, this is written with the next commit.
     fn count_takeovers(&mut self) {
         let newest = self.conditions.owners.newest();
         if newest.takeover() <= self.counted.takeover().max(1) {
@@ -586,8 +583,8 @@ impl JournalState {
         self.open.offset = self.open.offset.next();
     }
 
-    /// Has the rows of topics that have changed written with the next commit, also when nothing else is queued. Gives the offset
-    /// that is durable then, and whether to ring the writer.
+    /// Has the changed rows of topics written with the next commit, also when nothing else is queued. Returns the offset at
+    /// which they are durable, and whether to ring the writer.
     pub(super) fn queue_change_of_topics(&mut self) -> (Offset, bool) {
         self.open.batches += 1;
         self.open.offset = self.open.offset.next();
@@ -616,8 +613,8 @@ impl JournalState {
             .collect()
     }
 
-    /// Where the records of live runs stand, in a moment of the store whose log begins at `low`: a
-    /// commit that the state does not know of yet may have moved its beginning.
+    /// Where the records of live runs are, in a moment of the store whose log begins at `low`: a commit that the state does
+    /// not know of yet may have moved its beginning.
     pub(crate) fn live_span(&self, low: u64) -> LogSpan {
         let heads = self.conditions.heads().iter();
         self.span(heads.map(|(_, head)| head.place.first).min(), low)
@@ -629,7 +626,7 @@ impl JournalState {
         self.span(heads.map(|head| head.place.first).min(), low)
     }
 
-    /// What stands from a first record on.
+    /// Everything from a first record on.
     fn span(&self, first: Option<u64>, low: u64) -> LogSpan {
         let end = self.durable_end();
         let first = first.unwrap_or(end);
@@ -652,7 +649,7 @@ impl JournalState {
             .map_or(self.open.start, |sealed| sealed.start)
     }
 
-    /// Where what may be read of the log ends: all that is acknowledged stands before.
+    /// Where the readable part of the log ends: all that is acknowledged comes before.
     pub(crate) fn readable_end(&self) -> u64 {
         match self.unwritten {
             Some(_) => self.open.end(),
@@ -660,12 +657,12 @@ impl JournalState {
         }
     }
 
-    /// The latest finished run of an instance that is acknowledged, and not written.
+    /// The latest finished run of an instance that is acknowledged and not written.
     pub(crate) fn unwritten_of(&self, id: IdHash) -> Option<&Finished<Place>> {
         self.unwritten.as_ref()?.latest(id)
     }
 
-    /// The turns of the run at this place that are acknowledged, and not written.
+    /// The turns of the run at this place that are acknowledged and not written.
     pub(crate) fn unwritten_rows(&self, place: &Place) -> UnwrittenRows {
         if self.unwritten.is_none() || place.last < self.durable_end() {
             return Vec::new();
@@ -675,7 +672,7 @@ impl JournalState {
         unwritten::rows_of(place, &pieces)
     }
 
-    /// Where the run's records stand that may be read; `None` if it has none, or is settled.
+    /// Where the run's readable records are; `None` if it has none, or is settled.
     pub(crate) fn readable_place(&self, run: RunId) -> Option<Place> {
         let live = self.conditions.head(run).map(|head| &head.place);
         if let Some(unwritten) = &self.unwritten {
@@ -696,7 +693,7 @@ impl JournalState {
         (last != v1::NO_BACK).then_some(Place { last, ..*place })
     }
 
-    /// The place of a run before the first turn that trims it and is queued.
+    /// The place of a run before its first queued turn that trims it.
     fn before_trim(&self, run: RunId) -> Option<&Place> {
         let sealed = self.sealed.iter().flat_map(|sealed| &sealed.trims);
         sealed
@@ -705,7 +702,7 @@ impl JournalState {
             .map(|trim| &trim.before)
     }
 
-    /// The place of a run that closes in a batch that is queued.
+    /// The place of a run that closes in a queued batch.
     fn finishing(&self, run: RunId) -> Option<&Place> {
         let sealed = self.sealed.iter().flat_map(|sealed| &sealed.finishing);
         sealed
@@ -714,8 +711,7 @@ impl JournalState {
             .map(|closed| &closed.place)
     }
 
-    /// How much more of the log is dead than is worth keeping, which is `slack` bytes and half as much
-    /// as is needed.
+    /// By how much the dead part of the log exceeds what may stay: `slack` bytes and half as much as is needed.
     pub(crate) fn excess(&self, slack: u64) -> u64 {
         let needed = (self.live_bytes + self.finished.bytes()).saturating_sub(self.kept_bytes);
         self.durable_end()
@@ -723,8 +719,7 @@ impl JournalState {
             .saturating_sub(needed + needed / 2 + slack)
     }
 
-    /// Nothing leaves the log any more: a row at its beginning is damaged, or it cannot be said what is
-    /// needed of it.
+    /// Nothing is removed from the log any more: a row at its beginning is damaged, or it is not known what of it is needed.
     pub(crate) fn block_settling(&mut self) {
         self.is_settling_blocked = true;
         tracing::error!(
@@ -740,7 +735,7 @@ impl JournalState {
             || self.damaged.has(run)
     }
 
-    /// The runs that close in batches that are queued.
+    /// The runs that close in queued batches.
     pub(crate) fn finishing_runs(&self) -> Runs {
         let sealed = self.sealed.iter().flat_map(|sealed| &sealed.finishing);
         sealed

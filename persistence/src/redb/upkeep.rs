@@ -1,4 +1,4 @@
-//! What an operator asks of a store: is it sound, a copy of it, make it smaller.
+//! Operations on a whole store: verify it, copy it, make it smaller.
 
 use std::fs;
 use std::io;
@@ -24,28 +24,28 @@ use crate::wire::topic_row;
 /// How many bytes of rows a backup copies in one transaction.
 const COPY_BYTES: usize = 8 << 20;
 
-/// What a walk over the whole store found.
+/// The result of checking the whole store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Sound records.
+    /// Undamaged records.
     pub records: u64,
     /// Bytes of the log.
     pub bytes: u64,
-    /// Sound records of topics.
+    /// Undamaged records of topics.
     pub topic_records: u64,
-    /// Runs that were trimmed, each with the first record that is there: live ones, finished ones that are
-    /// retained, and dropped ones that still stand in the log.
+    /// Runs that were trimmed, each with its first remaining record: live ones, retained finished ones, and dropped ones that
+    /// are still in the log.
     pub trimmed: Vec<(RunId, Sequence)>,
-    /// Everything that is wrong; empty if the store is sound.
+    /// All errors; empty if the store is undamaged.
     pub damaged: Vec<ReadError>,
 }
 
-/// Why a backup was not made. There is no file at its place then, or the one that was there.
+/// Why a backup was not made. Then there is no file at its path, or the one that was there before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// There is a file where the backup should go.
+    /// There is a file at the path of the backup.
     #[error("{path} exists: a backup replaces nothing")]
     Exists {
         /// Where the backup should go.
@@ -59,7 +59,7 @@ pub enum BackupError {
     Write(#[source] StoreError),
 }
 
-/// How long a file was, and has become.
+/// The length of a file before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compacted {
@@ -69,12 +69,11 @@ pub struct Compacted {
     pub bytes_after: u64,
 }
 
-/// Gives the free space of a store's file that no process has open back to the file system. Nothing in the store is
-/// changed by it: no run is dropped, and no opening counted. For a store that is open there is
-/// [`RedbJournal::begin_compact`].
+/// Returns the free space of a store's file, which no process may have open, to the file system. The store's contents do not
+/// change: no run is dropped, and no opening counted. For an open store there is [`RedbJournal::begin_compact`].
 ///
 /// # Errors
-/// As of [`RedbJournal::open`]; none is created.
+/// As for [`RedbJournal::open`]; no file is created.
 pub fn compact(path: impl AsRef<Path>, host: &dyn Host) -> Result<Compacted, StoreError> {
     let path = path.as_ref();
     let config = StoreConfig {
@@ -85,7 +84,7 @@ pub fn compact(path: impl AsRef<Path>, host: &dyn Host) -> Result<Compacted, Sto
     let bytes_before = len_of(path)?;
     let mut store = open::open_path_made(path, &config, host)?;
     store.compact().map_err(|failure| open::failed(&failure, path))?;
-    // What redb writes when it closes a file belongs to it as well.
+    // redb's writes when it closes a file count, too.
     drop(store);
     let bytes_after = len_of(path)?;
     Ok(Compacted {
@@ -103,7 +102,7 @@ fn len_of(path: &Path) -> Result<u64, StoreError> {
 }
 
 impl RedbJournal {
-    /// The format of the store's file. One of an earlier release keeps its own until something is committed to it.
+    /// The format of the store's file. A file of an earlier release keeps its format until something is committed to it.
     ///
     /// # Errors
     /// When the journal was closed.
@@ -111,11 +110,11 @@ impl RedbJournal {
         Ok(self.reader()?.format())
     }
 
-    /// Reads every record of the store and checks its checksum and its place in its run. Goes on
-    /// while turns are appended, and sees those that were durable when it began.
+    /// Reads every record of the store and checks its checksum and its place in its run. Turns may be appended meanwhile; it
+    /// checks those that were durable when it began.
     ///
     /// # Errors
-    /// When the store cannot be read at all; what is damaged is in the answer.
+    /// When the store cannot be read at all; damage is in the result.
     pub fn verify(&self) -> Result<Verified, ReadError> {
         let store = self.reader()?;
         let moment = store.moment()?;
@@ -138,13 +137,13 @@ impl RedbJournal {
         })
     }
 
-    /// Writes a copy of the store to `path`, as it is at the moment of the call, while turns are
-    /// appended. The copy is a store: to restore it, put it where the lost one was.
+    /// Writes a copy of the store to `path`, as of the moment of the call; turns may be appended meanwhile. The copy is a
+    /// store: to restore it, put it in the place of the lost one.
     ///
-    /// The file of this store may grow while it is copied, since what is read cannot be reused.
+    /// The file of this store may grow during the copy, since space that is being read cannot be reused.
     ///
-    /// This, or [`export`](Self::export), is the backup of a store that is open: a copy of its file by other
-    /// means (`cp`, `rsync`) mixes pages from before and after commits, and is none.
+    /// This, or [`export`](Self::export), is the way to back up an open store: a copy of its file by other means (`cp`,
+    /// `rsync`) mixes pages from before and after commits, and cannot be used.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -169,7 +168,7 @@ impl RedbJournal {
             .map_err(BackupError::Write)
             .and_then(|copy| copy_rows(&moment, &copy, path));
         if let Err(error) = copied {
-            // Nobody knows of the draft; if it cannot be removed, the next backup makes it anew.
+            // Nobody else knows of the draft; if it cannot be removed, the next backup replaces it.
             fs::remove_file(&draft).ok();
             return Err(error);
         }
@@ -178,20 +177,19 @@ impl RedbJournal {
             .map_err(write)
     }
 
-    /// Asks the writer to give free space at the end of the file back to the file system; returns
-    /// at once. Meanwhile nothing is committed: what is enqueued waits, and
-    /// [`enqueue`](crate::Journal::enqueue) gives `Full` once the buffer is. Bells ring at the end,
-    /// and [`Stats::compactions`](crate::Stats::compactions) has grown. It begins when nobody reads the store (a history, a
-    /// copy, a check of all of it); until then turns are committed as ever.
+    /// Asks the writer to return free space at the end of the file to the file system; returns at once. Meanwhile nothing is
+    /// committed: enqueued batches wait, and [`enqueue`](crate::Journal::enqueue) returns `Full` once the buffer is full. At
+    /// the end bells ring, and [`Stats::compactions`](crate::Stats::compactions) has grown. It begins when nobody reads the
+    /// store (a history, a copy, a check of all of it); until then turns are committed as usual.
     ///
-    /// It takes about half a second per GB, and is never done unasked.
+    /// It takes about half a second per GB, and only happens when asked for.
     pub fn begin_compact(&self) {
         self.shared.lock().is_compacting = true;
         self.shared.bell.ring();
     }
 }
 
-/// Checks all records of topics, and that those of each follow each other; says how many are sound.
+/// Checks all records of topics, and that each topic's records are consecutive; returns how many are undamaged.
 fn check_topics(moment: &StoreMoment, damaged: &mut Vec<ReadError>) -> Result<u64, JournalFailure> {
     let topics = moment.topics()?;
     let dropped = |topic: TopicNumber| {
@@ -240,7 +238,7 @@ fn check_topics(moment: &StoreMoment, damaged: &mut Vec<ReadError>) -> Result<u6
                     _ => first,
                 };
                 damaged.push(error);
-                // Where its header does not say how far it reaches, the next row may begin anywhere.
+                // If its header does not tell its length, the next row may begin anywhere.
                 match topic_row::read_header(row, topic, first) {
                     Ok(_) => (until + 1).saturating_sub(first),
                     Err(_) => u64::MAX,

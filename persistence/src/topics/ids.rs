@@ -1,4 +1,4 @@
-//! By which ids the latest records of all topics would be known again.
+//! The ids by which a repeated record of a topic is recognised.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use super::TopicNumber;
 use crate::wire::topic_row::StoredId;
 
-/// The ids of the records that were appended last with one, of all topics together. They are numbered in the order in which
-/// they were taken in; numbers of which nothing could be read are left out.
+/// The ids that were appended last, of all topics together. They are numbered in the order in which they were taken;
+/// unreadable numbers are left out.
 #[derive(Debug)]
 pub(crate) struct IdWindow {
     /// The latest record with an id, and the number of the id.
@@ -17,7 +17,7 @@ pub(crate) struct IdWindow {
     /// The number of the next id.
     next: u64,
     len_max: usize,
-    /// Those that are queued, to be stored with the next commit.
+    /// The queued ids, to be stored with the next commit.
     queued: Vec<StoredId>,
 }
 
@@ -37,7 +37,7 @@ impl IdWindow {
         self.known.get(&(topic, id)).map(|(sequence, _)| *sequence)
     }
 
-    /// Remembers one, which is not known.
+    /// Remembers an id that is not known yet.
     pub(crate) fn add(&mut self, stored: StoredId) {
         if self.len_max == 0 {
             return;
@@ -46,7 +46,7 @@ impl IdWindow {
         self.queued.push(stored);
     }
 
-    /// Takes in what was stored of those with the numbers from `first` on. They come in order.
+    /// Adds the stored ids with the numbers from `first` on. They come in order.
     pub(crate) fn restore(&mut self, first: u64, ids: impl Iterator<Item = StoredId>) {
         for (number, stored) in (first..).zip(ids) {
             self.remember(number, stored);
@@ -62,7 +62,7 @@ impl IdWindow {
             let Some((oldest, key)) = self.order.pop_front() else {
                 break;
             };
-            // It may have come again behind it.
+            // It may have been appended again later.
             if self.known.get(&key).is_some_and(|(_, number)| *number == oldest) {
                 self.known.remove(&key);
             }
@@ -80,7 +80,7 @@ impl IdWindow {
         })
     }
 
-    /// Takes those that are to be stored, with the number of the first; and the number before which none is remembered.
+    /// Takes the ids to be stored, with the number of the first; and the number below which none is remembered.
     pub(crate) fn seal(&mut self) -> (u64, Vec<StoredId>, u64) {
         let queued = std::mem::take(&mut self.queued);
         let low = self.order.front().map_or(self.next, |(number, _)| *number);
@@ -88,7 +88,7 @@ impl IdWindow {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // A key and its sequence in the map, with its empty places, and a key in the order.
+        // A key and its sequence in the map, with the map's empty places, and a key in the order.
         self.order.len() as u64 * (2 * 48 + 32)
     }
 }

@@ -1,4 +1,4 @@
-//! Topics whose envelopes a journal keeps: streams of records beside the histories, in the same commits.
+//! Topics whose records a journal keeps: streams of records beside the histories, in the same commits.
 //!
 //! ```text
 //!   Batch ── turns ───────────► histories        ┐
@@ -8,18 +8,20 @@
 //!                 by retention           on disk          └── latest, in memory
 //! ```
 //!
-//! A topic's records are numbered from 1, without gaps, in the order in which the journal takes them. Each names the partition
-//! that it belongs to: a store of one process has one order for all, which a store that several processes share need
-//! not have across partitions.
+//! A topic's records are numbered from 1, without gaps, in the order in which the journal takes them. Each names the
+//! partition that it belongs to: the store of one process has one order for all partitions, but a store that several
+//! processes share need not.
 //!
-//! A purge drops records whatever retention keeps: they count as dropped at once, and their rows go as those do that retention
-//! drops. A deleted topic is one that is purged and has lost its name; its number stays taken. A renamed topic keeps its number,
-//! and leaves a deleted one under its former name, so that numbers of records go on there.
+//! A purge drops records that retention would keep: they count as dropped at once, and their rows are removed like those that
+//! retention drops. A deleted topic is a purged one that has lost its name; its number is not used again. A renamed topic
+//! keeps its number, and leaves a deleted topic under its former name, so that a new topic of that name continues with higher
+//! record numbers.
 //!
-//! Retention can hold back what has not been read. Who has read how far the journal is told by those who keep readers' places,
-//! and it forgets that when it is closed: a store that was opened takes every record for unread until it is told again.
+//! Retention can hold back unread records. The code that keeps the readers' places tells the journal how far each reader has
+//! read, and the journal forgets that when it is closed: after an opening every record counts as unread until the journal is
+//! told again.
 //!
-//! Left out on purpose: what a body means, also that of a record with a reader's place.
+//! Left out on purpose: the meaning of bodies, also of a record with a reader's place.
 
 mod ids;
 mod number;

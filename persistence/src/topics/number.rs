@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// How many numbers a store gives, those of deleted topics included: keys have no checksum of their own, and a higher number is
-/// not believed.
+/// How many numbers a store gives out, those of deleted topics included: keys have no checksum of their own, so a higher
+/// number is taken for damage.
 pub(crate) const TOPIC_NUMBERS_MAX: u32 = 1 << 20;
 
-/// The number that a journal has given a topic whose records it keeps. It is stored, and never given to another.
+/// The number that a journal has given a topic whose records it keeps. It is stored, and never used for another topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TopicNumber(u32);
 

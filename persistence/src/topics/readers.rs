@@ -1,4 +1,4 @@
-//! How far the readers of a topic have come that keep their places in the journal.
+//! How far the readers of a topic have read that keep their places in the journal.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use millrun_core::Sequence;
 
 use super::TopicNumber;
 
-/// The readers for which retention holds records of a topic back, by the topics in which they keep their places.
+/// The readers for which retention keeps records of a topic, by the topics in which they keep their places.
 ///
-/// The places are in memory only. A journal that was just opened knows no reader, so that every record counts as unread until the
+/// The places are in memory only. After an opening a journal knows no reader, so every record counts as unread until the
 /// runtime has noted all readers.
 #[derive(Debug, Default)]
 pub(crate) struct TopicReaders {
@@ -25,18 +25,18 @@ impl TopicReaders {
         self.places.values().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// A reader has come this far. It does not go back.
+    /// Notes how far a reader has read. This never goes back.
     pub(crate) fn note(&mut self, reader: TopicNumber, through: Sequence) {
         let place = self.places.entry(reader).or_default();
         *place = through.get().max(*place);
     }
 
-    /// Every reader that there is has been noted.
+    /// All existing readers have been noted.
     pub(crate) fn all_are_noted(&mut self) {
         self.are_all_noted = true;
     }
 
-    /// These topics are deleted, and the readers with them that keep their places there.
+    /// These topics are deleted, and so are the readers that keep their places there.
     pub(crate) fn forget(&mut self, deleted: &[TopicNumber]) {
         if !self.places.is_empty() {
             self.places.retain(|reader, _| !deleted.contains(reader));

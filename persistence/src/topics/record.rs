@@ -14,13 +14,13 @@ pub struct TopicRecord {
     pub partition: Partition,
     /// When it was appended, by the clock of its writer.
     pub time: Timestamp,
-    /// The id by which its writer would know it again.
+    /// The id by which a repeated append of the record is recognised.
     pub id: Option<u128>,
-    /// What the writer has put there. A slice of the chunk that it stands in, which stays in memory as long as it.
+    /// The bytes that the writer wrote: a slice of the record's chunk, which stays in memory as long as the slice.
     pub body: Bytes,
 }
 
-/// Some records of a topic, one behind the other. A cheap clone.
+/// Some consecutive records of a topic. A cheap clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicChunk {
     first: Sequence,
@@ -30,8 +30,8 @@ pub struct TopicChunk {
 }
 
 impl TopicChunk {
-    /// A chunk of these records, of which the first gets the sequence `first`, and those behind it the next ones: for
-    /// journals that keep records in a form of their own. `None` of no records.
+    /// A chunk of these records: the first gets the sequence `first`, the others the next ones. For journals that keep
+    /// records in their own form. `None` if there are no records.
     #[must_use]
     pub fn of<'a>(first: Sequence, records: impl IntoIterator<Item = &'a TopicRecord>) -> Option<Self> {
         let (mut frames, mut len) = (Vec::new(), 0);
@@ -72,7 +72,7 @@ impl TopicChunk {
         self.frames.len()
     }
 
-    /// What is left of it behind a record up to which all are purged; `None` if nothing is. A purge may end within a chunk.
+    /// The rest of it after a record up to which all are purged; `None` if nothing is left. A purge may end within a chunk.
     pub(crate) fn behind(self, dropped: u64) -> Option<Self> {
         if self.first.get() > dropped {
             return Some(self);
@@ -93,14 +93,14 @@ impl TopicChunk {
     }
 }
 
-/// A chunk of these frames, of which there are `len`, at least one; they were made in this process, or checked.
+/// A chunk of `len` frames, at least one; they were made in this process, or checked.
 pub(crate) fn frame_chunk(first: Sequence, len: u32, frames: Bytes) -> TopicChunk {
     debug_assert!(len > 0 && !frames.is_empty(), "a chunk has a record");
     TopicChunk { first, len, frames }
 }
 
 impl TopicChunk {
-    /// Checks frames that were read, and makes a chunk of them.
+    /// Checks frames that were read, and makes a chunk from them.
     pub(crate) fn checked(first: Sequence, len: u32, frames: Bytes) -> Result<Self, TopicFrameError> {
         let (mut rest, mut found) = (&frames[..], 0);
         while !rest.is_empty() {
@@ -115,7 +115,7 @@ impl TopicChunk {
     }
 }
 
-/// The chunks of a page without the records that are purged, as far as these stand in its first chunk.
+/// The chunks of a page without the purged records, as far as these are in its first chunk.
 pub(crate) fn without_purged(mut chunks: Vec<TopicChunk>, dropped: u64) -> Vec<TopicChunk> {
     if chunks.first().is_some_and(|first| first.first.get() <= dropped) {
         chunks = chunks
@@ -135,7 +135,7 @@ pub struct TopicRecords {
 
 impl TopicRecords {
     fn frame(&self) -> Option<TopicFrame> {
-        // What cannot be parsed would have been found when the chunk was made.
+        // A frame that cannot be parsed would have been found when the chunk was made.
         topic_frame::read(&self.left).ok()
     }
 }
@@ -160,7 +160,7 @@ impl Iterator for TopicRecords {
         Some(record)
     }
 
-    /// Passes over records without making them.
+    /// Skips records without decoding them.
     fn nth(&mut self, n: usize) -> Option<TopicRecord> {
         for _ in 0..n {
             let frame = self.frame()?;
@@ -171,10 +171,10 @@ impl Iterator for TopicRecords {
     }
 }
 
-/// Records of a topic behind one that is named.
+/// The records of a topic after a given one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicPage {
-    /// The sequence behind which it was read.
+    /// The sequence after which it was read.
     pub after: Sequence,
     /// How many records behind `after` retention had dropped before they were read.
     pub dropped: u64,
@@ -183,8 +183,8 @@ pub struct TopicPage {
 }
 
 impl TopicPage {
-    /// The sequence of its last record, behind which the next page is read; where it has none, what was read behind, or the
-    /// last record that was dropped.
+    /// The sequence of its last record, after which the next page begins; if it has none, `after` or the last record that was
+    /// dropped.
     #[must_use]
     pub fn last(&self) -> Sequence {
         let dropped = Sequence::new(self.after.get() + self.dropped);

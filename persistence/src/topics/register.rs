@@ -1,5 +1,5 @@
-//! The topics of a journal that keeps their rows in a store of its own: which there are, what is queued for them, which rows
-//! go, and the latest records.
+//! The topics of a journal that keeps their rows in its own store: which there are, what is queued for them, which rows can
+//! be removed, and the latest records.
 //!
 //! ```text
 //!   declare, append ─► queued ─ seal ─► rows, ids, changed topics ─► the store ─ landed ─► durable, latest
@@ -7,8 +7,8 @@
 //!                       drop_due ─► rows that go ────┘     fill ◄─ the earliest rows of a topic
 //! ```
 //!
-//! A pure machine, for journals in other crates: [`OwnerTable`] is another. The journal keeps it under its lock, and calls it
-//! in the order in which its commits become durable. A journal that fails is opened anew: nothing is taken back here.
+//! A pure machine, for journals in other crates, like [`OwnerTable`]. The journal keeps it under its lock, and calls it in
+//! the order in which its commits become durable. A journal that fails is opened anew: nothing is undone here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -26,24 +26,24 @@ use crate::journal::RefusedTurn;
 use crate::owners::OwnerTable;
 use crate::wire::topic_row::{StoredId, StoredTopic};
 
-/// The number of a topic's earliest rows that are read at a time, and whose outlines stay in memory.
+/// How many of a topic's earliest rows are read at a time, and have their outlines in memory.
 const FRONT_LEN_MAX: usize = 64;
 
-/// What a chunk that stays in memory counts beside its bytes.
+/// What a chunk in memory counts besides its bytes.
 const CHUNK_OVERHEAD_BYTES: usize = 128;
 
-/// See the module's page: the topics of a journal, and what is queued for them.
+/// The topics of a journal, and what is queued for them; see the module's documentation.
 #[derive(Debug)]
 pub struct TopicRegister {
     table: TopicTable,
     /// By the numbers of topics.
     fronts: Vec<TopicFront>,
     shelves: Vec<TopicShelf>,
-    /// Of which topic the chunks on the shelves are, and what each counts, the earliest first.
+    /// The topic of each chunk on the shelves and how much it counts, the earliest first.
     shelved: VecDeque<(TopicNumber, usize)>,
     shelved_bytes: usize,
     latest_bytes_max: usize,
-    /// Topics of which rows may go.
+    /// Topics with rows that may have to be removed.
     candidates: BTreeSet<TopicNumber>,
 }
 
@@ -51,24 +51,24 @@ pub struct TopicRegister {
 #[derive(Debug, Default)]
 struct TopicFront {
     rows: VecDeque<TopicRowOutline>,
-    /// All rows that are there, up to this record, are known.
+    /// All existing rows up to this record are known.
     until: u64,
 }
 
-/// A topic, in the bytes of its row.
+/// A topic's own row, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTopicName {
     /// Its number.
     pub number: TopicNumber,
-    /// Its name, or that of a deleted topic behind a zero byte.
+    /// Its name; for a deleted topic a zero byte and its former name.
     pub name: String,
-    /// How long its records stay.
+    /// How long its records are kept.
     pub retention: TopicRetention,
     /// The last record that was dropped.
     pub dropped: Sequence,
 }
 
-/// Records of a topic that stand in one row.
+/// The records of a topic that are in one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTopicRow {
     /// The topic.
@@ -83,7 +83,7 @@ pub struct StoredTopicRow {
     pub frames: Bytes,
 }
 
-/// What is known of a row without its records.
+/// A row without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicRowOutline {
     /// The sequence of its first record.
@@ -96,7 +96,7 @@ pub struct TopicRowOutline {
     pub last: Timestamp,
 }
 
-/// An id by which a record is known when it comes again.
+/// An id by which a repeated record is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredTopicId {
     /// Ids are numbered in the order in which they were taken.

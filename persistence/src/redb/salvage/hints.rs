@@ -1,4 +1,4 @@
-//! What the readable parts of redb's trees say: where current rows stand, and what cannot be told.
+//! Reads what redb's trees still tell: where current rows are, and what cannot be known.
 //!
 //! ```text
 //!   latest slot ─► tables ─┬─► log, kept, kept2 ─► extents: current rows are in here, others are stale
@@ -7,11 +7,11 @@
 //!                          └─► manifest, closed ─► which finished runs are retained
 //! ```
 //!
-//! A page that its parent's sum confirms is current. One that it does not is damaged, and still current if
-//! the parent is sound; below a damaged parent only confirmed pages are believed.
+//! A page that its parent's checksum confirms is current. A page that it does not confirm is damaged, and still current if
+//! the parent is undamaged; below a damaged parent only confirmed pages are trusted.
 //!
-//! Invariants: a hint decides which of several copies is meant and whether a run was dropped; it never
-//! makes a record. Any bytes give hints, in time linear in the file: no page is looked at twice.
+//! Invariants: a hint decides which of several copies is used and whether a run was dropped; it never creates a record. Any
+//! bytes give hints, in time linear in the file: no page is read twice.
 
 use std::ops::RangeInclusive;
 
@@ -25,9 +25,9 @@ use crate::wire::superblock;
 use crate::wire::{inventory, kept_head};
 
 const SHIFT: u64 = superblock::BYTES as u64;
-/// Trees are not deeper.
+/// The deepest tree that is followed.
 const DEPTH_MAX: usize = 24;
-/// A page of more than this is no page of ours but a value of one; it is not read for a hint.
+/// A larger page is the value of a single row; it is not read for a hint.
 const CHECKED_BYTES_MAX: usize = 64 << 20;
 
 /// The tables of turns that were moved out of the log.
@@ -42,14 +42,14 @@ pub(crate) enum Holds {
 pub(crate) struct HintRows {
     /// The keys whose rows could not be looked up.
     unread: Vec<RangeInclusive<u128>>,
-    /// Behind the greatest key that was.
+    /// One more than the greatest key that was looked up.
     behind: u128,
-    /// Rows from this key on may be there that no slot leads to.
+    /// From this key on there may be rows that no slot leads to.
     tail: Option<u128>,
 }
 
 impl HintRows {
-    /// Whether a row with this key may be current though no tree leads to it.
+    /// Whether a row with this key may be current although no tree leads to it.
     pub(crate) fn may_hold(&self, key: u128) -> bool {
         self.unread.iter().any(|range| range.contains(&key)) || self.tail.is_some_and(|tail| key >= tail)
     }
@@ -64,23 +64,23 @@ impl HintRows {
         self.unread.is_empty() && self.tail.is_none()
     }
 
-    /// Whether the last rows cannot be read, of which the one with the greatest key was found.
+    /// Whether the last rows cannot be read, where `greatest` is the greatest key that was found.
     pub(crate) fn is_end_missing(&self, greatest: u128) -> bool {
         let mut to_end = self.unread.iter().filter(|range| *range.end() == u128::MAX);
         to_end.any(|range| *range.start() == 0 || *range.start() >= greatest)
     }
 }
 
-/// What is known of the file without looking at its frames.
+/// What is known of the file without reading its frames.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// Whether the store was closed.
+    /// Whether the store was closed properly.
     pub(crate) is_clean: bool,
-    /// Whether the latest of redb's two commit slots was found whole, or seems so.
+    /// Whether the latest of redb's two commit slots was found undamaged, or seems so.
     pub(crate) slots: usize,
-    /// Where current leaves stand in the file, in order.
+    /// Where current leaves are in the file, in order.
     extents: Vec<Extent>,
-    /// How many pages stand beyond the end of the file.
+    /// How many pages lie beyond the end of the file.
     cut_off: u64,
     pub(crate) log: HintRows,
     pub(crate) kept: HintRows,
@@ -92,7 +92,7 @@ pub(crate) struct Hints {
     pub(crate) second: Second,
 }
 
-/// What the log's inventory and the heads of kept runs say: which records there were.
+/// What the log's inventory and the heads of kept runs tell: which records there were.
 #[derive(Debug, Default)]
 pub(crate) struct Second {
     /// The last record of each run that is listed, and whether the run ends with it; by run.
@@ -115,14 +115,14 @@ impl Second {
         self.runs.iter().copied()
     }
 
-    /// Whether it is known by name what is missing of the log below a position.
+    /// Whether every run that lost records before this position of the log is known by name.
     pub(crate) fn has_all_below(&self, position: u64) -> bool {
         self.is_whole && position <= self.to
     }
 
     fn add(&mut self, run: RunId, last: u32, closes: bool) {
         self.runs.push((run, last, closes));
-        // Of each run, one is enough.
+        // One entry for each run is enough.
         if self.runs.len() == self.runs.capacity() {
             self.keep_last();
             self.runs.reserve(self.runs.len());
@@ -136,7 +136,7 @@ impl Second {
     }
 }
 
-/// Where a current leaf of turns stands in the file.
+/// A current leaf of turns and its place in the file.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     from: u64,
@@ -148,21 +148,21 @@ struct Extent {
 /// Which finished runs are settled and retained.
 #[derive(Debug, Default)]
 pub(crate) enum SettledHint {
-    /// It cannot be told.
+    /// Not known.
     #[default]
     Unknown,
-    /// None is settled.
+    /// No run is settled.
     Nothing,
     Known {
         /// Runs whose closing turn begins before this position are settled, or were dropped.
         position: u64,
-        /// The number of the earliest that is retained.
+        /// The number of the earliest retained run.
         first: u64,
-        /// Those that are listed with their numbers, by run; some that were dropped are.
+        /// The runs that are listed with their numbers, by run; some of them were dropped.
         runs: Vec<(RunId, u64)>,
         /// The same by hash, if not all are known by run.
         hashes: Vec<(u64, u64)>,
-        /// Whether all that are retained are listed.
+        /// Whether all retained runs are listed.
         is_whole: bool,
         /// Whether this is the latest state of the index.
         is_current: bool,
@@ -170,8 +170,8 @@ pub(crate) enum SettledHint {
 }
 
 impl Hints {
-    /// In how many current leaves of turns nothing was found: `has_any` says whether something was found
-    /// between two places.
+    /// The number of current leaves of turns in which nothing was found: `has_any` says whether something was found between
+    /// two places.
     pub(crate) fn count_lost(&self, has_any: impl Fn(u64, u64) -> bool) -> u64 {
         let lost = self
             .extents
@@ -215,7 +215,7 @@ impl Hints {
     }
 }
 
-/// What the index says of a finished run.
+/// What the index tells of a finished run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListedHint {
     Retained { number: u64 },
@@ -223,7 +223,7 @@ pub(crate) enum ListedHint {
 }
 
 impl SettledHint {
-    /// What is listed of a run; `None` if it is not.
+    /// What the index lists for a run; `None` if nothing.
     pub(crate) fn listed(&self, run: RunId) -> Option<ListedHint> {
         let Self::Known {
             first, runs, hashes, ..
@@ -277,7 +277,7 @@ pub(crate) fn read<B: Bytes + ?Sized>(bytes: &B) -> Hints {
     hints.more = walk.rows(&tables, "millrun.kept.more", 24, &mut hints.extents);
     hints.extents.sort_unstable_by_key(|extent| extent.from);
     if hints.slots < 2 && !hints.is_clean {
-        // The other slot may have been the later one: what it committed stands behind.
+        // The other slot may have been the later one: its commit comes after this.
         hints.log.tail = Some(hints.log.behind);
     }
     hints.cut_off = walk.cut_off;
@@ -290,9 +290,9 @@ pub(crate) fn read<B: Bytes + ?Sized>(bytes: &B) -> Hints {
 /// The tables that were found.
 #[derive(Debug, Default)]
 struct HintTables {
-    /// With their roots, and whether these are sure.
+    /// With their roots, and whether these are certain.
     found: Vec<(String, Option<(Pointer, bool)>)>,
-    /// Whether no part of their tree was unreadable.
+    /// Whether the whole tree could be read.
     is_whole: bool,
 }
 
@@ -315,12 +315,11 @@ struct Walk<'a, B: Bytes + ?Sized> {
     cut_off: u64,
 }
 
-/// What a walk over a table finds: a leaf, with whether its sum holds, or a range of keys of which
-/// nothing is known.
+/// What a walk over a table finds: a leaf, with whether its checksum holds, or a range of keys about which nothing is known.
 enum FoundHint<'a> {
     Leaf {
         pointer: Pointer,
-        /// What stands in it, if its parts can be told from each other.
+        /// Its contents, if its parts can be separated.
         leaf: Option<pages::Leaf<'a>>,
         /// Whether its sum holds.
         is_sound: bool,
@@ -329,12 +328,11 @@ enum FoundHint<'a> {
     Unread(HintSpan),
 }
 
-/// Keys from one to another, both included, as far as they are known.
+/// Keys from one to another, both included, where known.
 type HintSpan = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl<B: Bytes + ?Sized> Walk<'_, B> {
-    /// Calls `found` for each leaf below a page. `is_sure` says that the page is the one that was meant,
-    /// whatever stands in it.
+    /// Calls `found` for each leaf below a page. `is_sure` says that the page is the intended one, whatever its contents.
     fn each(
         &mut self,
         (pointer, is_sure): (Pointer, bool),
@@ -383,7 +381,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
                     }
                 }
             }
-            // It is a leaf or a branch, and what it holds is where it is.
+            // It may be a leaf or a branch; its rows are inside of it either way.
             None => found(FoundHint::Leaf {
                 pointer,
                 leaf: None,
@@ -409,7 +407,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
             for (name, definition) in leaf.entries() {
                 let name = String::from_utf8_lossy(name).into_owned();
                 match pages::table(definition) {
-                    // Of a damaged leaf, a root is believed that its own sum confirms.
+                    // In a damaged leaf, a root is trusted if its own checksum confirms it.
                     Some(table) if is_sound || table.root.is_some() => {
                         let root = table.root.map(|root| (root, is_sound));
                         tables.found.push((name, root));
@@ -443,7 +441,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
                     let leaf = leaf.filter(|_| is_sound);
                     match leaf.and_then(|leaf| leaf.entries().last().map(|(last, _)| number(last))) {
                         Some(last) => rows.behind = rows.behind.max(last.saturating_add(1)),
-                        // It may have had more rows than can be read of it.
+                        // It may have had more rows than can be read.
                         None => rows.unread.push(range(span)),
                     }
                 }
@@ -498,7 +496,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
                 second.add(turn.run, turn.last, turn.closes);
             }
         });
-        // A row that is missing is a gap between two others.
+        // A missing row is a gap between two others.
         second.is_whole = spans.is_sorted() && spans.windows(2).all(|pair| pair[0].1 >= pair[1].0);
         second.to = spans.last().map_or(0, |(_, end)| *end);
         if let Ok(Some(root)) = tables.root("millrun.kept.heads") {
@@ -565,7 +563,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         }
     }
 
-    /// The latest of the manifests that were replaced, as far as there are some left.
+    /// The latest of the replaced manifests, if any are left.
     fn earlier_manifest(&mut self) -> Option<Manifest> {
         let (mut at, mut latest): (u64, Option<Manifest>) = (0, None);
         while at < self.window.len() {
@@ -582,8 +580,8 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         latest
     }
 
-    /// Calls `row` with each row of a table that can be told from its neighbours, and its key; each has a
-    /// sum of its own.
+    /// Calls `row` with each row of a table that can be separated from its neighbours, and its key; each row has its own
+    /// checksum.
     fn values(&mut self, root: (Pointer, bool), key: usize, row: &mut dyn FnMut(&[u8], &[u8])) {
         let widths = Widths {
             key: Some(key),
@@ -597,7 +595,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
     }
 }
 
-/// Whether all numbers are there that the manifest says are retained.
+/// Whether all numbers are there that the manifest lists as retained.
 fn covers(numbers: &mut Vec<u64>, manifest: &Manifest) -> bool {
     numbers.sort_unstable();
     numbers.dedup();

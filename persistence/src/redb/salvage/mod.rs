@@ -1,4 +1,4 @@
-//! Salvage: a new store of what is whole in a damaged one.
+//! Salvage: makes a new store of the undamaged runs in a damaged one.
 //!
 //! ```text
 //!   file ──► hints (what redb's trees say, where they can be read)
@@ -7,16 +7,15 @@
 //!                                      └── damaged records ──► report
 //! ```
 //!
-//! redb's repair believes nothing of a file of which one page is damaged. Here nothing of redb is needed:
-//! each record has a sum of its own, and what redb's trees say, as far as its sums confirm it, only decides
-//! between copies.
+//! redb's repair rejects a whole file if one of its pages is damaged. This code does not depend on redb: each record has its
+//! own checksum, and redb's trees, as far as their checksums confirm them, only decide between copies.
 //!
-//! Invariants: the source is opened read-only and locked; every record of the new store stood in the
-//! source with a sum that holds, in a history without a gap from its first record to the end of a turn;
-//! there is no store at the place before all of it is durable.
+//! Invariants: the source is opened read-only and locked; every record of the new store was in the source with a valid
+//! checksum, in a history without a gap from its first record to the end of a turn; no file is at the new store's path before
+//! all of it is durable.
 //!
-//! Left out: records that are not whole are not mended; snapshots, names of dropped runs and the index of
-//! finished runs are derived or lost; records of topics stay behind.
+//! Left out: damaged records are not repaired; snapshots, names of dropped runs and the index of finished runs are rebuilt or
+//! lost; records of topics are not copied.
 
 mod hints;
 mod pages;
@@ -48,22 +47,22 @@ use crate::redb::opening::open;
 use crate::wire::superblock::{self, SuperblockError};
 use crate::wire::v1;
 
-/// The source can be read for this many shares of the runs: one for each partition.
+/// The runs of the source can be divided into this many shares: one for each partition.
 const SHARES_MAX: u16 = 1_024;
 
-/// Makes a new store at `to` of every run that is whole in the damaged store `from`, which nothing may
-/// have open. The source is not written to. `progress` is called for each MiB or so.
+/// Makes a new store at `to` of every undamaged run in the damaged store `from`, which no process may have open. The source
+/// is not written to. `progress` is called about once for each MiB.
 ///
-/// A live run is whole if nothing is known to have followed its last record. Finished runs that retention
-/// had dropped stay away as far as that can be told; the report says where it cannot. A turn that was
-/// never acknowledged may be found, as after any crash. The ids of runs that are not whole are free in
-/// the new store: starting them again repeats what they did. Records of topics are not salvaged: a backup has them.
+/// A live run counts as undamaged if no record is known to have followed its last one. Finished runs that retention had
+/// dropped are left out as far as they can be recognised; the report says where they cannot. A turn that was never
+/// acknowledged may be found, as after any crash. The ids of damaged runs are free in the new store: starting such an
+/// instance again repeats its effects. Records of topics are not salvaged: restore them from a backup.
 ///
-/// Time is about linear in the size of the source. Memory is bounded by [`SalvageOptions`].
+/// The time is about linear in the size of the source. Memory is bounded by [`SalvageOptions`].
 ///
 /// # Errors
-/// See [`SalvageError`]. There is no store at `to` then; a process that is killed meanwhile leaves a file
-/// beside it whose name ends in `.new`.
+/// See [`SalvageError`]. There is no store at `to` then; a process that is killed meanwhile leaves a file next to it whose
+/// name ends in `.new`.
 pub fn salvage(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -72,7 +71,7 @@ pub fn salvage(
     progress: &mut dyn FnMut(SalvageProgress),
 ) -> Result<SalvageReport, SalvageError> {
     let (from, to) = (from.as_ref(), to.as_ref());
-    // A link that leads nowhere is something, too.
+    // A dangling symbolic link counts as a file, too.
     if fs::symlink_metadata(to).is_ok() {
         return Err(SalvageError::Exists { path: to.to_owned() });
     }
@@ -89,7 +88,7 @@ pub fn salvage(
     let draft = open::draft(to);
     let outcome = work.write((&draft, to), progress);
     if outcome.is_err() {
-        // Nobody knows of the draft.
+        // Nobody else knows of the draft.
         fs::remove_file(&draft).ok();
     }
     let report = outcome?;
@@ -127,7 +126,7 @@ fn open_source(path: &Path) -> Result<FileBytes, SalvageError> {
     }
 }
 
-/// Whether the first page is one of ours; a damaged one may be.
+/// Whether the first page is that of a store; it may be damaged.
 fn is_ours<B: Bytes + ?Sized>(bytes: &B, path: &Path) -> Result<bool, SalvageError> {
     let mut window = Window::of(bytes, superblock::BYTES);
     let Some(page) = window.get(0, superblock::BYTES).first_chunk() else {
@@ -181,9 +180,9 @@ struct Salvage<'a> {
     hints: Hints,
 }
 
-/// Why one way of dividing the runs did not do.
+/// Why a division of the runs into shares did not work.
 enum Failed {
-    /// What is known of a share does not fit into memory.
+    /// The data on a share do not fit into memory.
     Full,
     Other(SalvageError),
 }
@@ -201,7 +200,7 @@ impl From<SalvageError> for Failed {
 }
 
 impl Salvage<'_> {
-    /// Writes the new store, with as few readings of the source as there is memory for.
+    /// Writes the new store, with as few passes over the source as memory allows.
     fn write(
         &self,
         (draft, to): (&Path, &Path),
@@ -260,7 +259,7 @@ impl Salvage<'_> {
                     path: self.from.to_owned(),
                 }));
             }
-            // The same places are looked at in each reading.
+            // Each pass finds the same places again.
             report.without_owner.clear();
             report.without_owner_more = found.damaged_more;
             report.refused_bytes = found.refused;
@@ -280,7 +279,7 @@ impl Salvage<'_> {
         Ok(report)
     }
 
-    /// What cannot be told whatever is found.
+    /// What cannot be known, whatever is found.
     fn unknown(&self) -> Vec<String> {
         let mut unknown = Vec::new();
         if !self.is_ours {
@@ -371,7 +370,7 @@ impl Salvage<'_> {
         order.sort_unstable_by_key(|(key, group)| (*key, group.begin));
         let (mut bytes_done, mut told) = (0, 0);
         for (_, group) in order {
-            // It is the same as before: what it is made of has not changed.
+            // The result is the same as before: its input has not changed.
             let History::Whole(whole) = sorted.history(self.bytes, &self.hints, &group) else {
                 return Err(self.changed());
             };
@@ -406,11 +405,11 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Where a run belongs in the new store, if it does.
+    /// The place of a run in the new store, if it is copied.
     fn place(&self, sorted: &Sorted, run: RunId, whole: Option<&Whole>, group: &SortedGroup) -> Verdict {
         let stretches = sorted.stretches(group);
         let is_unsure = stretches.iter().all(|stretch| stretch.rank < Rank::Current);
-        // A stale copy of its last record tells as well that it has finished.
+        // A stale copy of its last record also shows that it has finished.
         let closing = stretches.iter().filter(|stretch| stretch.closes);
         let last = closing.max_by_key(|last| last.rank);
         match (self.hints.settled.listed(run), whole) {
@@ -502,8 +501,8 @@ enum Verdict {
     /// It has finished, and its end is missing.
     Cut,
     Retained {
-        /// Settled runs by number, others by the time of closing where their place is not known and by
-        /// place where it is, live ones last.
+        /// Settled runs by number, others by the time of closing if their place is not known and by place if it is, live ones
+        /// last.
         key: (u8, u64),
         is_unsure: bool,
     },

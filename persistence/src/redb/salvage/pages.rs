@@ -1,13 +1,13 @@
-//! As much of redb's file as helps to tell what is current: commit slots, branches and leaves.
+//! Parses as much of redb's file as helps to tell what is current: commit slots, branches and leaves.
 //!
 //! ```text
 //!   header ─► slot, slot ─► root ─► branch ─► leaf: keys, values
 //! ```
 //!
-//! After redb's `docs/design.md` (file format 3). Everything here is total: any bytes give a value or
-//! `None`, and nothing is read beyond them. A page's checksum stands in the page above it.
+//! According to redb's `docs/design.md` (file format 3). Every function is total: any bytes give a value or `None`, and
+//! nothing is read beyond them. A page's checksum is in the page above it.
 //!
-//! Left out: the allocator's state and redb's own tables, of which nothing is needed.
+//! Left out: the allocator's state and redb's own tables, which are not needed.
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -27,16 +27,16 @@ const ORDER_MAX: u32 = 20;
 const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
 
-/// A page, and the checksum that it should have.
+/// A reference to a page, with the checksum that the page should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    /// Where the page stands in redb's file.
+    /// The page's place in redb's file.
     pub(crate) at: u64,
     pub(crate) bytes: usize,
     pub(crate) checksum: u128,
 }
 
-/// What a commit slot says, whose checksum holds.
+/// A commit slot whose checksum holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageSlot {
     pub(crate) transaction: u64,
@@ -44,10 +44,10 @@ pub(crate) struct PageSlot {
     pub(crate) tables: Option<Pointer>,
 }
 
-/// What redb's header says.
+/// redb's header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageHeader {
-    /// Whether the store was closed.
+    /// Whether the store was closed properly.
     pub(crate) is_clean: bool,
     /// The slots whose checksums hold, the latest first.
     pub(crate) slots: Vec<PageSlot>,
@@ -83,7 +83,7 @@ fn slot(bytes: &[u8]) -> Option<PageSlot> {
     })
 }
 
-/// A page's number and its checksum, one behind the other.
+/// A page's number, followed by its checksum.
 fn pointer(bytes: &[u8], at: usize) -> Option<Pointer> {
     page(u64_at(bytes, at)?, u128_at(bytes, at + 8)?)
 }
@@ -147,7 +147,7 @@ pub(crate) fn read(bytes: &[u8], widths: Widths) -> Option<Page<'_>> {
 }
 
 impl Page<'_> {
-    /// The checksum of what is used of the page.
+    /// The checksum of the used part of the page.
     pub(crate) fn checksum(&self) -> u128 {
         match self {
             Self::Leaf(leaf) => xxh3_128(leaf.used),
@@ -156,7 +156,7 @@ impl Page<'_> {
     }
 }
 
-/// A leaf whose keys and values lie one behind the other.
+/// A leaf whose keys and values are adjacent.
 #[derive(Debug)]
 pub(crate) struct Leaf<'a> {
     used: &'a [u8],
@@ -164,8 +164,8 @@ pub(crate) struct Leaf<'a> {
     widths: Widths,
 }
 
-/// Reads a leaf of which the values may lie beyond `bytes`, as the first page of a large one does; gives
-/// where each value begins and how long it is, with its key.
+/// Reads a leaf whose values may lie beyond `bytes`, as in the first page of a large one; returns where each value begins and
+/// how long it is, with its key.
 pub(crate) fn leaf_head(bytes: &[u8], key: usize) -> Option<Vec<(&[u8], usize, usize)>> {
     if *bytes.first()? != LEAF {
         return None;
@@ -295,7 +295,7 @@ impl<'a> Branch<'a> {
         self.used.get(from..self.key_end(key)?)
     }
 
-    /// The children, each with the key before it and the key behind it.
+    /// The children, each with the key before it and the key after it.
     pub(crate) fn children(&self) -> impl Iterator<Item = (Option<Pointer>, Between<'a>)> {
         (0..=self.keys).map(|child| {
             let number = u64_at(self.used, 8 + 16 * (self.keys + 1) + 8 * child);

@@ -1,4 +1,4 @@
-//! What a salvage says.
+//! The results of a salvage.
 
 use std::fmt;
 use std::io;
@@ -13,15 +13,15 @@ use crate::redb::config::StoreConfig;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvageOptions {
-    /// Memory in bytes for what is known of the source: 48 bytes for each place where records of one run
-    /// stand side by side (a turn, mostly), 32 for each row of the log and each run, 24 for each finished
-    /// run that is settled. When reached, the source is read several times, each time for a share of the
-    /// runs; at 1,024 times [`SalvageError::TooLarge`] is given. Default 512 MiB.
+    /// Memory in bytes for what is known of the source: 48 bytes for each place where records of one run are adjacent (mostly
+    /// a turn), 32 for each row of the log and each run, 24 for each finished run that is settled. When reached, the source
+    /// is read several times, each time for a share of the runs; if 1,024 passes are not enough, the result is
+    /// [`SalvageError::TooLarge`]. Default 512 MiB.
     pub index_bytes_max: usize,
-    /// The largest record in bytes that is looked for; as much of the source is in memory at a time. No
-    /// less than the greatest `turn_bytes_max` that the source was ever opened with. Default 64 MiB.
+    /// The largest record in bytes that is recognised; as much of the source is in memory at a time. At least the greatest
+    /// `turn_bytes_max` that the source was ever opened with. Default 64 MiB.
     pub frame_bytes_max: usize,
-    /// The cache and the zeros ahead of the new store; no other bound is used.
+    /// The cache and the zeroing ahead of the new store; no other bound is used.
     pub store: StoreConfig,
 }
 
@@ -35,13 +35,13 @@ impl Default for SalvageOptions {
     }
 }
 
-/// How far a salvage is.
+/// The progress of a salvage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvageProgress {
     /// Whether histories are being written; before, the source is being read.
     pub is_writing: bool,
-    /// Bytes done of the present reading or of what is written.
+    /// Bytes done of the present pass or of what is written.
     pub bytes_done: u64,
     /// Bytes of it in all.
     pub bytes_total: u64,
@@ -49,28 +49,28 @@ pub struct SalvageProgress {
     pub runs: u64,
 }
 
-/// A run that is not in the new store, because a record of it is missing or damaged.
+/// A run that is not in the new store, because one of its records is missing or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotWhole {
     /// The run.
     pub run: RunId,
-    /// The id of its instance, if its first record is sound.
+    /// The id of its instance, if its first record is undamaged.
     pub id: Option<InstanceId>,
-    /// How many sound records come before what is wrong.
+    /// How many undamaged records come before the error.
     pub records: u64,
     /// What is wrong.
     pub cause: String,
 }
 
-/// A damaged record of which it cannot be told whose it was.
+/// A damaged record whose run is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WithoutOwner {
     /// Where it begins in the source, in bytes.
     pub at: u64,
-    /// The run that its header names, of which nothing else was found: the run may have had this record
-    /// only, or the name is what is damaged.
+    /// The run that its header names, of which nothing else was found: the run may have had only this record, or the name
+    /// itself is damaged.
     pub named: Option<RunId>,
     /// What is wrong.
     pub cause: String,
@@ -86,32 +86,31 @@ pub struct SalvageReport {
     pub finished_runs: u64,
     /// Records in the new store.
     pub records: u64,
-    /// Runs that are not in the new store though something current is left of them, up to 10,000.
+    /// Runs that are not in the new store although some current part of them is left, at most 10,000.
     pub not_whole: Vec<NotWhole>,
-    /// Such runs beyond those.
+    /// The number of further such runs.
     pub not_whole_more: u64,
-    /// Live runs in the new store that may have had more turns, because a part of the log is missing that
-    /// cannot be put down to its runs; up to 10,000.
+    /// Live runs in the new store that may have had more turns, because a part of the log is missing that cannot be
+    /// attributed to its runs; at most 10,000.
     pub maybe_shorter: Vec<RunId>,
-    /// Such runs beyond those.
+    /// The number of further such runs.
     pub maybe_shorter_more: u64,
-    /// Runs in the new store of which it could not be told whether retention had dropped them, or whether
-    /// they were ever acknowledged.
+    /// Runs in the new store that retention may have dropped, or that may never have been acknowledged.
     pub unsure_runs: u64,
-    /// Runs that retention had dropped, and which were left out.
+    /// Runs that retention had dropped, and that were left out.
     pub dropped_runs: u64,
     /// Damaged records without an owner, up to 10,000.
     pub without_owner: Vec<WithoutOwner>,
-    /// Such records beyond those.
+    /// The number of further such records.
     pub without_owner_more: u64,
-    /// Sound records that are in no history: of runs that are not whole or were dropped, and copies.
+    /// Undamaged records that are in no history: of damaged or dropped runs, and copies.
     pub records_left: u64,
-    /// Parts of the log that are missing: where each begins, and where the log goes on if it does.
+    /// Missing parts of the log: where each begins, and where the log continues if it does.
     pub gaps: Vec<(u64, Option<u64>)>,
-    /// Pages of redb's trees that held turns and of which nothing is left. Runs all of whose records stood
-    /// there are missing without a name.
+    /// Pages of redb's trees that held turns and of which nothing is left. Runs that had all their records there are missing,
+    /// and their names are not known.
     pub lost_pages: u64,
-    /// Whether the source had been closed; else a crash came before the damage, or was it.
+    /// Whether the source had been closed properly; otherwise a crash came before the damage, or caused it.
     pub is_clean: bool,
     /// Size of the source in bytes.
     pub bytes: u64,
@@ -119,15 +118,15 @@ pub struct SalvageReport {
     pub refused_bytes: u64,
     /// How often the source was read.
     pub passes: u64,
-    /// What could not be told, in sentences for a person.
+    /// What is not known, in sentences for a reader.
     pub unknown: Vec<String>,
 }
 
-/// How many of each kind a report names.
+/// How many of each kind the report lists.
 pub(crate) const NAMED_MAX: usize = 10_000;
 
 impl SalvageReport {
-    /// Whether everything that the source held is in the new store, as far as that can be told.
+    /// Whether everything that the source held is in the new store, as far as that can be known.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.not_whole.is_empty()
@@ -140,7 +139,7 @@ impl SalvageReport {
 }
 
 impl fmt::Display for SalvageReport {
-    /// Several lines for a person; runs are named up to twenty of each kind.
+    /// Several lines for a reader, with at most twenty runs of each kind.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 20;
         let closed = if self.is_clean {
@@ -216,28 +215,28 @@ impl fmt::Display for SalvageReport {
     }
 }
 
-/// Why nothing was salvaged. There is no new store at its place then, and the source is as it was.
+/// Why nothing was salvaged. Then there is no new store, and the source is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SalvageError {
-    /// There is a file where the new store should be.
+    /// There is a file at the path of the new store.
     #[error("{path} exists: a salvage makes a new store")]
     Exists {
         /// Where the new store should be.
         path: PathBuf,
     },
-    /// A process has the source open: close it there, or end the process.
+    /// Another process has the source open: close it there, or end the process.
     #[error("{path} is open in another process: close it first")]
     InUse {
         /// The source.
         path: PathBuf,
     },
-    /// The source cannot be opened or is no file.
+    /// The source cannot be opened or is not a file.
     #[error("{path} could not be read")]
     Read {
         /// The source.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -247,7 +246,7 @@ pub enum SalvageError {
         /// The source.
         path: PathBuf,
     },
-    /// The source was written by a later release, which has a salvage for it.
+    /// The source was written by a later release: salvage it with that.
     #[error("{path} has format {found}, this release reads up to {supported}: use a later release")]
     NewerFormat {
         /// The source.
@@ -257,8 +256,7 @@ pub enum SalvageError {
         /// The newest format this release reads.
         supported: u32,
     },
-    /// What is known of the source does not fit into [`SalvageOptions::index_bytes_max`], however often it
-    /// is read. Raise that bound.
+    /// The data on the source do not fit into [`SalvageOptions::index_bytes_max`], in however many passes. Raise that bound.
     #[error("{bytes} bytes of memory are not enough for what is known of {path}: raise index_bytes_max")]
     TooLarge {
         /// The source.

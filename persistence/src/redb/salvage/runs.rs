@@ -1,4 +1,4 @@
-//! Makes histories of stretches: which copy of each record is meant, and whether none is missing.
+//! Builds histories from stretches: chooses a copy of each record, and checks that none is missing.
 //!
 //! ```text
 //!   stretches of a run:   1─────4 current     5──8 unsure
@@ -7,11 +7,11 @@
 //!   parts:                1─────4        5──8
 //! ```
 //!
-//! The surest copy is taken. Copies as sure as each other must be the same; a stale one only fills a hole
-//! of which it is known that a record stood there.
+//! The most certain copy is used. Equally certain copies must be the same; a stale copy only fills a gap in which a record is
+//! known to have been.
 //!
-//! Invariants: a history begins with the run's first record, or the last one that trims it, and has no gap; its
-//! last turn is whole; nothing that is known to have followed is missing.
+//! Invariants: a history begins with the run's first record, or the last one that trims it, and has no gap; its last turn is
+//! complete; no record that is known to have followed is missing.
 
 use millrun_core::RunId;
 
@@ -19,29 +19,29 @@ use super::scan::{FoundTurn, Rank, ScanStretch};
 use super::source::{Bytes, Window};
 use crate::wire::v1;
 
-/// Consecutive records of a history, side by side in the file.
+/// Consecutive records of a history that are adjacent in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunPart {
     pub(crate) stretch: ScanStretch,
-    /// The records of the stretch that are meant.
+    /// The records of the stretch that are used.
     pub(crate) from: u32,
     pub(crate) to: u32,
 }
 
-/// A history that is whole.
+/// A complete history.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
     pub(crate) parts: Vec<RunPart>,
     pub(crate) is_closed: bool,
-    /// Size of what its parts are read from.
+    /// The size of the data that its parts are read from.
     pub(crate) bytes: u64,
 }
 
-/// What stretches of a run amount to.
+/// The result for the stretches of a run.
 #[derive(Clone, Debug)]
 pub(crate) enum History {
     Whole(Whole),
-    /// Nothing current is left of the run: it was dropped, or never acknowledged.
+    /// No current part of the run is left: it was dropped, or never acknowledged.
     Gone,
     /// The end of a run whose beginning was dropped.
     Rest,
@@ -52,18 +52,18 @@ pub(crate) enum History {
     },
 }
 
-/// What is known of a run beside its stretches.
+/// What is known of a run besides its stretches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownOfRun<'a> {
     /// The sequences of damaged records in current rows; zero for one that is not known.
     pub(crate) damaged: &'a [u32],
-    /// Its last record, and whether it ends with it, as a second source says; it may have had more.
+    /// Its last record, and whether the run ends with it, according to a second source; it may have had more.
     pub(crate) listed: Option<(u32, bool)>,
-    /// Where the log begins, if all turns of the run that were moved out of it are at hand.
+    /// Where the log begins, if all turns of the run that were moved out of it were found.
     pub(crate) low: Option<u64>,
 }
 
-/// Puts the stretches of one run together, which are sorted by their first record.
+/// Combines the stretches of one run, which are sorted by their first record.
 pub(crate) fn history<B: Bytes + ?Sized>(
     bytes: &B,
     found: &FoundTurn,
@@ -75,7 +75,7 @@ pub(crate) fn history<B: Bytes + ?Sized>(
     let Some(surest) = surest.filter(|rank| is_listed || *rank > Rank::Stale) else {
         return History::Gone;
     };
-    // What stands before the last record that trims the run is dead.
+    // Records before the last one that trims the run are dead.
     let begins = stretches.iter().filter(|stretch| stretch.opens);
     let begins = begins.filter(|stretch| stretch.rank > Rank::Stale || surest == Rank::Stale);
     let base = begins.map(|stretch| stretch.first).max().unwrap_or(1);
@@ -154,13 +154,13 @@ struct Choice<'a> {
     next: u64,
     /// The first stretch that has not been looked at.
     from: usize,
-    /// Those that were looked at and reach as far as `next`.
+    /// The stretches that were looked at and reach as far as `next`.
     open: Vec<ScanStretch>,
 }
 
 impl Choice<'_> {
-    /// The surest stretch that has the next record, up to where a surer one begins; or the record of which
-    /// there are two.
+    /// The most certain stretch that has the next record, up to where a more certain one begins; or the record that has two
+    /// different copies.
     fn best<B: Bytes + ?Sized>(&mut self, bytes: &B) -> Result<Option<RunPart>, u32> {
         let Ok(next) = u32::try_from(self.next) else {
             return Ok(None);
@@ -175,7 +175,7 @@ impl Choice<'_> {
         let Some(rank) = self.open.iter().map(|stretch| stretch.rank).max() else {
             return Ok(None);
         };
-        // A stale copy tells what stood there, not that something did.
+        // A stale copy tells which record was there, not that one was.
         if rank == Rank::Stale && self.surest == Rank::Current && next > self.needed {
             return Ok(None);
         }
@@ -221,12 +221,12 @@ fn fits(before: Option<&RunPart>, part: &RunPart) -> bool {
     !is_known || ends == part.stretch.begins
 }
 
-/// Takes away the beginning of a turn that was not written whole, which was never acknowledged.
+/// Removes the beginning of a turn that was not written completely: it was never acknowledged.
 fn cut_to_turn(parts: &mut Vec<RunPart>, known: KnownOfRun<'_>) -> Result<(), String> {
     while let Some(part) = parts.last_mut() {
         let end = part.stretch.turn_end.min(part.to);
-        // What was cut short before its end may end a turn where that is not noted; it is looked at when
-        // it is read.
+        // A stretch that was cut before its end may end with a turn although that is not noted; this is checked when it is
+        // read.
         if part.to == end || (part.to < part.stretch.last && end < part.stretch.turn_end) {
             return Ok(());
         }
@@ -242,8 +242,8 @@ fn cut_to_turn(parts: &mut Vec<RunPart>, known: KnownOfRun<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Whether what is left of a run is the end of one whose beginning was dropped: its first turn is known to
-/// follow one below the log's beginning.
+/// Whether the rest of a run is the end of one whose beginning was dropped: its first turn is known to follow one before the
+/// log's beginning.
 fn is_rest<B: Bytes + ?Sized>(
     bytes: &B,
     found: &FoundTurn,
@@ -257,7 +257,7 @@ fn is_rest<B: Bytes + ?Sized>(
     let mut window = Window::of(bytes, v1::HEADER_BYTES);
     let back = v1::back(window.get(first.at, v1::HEADER_BYTES));
     let is_in_log = found.position(first.piece, first.at).is_some();
-    // What does not follow it may go on from a record that has trimmed the run, and is lost.
+    // Records that do not follow it may continue from a lost record that trimmed the run.
     let mut last = first.last;
     let mut later = stretches.iter().filter(|stretch| stretch.rank > Rank::Stale);
     let has_gap = later.any(|stretch| {
@@ -272,7 +272,7 @@ fn is_rest<B: Bytes + ?Sized>(
     known.damaged.is_empty() && is_in_log && first.begins && back.is_some_and(|back| back < low)
 }
 
-/// The first record, from one to another, that is not the same in two stretches.
+/// The first record, from one to another, that differs between two stretches.
 fn difference<B: Bytes + ?Sized>(
     bytes: &B,
     one: &ScanStretch,
@@ -311,7 +311,7 @@ impl<'a, B: Bytes + ?Sized> SalvagedFrames<'a, B> {
         }
     }
 
-    /// Where the record with this sequence stands, and how long it is; those before it are passed over.
+    /// The place and length of the record with this sequence; records before it are skipped.
     pub(crate) fn find(&mut self, sequence: u32) -> Option<(u64, usize)> {
         loop {
             let (at, found, len) = self.next()?;
@@ -321,7 +321,7 @@ impl<'a, B: Bytes + ?Sized> SalvagedFrames<'a, B> {
         }
     }
 
-    /// The next record: where it stands, its sequence and its length. It is checked again.
+    /// The next record: its place, its sequence and its length. It is checked again.
     pub(crate) fn next(&mut self) -> Option<(u64, u32, usize)> {
         let head = self.window.get(self.at, v1::HEADER_BYTES);
         if self.at >= self.end || head.len() < v1::HEADER_BYTES {

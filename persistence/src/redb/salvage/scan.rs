@@ -7,11 +7,11 @@
 //!                   stretches: consecutive records of a run that stand side by side
 //! ```
 //!
-//! Only what a sum confirms is stepped over, so that nothing is missed behind a length that lies, and
-//! nothing inside of a sound record (a payload may well hold frames) is taken for one.
+//! The scan only skips bytes that a checksum confirms, so it misses nothing behind a wrong length, and takes nothing inside
+//! of a valid record (a payload may well hold frames) for a frame.
 //!
-//! Invariants: any bytes give stretches, and a scan ends: it goes forward with each step, and sums over
-//! what turns out to be no frame are taken as long as they cost no more than the scan itself, about.
+//! Invariants: any bytes give stretches, and a scan ends: it moves forward with each step, and checksums of bytes that turn
+//! out to be no frame cost at most about as much as the scan itself.
 
 use millrun_core::RunId;
 
@@ -22,21 +22,21 @@ use crate::wire::piece;
 use crate::wire::v1::{self, Frame};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// No known place in the log.
+/// The place in the log is not known.
 pub(crate) const NOWHERE: u64 = u64::MAX;
-/// How many damaged records are remembered; the rest is counted.
+/// How many damaged records are listed; the rest is counted.
 pub(crate) const DAMAGED_LEN_MAX: usize = 65_536;
-/// What sums over bytes that are no frames may cost: this much,
+/// How many bytes may be summed in vain, for bytes that are no frames: this much,
 const WASTED_BYTES: u64 = 64 << 20;
 /// and this many times what has been scanned.
 const WASTED_TIMES: u64 = 8;
-/// Beyond that, frames up to this size are still looked for everywhere.
+/// Beyond that, only frames up to this size are looked for at every byte.
 const SMALL_BYTES: usize = 512;
 
-/// How sure it is that bytes are current.
+/// How certain it is that bytes are current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Nothing current leads to them, and all that is current is known.
+    /// No current page leads to them, and all current pages are known.
     Stale,
     /// They may be.
     Unsure,
@@ -44,7 +44,7 @@ pub(crate) enum Rank {
     Current,
 }
 
-/// Consecutive records of a run that stand side by side.
+/// Consecutive records of a run that are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanStretch {
     pub(crate) run: RunId,
@@ -58,7 +58,7 @@ pub(crate) struct ScanStretch {
     /// The piece, or [`NO_PIECE`].
     pub(crate) piece: u32,
     pub(crate) rank: Rank,
-    /// Whether its first record is the first that is there of a run.
+    /// Whether its first record is the first remaining one of a run.
     pub(crate) opens: bool,
     /// Whether its last record is a run's last.
     pub(crate) closes: bool,
@@ -66,7 +66,7 @@ pub(crate) struct ScanStretch {
     pub(crate) begins: bool,
 }
 
-/// A frame that was found by itself.
+/// A frame outside of any piece.
 pub(crate) const NO_PIECE: u32 = u32::MAX;
 
 /// A row of turns.
@@ -89,7 +89,7 @@ impl ScannedPiece {
     }
 }
 
-/// Bytes of a current row that hold no record any more.
+/// Bytes of a current row that hold no valid record.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedRange {
     /// Where they begin in the file,
@@ -98,10 +98,10 @@ pub(crate) struct DamagedRange {
     pub(crate) position: Option<u64>,
     /// The run that their header names, which may be damaged itself.
     pub(crate) named: Option<RunId>,
-    /// The run that the row's key names, or the record before, whose turn goes on.
+    /// The run that the row's key names, or that of the record before, whose turn continues.
     pub(crate) of: Option<RunId>,
     pub(crate) sequence: u32,
-    /// Where the run's previous turn stands in the log, if it begins one.
+    /// The log position of the run's previous turn, if the record begins a turn.
     pub(crate) back: u64,
     pub(crate) cause: v1::FrameError,
 }
@@ -112,7 +112,7 @@ pub(crate) struct FoundTurn {
     pub(crate) stretches: Vec<ScanStretch>,
     pub(crate) pieces: Vec<ScannedPiece>,
     pub(crate) damaged: Vec<DamagedRange>,
-    /// Damaged records beyond [`DAMAGED_LEN_MAX`].
+    /// The number of damaged records beyond [`DAMAGED_LEN_MAX`].
     pub(crate) damaged_more: u64,
     pub(crate) frames: u64,
     /// Bytes that the device refused to read.
@@ -125,7 +125,7 @@ impl FoundTurn {
             + self.pieces.capacity() * size_of::<ScannedPiece>()
     }
 
-    /// Where a byte of a piece stands in the log.
+    /// The log position of a byte of a piece.
     pub(crate) fn position(&self, piece: u32, at: u64) -> Option<u64> {
         let piece = self.pieces.get(usize::try_from(piece).ok()?)?;
         (piece.position != NOWHERE).then(|| piece.position.saturating_add(at.saturating_sub(piece.at)))
@@ -145,18 +145,18 @@ impl ScanShare {
     }
 }
 
-/// What a scan may take.
+/// The bounds of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanBounds {
     pub(crate) index_bytes_max: usize,
     pub(crate) frame_bytes_max: usize,
 }
 
-/// What is found does not fit into the memory for it.
+/// The results do not fit into their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Scans all bytes; `seen` is called with how far it is.
+/// Scans all bytes; `seen` is called with the position reached.
 pub(crate) fn scan<B: Bytes + ?Sized>(
     bytes: &B,
     hints: &Hints,
@@ -196,7 +196,7 @@ pub(crate) fn scan<B: Bytes + ?Sized>(
     Ok(scan.found)
 }
 
-/// What of a frame is noted.
+/// What is noted of a frame.
 #[derive(Clone, Copy)]
 struct SeenTurns {
     run: RunId,
@@ -232,13 +232,13 @@ struct Scan<'a, B: Bytes + ?Sized> {
     hints: &'a Hints,
     share: ScanShare,
     bounds: ScanBounds,
-    /// Bytes of sums over what was no frame.
+    /// How many bytes were summed in vain.
     wasted: u64,
     found: FoundTurn,
 }
 
 impl<B: Bytes + ?Sized> Scan<'_, B> {
-    /// Reads a page that is empty, or a leaf with rows of turns; says where it ends.
+    /// Reads a page that is empty, or a leaf with rows of turns; returns where it ends.
     fn page(&mut self, at: u64) -> Option<u64> {
         let page = self.window.get(at, PAGE_BYTES);
         if page.iter().all(|byte| *byte == 0) {
@@ -248,11 +248,11 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         let mut row = at + rows.first()?.1 as u64;
         for (key, _, end) in rows {
             let begin = row + piece::HEADER_BYTES as u64;
-            // The piece's own header has a sum; where that fails, the leaf tells as well.
+            // The piece's own header has a checksum; if that is wrong, the leaf gives the length, too.
             let said = (at + end as u64).saturating_sub(begin);
             let len = self.piece_at(row).map_or(said, |len| len as u64);
             let end = self.piece(begin, len, Some(key));
-            // Something else stands where the row went on.
+            // Something else is where the row should continue.
             if end < begin + len {
                 return Some(end.max(at + 1));
             }
@@ -261,7 +261,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         Some(row.next_multiple_of(PAGE))
     }
 
-    /// The rows of turns in a leaf, each with its key, and where it begins and ends in the page.
+    /// The rows of turns in a leaf, each with its key and its bounds in the page.
     fn rows(&mut self, at: u64) -> Option<Vec<(ScanKey, usize, usize)>> {
         let current = self.hints.key_width(at);
         for width in [8, 16, 24] {
@@ -273,7 +273,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
                 let said = scan.piece_at(at + *from as u64);
                 said.is_some_and(|said| from + piece::HEADER_BYTES + said == *end)
             };
-            // Where the first row begins shows how wide the keys are.
+            // The beginning of the first row shows how wide the keys are.
             let is_it = rows.first().is_some_and(|row| is_row(self, row));
             if is_it || (current == Some(width) && rows.iter().any(|row| is_row(self, row))) {
                 return Some(rows);
@@ -282,13 +282,13 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         None
     }
 
-    /// How many bytes of frames the piece has whose header stands here.
+    /// How many bytes of frames the piece has whose header is here.
     fn piece_at(&mut self, at: u64) -> Option<usize> {
         let header = self.window.get(at, piece::HEADER_BYTES).first_chunk()?;
         Some(piece::read_header(header).ok()?.0)
     }
 
-    /// Walks over the frames of a piece. Says where it ends, or where something else stands.
+    /// Walks over the frames of a piece. Returns where it ends, or where something else begins.
     fn piece(&mut self, begin: u64, len: u64, key: Option<ScanKey>) -> u64 {
         let end = (begin + len).min(self.window.len());
         let rank = self.rank(begin, key);
@@ -330,21 +330,21 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         end
     }
 
-    /// Where the walk over a piece goes on behind what is no frame.
+    /// Where the walk over a piece continues after bytes that are no frame.
     fn behind(&mut self, at: u64, end: u64, rank: Rank) -> ScanBehind {
         let head = self.window.get(at, v1::HEADER_BYTES);
         if head.len() == v1::HEADER_BYTES {
             let next = at + v1::len(head) as u64;
             let is_sound = next > at && next < end && self.frame(next, end - next).is_ok();
             if next == end || is_sound {
-                // Frames of one size, and the damaged byte may be one of its length.
+                // The frames have one size, and the damaged byte may be one of its length.
                 return ScanBehind::Frame(self.nearer(at, next).unwrap_or(next));
             }
         }
         let mut at = at + 1;
         while at < end {
             let to = (at + 1).next_multiple_of(PAGE).min(end);
-            // A row that is current has its place for itself.
+            // Nothing else can be inside of a current row.
             if at.is_multiple_of(PAGE) && rank < Rank::Current && self.rows(at).is_some() {
                 return ScanBehind::Other(at);
             }
@@ -371,7 +371,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         None
     }
 
-    /// Looks at bytes that nothing leads to, up to the end of their page.
+    /// Scans bytes that no page leads to, up to the end of their page.
     fn raw(&mut self, at: u64) -> u64 {
         let to = (at + 1).next_multiple_of(PAGE);
         let len = self.window.len();
@@ -391,7 +391,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         }
     }
 
-    /// The first sound frame that begins at `at` or behind, before `to`; it ends at `end` at the latest.
+    /// The first valid frame that begins at or after `at`, before `to`; it ends at `end` at the latest.
     fn find(&mut self, mut at: u64, to: u64, end: u64) -> Option<u64> {
         while at < to {
             let len = usize::try_from(to - at).unwrap_or(usize::MAX);
@@ -407,7 +407,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         None
     }
 
-    /// The first sound frame, or header of a piece, that begins at `at` or behind, before `to`.
+    /// The first valid frame, or header of a piece, that begins at or after `at`, before `to`.
     fn find_any(&mut self, mut at: u64, to: u64) -> Option<Any> {
         let end = self.window.len();
         while at < to {
@@ -429,7 +429,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         None
     }
 
-    /// The frame at a place, of which it is not known that there is one.
+    /// The frame at a place that may not hold one.
     fn frame_if_cheap(&mut self, at: u64, rest: u64) -> Option<SeenTurns> {
         let head = self.window.get(at, v1::HEADER_BYTES);
         if head.len() < v1::HEADER_BYTES || !v1::may_begin(head) {
@@ -537,10 +537,10 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
     }
 }
 
-/// Where a walk goes on.
+/// Where a walk continues.
 enum ScanBehind {
     Frame(u64),
-    /// Something else has taken the place of the piece.
+    /// Something else has replaced the piece.
     Other(u64),
 }
 

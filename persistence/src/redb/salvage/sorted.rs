@@ -1,4 +1,4 @@
-//! What was found, by run: whose damaged records are, and what of the log is missing.
+//! The results of a scan, by run: which run each damaged record belongs to, and what of the log is missing.
 //!
 //! ```text
 //!   found ──► gaps of the log, and the pieces that fill them
@@ -6,7 +6,7 @@
 //!        └──► stretches by run ──► histories
 //! ```
 //!
-//! Invariants: a damaged record has one owner or none; what has none is named by its place.
+//! Invariants: a damaged record belongs to one run or to none; a record without a run is identified by its place.
 
 use millrun_core::RunId;
 
@@ -17,7 +17,7 @@ use super::scan::{self, FoundTurn, Rank, ScanShare, ScanStretch};
 use super::source::{Bytes, Window};
 use crate::wire::v1;
 
-/// Names something in a report, or counts it where enough is named.
+/// Lists something in a report, or only counts it if enough are listed.
 pub(super) fn note<T>(named: &mut Vec<T>, more: &mut u64, item: T) {
     if named.len() < NAMED_MAX {
         named.push(item);
@@ -43,9 +43,9 @@ impl SortedGroup {
 pub(super) struct Sorted {
     pub(super) share: ScanShare,
     pub(super) found: FoundTurn,
-    /// Damaged records of current rows, by the run whose they are.
+    /// Damaged records of current rows, by their run.
     damaged: Vec<(RunId, u32)>,
-    /// Live runs whose last turn stands before this position of the log may have had more.
+    /// Live runs whose last turn is before this position of the log may have had more.
     shorter_before: u64,
 }
 
@@ -76,7 +76,7 @@ impl Sorted {
                     let sequence = sorted.sequence(run, damaged.sequence);
                     sorted.damaged.push((run, sequence));
                 }
-                // It is known by name what is missing there.
+                // The runs that lost records there are known by name.
                 None if damaged
                     .position
                     .is_some_and(|position| hints.second.has_all_below(position + 1)) => {}
@@ -124,7 +124,7 @@ impl Sorted {
         self.of_run(run).iter().any(|stretch| stretch.rank > Rank::Stale)
     }
 
-    /// The sequence of a damaged record, as its header says; zero if a current record has that one.
+    /// The sequence of a damaged record, according to its header; zero if a current record has that one.
     fn sequence(&self, run: RunId, sequence: u32) -> u32 {
         let is_another = self.of_run(run).iter().any(|stretch| {
             stretch.rank == Rank::Current && (stretch.first..=stretch.last).contains(&sequence)
@@ -172,8 +172,7 @@ impl Sorted {
     }
 }
 
-/// Finds the parts of the log that are missing, and the places of pieces that fill them. Returns where the
-/// last one begins.
+/// Finds the missing parts of the log, and the places of pieces that fill them. Returns where the last one begins.
 fn gaps(hints: &Hints, found: &mut FoundTurn, report: &mut SalvageReport) -> u64 {
     let is_of_log = |piece: &&scan::ScannedPiece| piece.rank > Rank::Stale && piece.position != scan::NOWHERE;
     let mut pieces: Vec<_> = found
@@ -189,7 +188,7 @@ fn gaps(hints: &Hints, found: &mut FoundTurn, report: &mut SalvageReport) -> u64
         .unwrap_or_else(|| pieces.first().map_or(0, |(from, _)| *from));
     for (from, to) in pieces {
         if from > end {
-            // A row whose key was lost is where there is just its room.
+            // A row whose key was lost belongs where exactly its length is missing.
             let fills = |piece: &&mut scan::ScannedPiece| {
                 piece.rank == Rank::Current
                     && piece.position == scan::NOWHERE
@@ -222,7 +221,7 @@ fn gaps(hints: &Hints, found: &mut FoundTurn, report: &mut SalvageReport) -> u64
     unlisted.next_back().map_or(0, |(from, _)| *from)
 }
 
-/// Whose the damaged records are, as far as their back-pointers tell.
+/// The runs of the damaged records, as far as their back-pointers tell.
 fn owners<B: Bytes + ?Sized>(bytes: &B, found: &FoundTurn) -> Vec<Option<RunId>> {
     if found.damaged.is_empty() {
         return Vec::new();

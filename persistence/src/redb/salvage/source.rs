@@ -1,7 +1,6 @@
-//! The bytes of a damaged file: read only, and a part that the device refuses reads as zeros.
+//! The bytes of a damaged file: only read, and a part that the device refuses to read reads as zeros.
 //!
-//! Invariants: nothing is ever written; a read never fails, so that one bad sector costs what stands in it
-//! and no more.
+//! Invariants: nothing is ever written; a read never fails, so a bad sector only costs its own contents.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +9,10 @@ use crate::redb::file::system;
 
 /// How much is read at once, unless a frame is larger.
 const WINDOW_BYTES: usize = 1 << 20;
-/// What is left out where the device refuses a read.
+/// How much is skipped where the device refuses a read.
 const BLOCK_BYTES: usize = 4_096;
 
-/// Something that can be read anywhere.
+/// Bytes that can be read at any place.
 pub(crate) trait Bytes {
     /// Its length.
     fn len(&self) -> u64;
@@ -21,7 +20,7 @@ pub(crate) trait Bytes {
     /// Fills `out` from `at` on, which lies within the length.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
 }
 
@@ -54,7 +53,7 @@ impl Bytes for [u8] {
     }
 }
 
-/// A part of the bytes in memory, which moves along with what is read.
+/// A part of the bytes in memory, which moves along with the reads.
 pub(crate) struct Window<'a, B: Bytes + ?Sized> {
     bytes: &'a B,
     start: u64,
@@ -69,7 +68,7 @@ impl<'a, B: Bytes + ?Sized> Window<'a, B> {
         Self::of(bytes, WINDOW_BYTES)
     }
 
-    /// A window that reads this much at once, for reads here and there.
+    /// A window that reads this much at once, for scattered reads.
     pub(crate) fn of(bytes: &'a B, window: usize) -> Self {
         Self {
             bytes,
@@ -84,7 +83,7 @@ impl<'a, B: Bytes + ?Sized> Window<'a, B> {
         self.bytes.len()
     }
 
-    /// The `len` bytes at `at`, or fewer where the file ends.
+    /// The `len` bytes at `at`, or fewer at the end of the file.
     pub(crate) fn get(&mut self, at: u64, len: usize) -> &[u8] {
         let len = usize::try_from(self.len().saturating_sub(at)).map_or(len, |rest| len.min(rest));
         let is_there = at >= self.start && at + len as u64 <= self.start + self.buffer.len() as u64;

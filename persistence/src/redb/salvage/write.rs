@@ -1,11 +1,11 @@
-//! Writing what is whole into a new store, run after run.
+//! Writes the undamaged runs into a new store, one after the other.
 //!
 //! ```text
 //!   parts ──► frames, each checked again ──► turns with new places ──► commits into store.new
 //! ```
 //!
-//! Invariants: a record is copied as it is, but for where its run's previous turn stands; a run is written
-//! whole or not at all; some MiB are in memory, however long a history is.
+//! Invariants: a record is copied unchanged, except for the place of its run's previous turn; a run is written completely or
+//! not at all; some MiB are in memory, however long a history is.
 
 use millrun_core::{InstanceId, RunId};
 
@@ -25,7 +25,7 @@ const COMMIT_BYTES: usize = 4 << 20;
 /// A new store that is being written.
 pub(crate) struct SalvageTarget {
     store: Store,
-    /// Where the log ends that is committed.
+    /// Where the committed log ends.
     end: u64,
     /// Frames that wait for the next commit.
     waiting: Vec<u8>,
@@ -37,7 +37,7 @@ pub(crate) struct SalvageTarget {
 pub(crate) enum Unwritten {
     /// Its records contradict each other.
     Contradiction(String),
-    /// It read differently the second time.
+    /// It was different when it was read again.
     Changed,
     Store(JournalFailure),
 }
@@ -68,7 +68,7 @@ impl SalvageTarget {
     ) -> Result<u64, Unwritten> {
         let is_long = whole.bytes > COMMIT_BYTES as u64;
         if is_long {
-            // A part of it will be committed before its end has been read.
+            // Part of it will be committed before its end has been read.
             walk(bytes, run, whole, &mut |_, _| Ok(()))?;
         }
         let begin = (self.waiting.len(), self.listed.len());
@@ -76,7 +76,7 @@ impl SalvageTarget {
         let (mut id, mut first) = (IdHash::default(), 0);
         let written = walk(bytes, run, whole, &mut |found, frame| {
             let begins = frame.has(v1::TURN_FIRST);
-            // A turn goes into one commit.
+            // A turn must be in one commit.
             if is_long && begins && self.waiting.len() > COMMIT_BYTES {
                 self.commit()?;
             }
@@ -137,7 +137,7 @@ impl SalvageTarget {
         Ok(())
     }
 
-    /// Commits the rest, and that the source had been opened so often: later epochs are above its own.
+    /// Commits the rest, and how often the source had been opened: later epochs are above its own.
     pub(crate) fn finish(mut self, opens: Option<u64>) -> Result<(), JournalFailure> {
         self.commit()?;
         let before = self.store.moment()?.opened()?.opens;

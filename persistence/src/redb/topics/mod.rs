@@ -1,11 +1,11 @@
-//! The topics of the journal in a file: what goes with a commit, and the latest records, which stay in memory.
+//! The topics of the journal in a file: what is committed, and the latest records, which stay in memory.
 //!
 //! ```text
 //!   append ──► TopicTable ──seal──► TopicWrites ──commit──► rows (see `database::topics`)
 //!                                        └── committed ───► shelves of the latest chunks, bounded together
 //! ```
 //!
-//! Invariants: what is on a shelf is durable; a shelf ends with its topic's last durable record, or is empty.
+//! Invariants: everything on a shelf is durable; a shelf ends with its topic's last durable record, or is empty.
 //!
 //! Left out: reading, see [`reading`]; the transaction, see [`database`](super::database::topics).
 
@@ -26,9 +26,9 @@ use crate::config::JournalConfig;
 use crate::topics::{FrontRow, TopicChunk, TopicHead, TopicNumber, TopicShelf, TopicTable, frame_chunk};
 use crate::wire::topic_row::{self, RowHeader, StoredId, StoredTopic};
 
-/// How many topics for which nothing is queued are looked at with each commit, whether retention is to drop something of them.
+/// How many topics without queued records each commit checks for records that retention drops.
 const LOOKED_AT: u32 = 16;
-/// What a chunk in memory is counted for, beside its bytes.
+/// What a chunk in memory counts besides its bytes.
 const CHUNK_OVERHEAD: usize = 128;
 
 #[derive(Debug)]
@@ -36,13 +36,13 @@ pub(in crate::redb) struct RedbTopics {
     pub(in crate::redb) table: TopicTable,
     /// The latest chunks, by the numbers of topics.
     latest: Vec<TopicShelf>,
-    /// The topics of these chunks, in the order in which they became durable.
+    /// The topic of each of these chunks, in the order in which they became durable.
     order: VecDeque<TopicNumber>,
     latest_bytes: usize,
     latest_bytes_max: usize,
-    /// Where the next look at topics for which nothing is queued begins.
+    /// Where the next check of topics without queued records begins.
     look_from: u32,
-    /// All topics are to be looked at.
+    /// All topics must be checked.
     pub(in crate::redb) looks_at_all: bool,
 }
 
@@ -51,15 +51,15 @@ pub(in crate::redb) struct RedbTopics {
 pub(in crate::redb) struct FoundTopic {
     /// Its row; `None` if that is missing or damaged.
     pub(in crate::redb) stored: Option<StoredTopic>,
-    /// The last record that was dropped, as far as it is known.
+    /// The last record that was dropped, if known.
     pub(in crate::redb) dropped: u64,
-    /// Its last record; what was dropped last if there is none.
+    /// Its last record; if there is none, the last that was dropped.
     pub(in crate::redb) last: u64,
     /// Bytes of all records that it has had, and of those that were dropped.
     pub(in crate::redb) bytes: u64,
     pub(in crate::redb) bytes_dropped: u64,
     pub(in crate::redb) front: Option<FrontRow>,
-    /// What says where its records begin or end is damaged: nothing is dropped of it.
+    /// The data on where its records begin or end are damaged: none of its records is dropped.
     pub(in crate::redb) is_blocked: bool,
 }
 
@@ -101,7 +101,7 @@ impl RedbTopics {
         }
     }
 
-    /// Takes what goes with the next commit; `None` if that is nothing.
+    /// Takes what belongs to the next commit; `None` if there is nothing.
     pub(in crate::redb) fn seal(
         &mut self,
         age: &mut AgeClock,
@@ -111,7 +111,7 @@ impl RedbTopics {
             return None;
         }
         let mut looked_at = self.look_at_next();
-        // What was purged goes as soon as that is said.
+        // Purged records are removed at the next commit.
         looked_at.extend(self.table.changed());
         let is_idle = self.table.queued_len == 0 && !self.table.has_changed();
         if is_idle && !self.has_due(&looked_at, age.now()) {
@@ -150,7 +150,7 @@ impl RedbTopics {
         }))
     }
 
-    /// The topics that are looked at with this commit, whether retention is to drop something of them. All come in turn.
+    /// The topics that this commit checks for records that retention drops. All topics come in turn.
     fn look_at_next(&mut self) -> Vec<TopicNumber> {
         let len = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
         let most = if std::mem::take(&mut self.looks_at_all) {
@@ -163,7 +163,7 @@ impl RedbTopics {
         (0..most).map(|at| TopicNumber::new((from + at) % len)).collect()
     }
 
-    /// Whether one of these topics is due, though nothing may be queued.
+    /// Whether one of these topics has something to drop, also if nothing is queued.
     fn has_due(&self, looked_at: &[TopicNumber], now: Timestamp) -> bool {
         let is_due = |number: &TopicNumber| self.table.head(*number).is_some_and(|head| head.is_due(now));
         looked_at.iter().any(is_due)
@@ -174,14 +174,14 @@ impl RedbTopics {
         self.table.iter().any(|(_, head)| head.is_due(now))
     }
 
-    /// Which topics are to be trimmed with a commit of these chunks.
+    /// The topics that must be trimmed with a commit of these chunks.
     fn trims(
         &self,
         chunks: &[SealedChunk],
         mut looked_at: Vec<TopicNumber>,
         now: Timestamp,
     ) -> Vec<TopicTrim> {
-        // Those that are looked at come first: a commit drops a bounded number of rows, and all topics come in turn.
+        // The checked ones come first: a commit drops a bounded number of rows, and all topics come in turn.
         looked_at.extend(chunks.iter().map(|chunk| chunk.topic));
         let mut seen = FxHashSet::default();
         let numbers = looked_at.into_iter().filter(|number| seen.insert(*number));
@@ -200,14 +200,14 @@ impl RedbTopics {
         due.collect()
     }
 
-    /// Notes that this is durable.
+    /// Notes that these writes are durable.
     pub(in crate::redb) fn committed(&mut self, writes: &TopicWrites, committed: &TopicsCommitted) {
         for chunk in &writes.chunks {
             let head = self
                 .table
                 .head_mut(chunk.topic)
                 .expect("it was queued for a topic");
-            // Where rows are there and the first is not known, it stays unknown.
+            // If there are rows and the first is not known, it stays unknown.
             if head.front.is_none() && head.durable <= head.dropped {
                 head.front = Some(chunk.as_front());
             }
@@ -217,10 +217,10 @@ impl RedbTopics {
         }
         for trimmed in &committed.trimmed {
             let head = self.table.head_mut(trimmed.topic).expect("it was trimmed");
-            // A purge may have come in between.
+            // A purge may have happened in between.
             head.dropped = head.dropped.max(trimmed.dropped);
             head.bytes_dropped = trimmed.bytes_dropped;
-            // Where no first row is found of what is there, none can be dropped.
+            // If the first of the existing rows was not found, none can be dropped.
             let is_lost = trimmed.front.is_none() && head.durable > head.dropped;
             (head.front, head.is_blocked) = (trimmed.front, trimmed.is_blocked || is_lost);
             if head.is_blocked {
@@ -251,7 +251,7 @@ impl RedbTopics {
         }
     }
 
-    /// The durable chunks behind `after`, if they are in memory.
+    /// The durable chunks after `after`, if they are in memory.
     pub(in crate::redb) fn latest(
         &self,
         topic: TopicNumber,
@@ -265,7 +265,7 @@ impl RedbTopics {
         }
     }
 
-    /// Whether what says where a topic's records begin is damaged.
+    /// Whether the data on where a topic's records begin are damaged.
     pub(in crate::redb) fn is_blocked(&self) -> bool {
         self.table.iter().any(|(_, head)| head.is_blocked)
     }
@@ -295,7 +295,7 @@ impl SealedChunk {
     }
 }
 
-/// What is queued of a topic behind `after`, as it would be read.
+/// The queued records of a topic after `after`, as they would be read.
 pub(in crate::redb) fn queued_chunks(
     table: &TopicTable,
     topic: TopicNumber,
@@ -307,7 +307,7 @@ pub(in crate::redb) fn queued_chunks(
     })
 }
 
-/// How many records behind `after` retention has dropped.
+/// How many records after `after` retention has dropped.
 pub(in crate::redb) fn dropped(head: &TopicHead, after: Sequence) -> u64 {
     head.dropped.saturating_sub(after.get())
 }

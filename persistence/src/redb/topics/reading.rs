@@ -1,4 +1,4 @@
-//! What is read of topics: from memory while that has it, and otherwise row by row.
+//! Reads records of topics: from memory if they are there, and otherwise row by row.
 
 use bytes::Bytes;
 use millrun_core::{Offset, Sequence, Timestamp};
@@ -65,7 +65,7 @@ impl TopicStreams for RedbJournal {
         let store = self.reader()?;
         let summary = self.summary(topic);
         let last = summary.as_ref().map_or(after, |summary| summary.last);
-        // What is purged counts as dropped before the store has it.
+        // Purged records count as dropped before the store has the purge.
         let dropped = summary.map_or(0, |summary| summary.first.get().saturating_sub(1));
         page(&store.moment()?, topic, (after, last, dropped), bytes_max)
     }
@@ -138,25 +138,25 @@ impl TopicStreams for RedbJournal {
             (summary.first, summary.last, unwritten)
         };
         let moment = store.moment()?;
-        // Of the records from `low` on it is not known whether they are behind; those from `high` on are.
+        // It is not known whether the records from `low` on are after the time; those from `high` on are.
         let (mut low, mut high) = (first.get(), durable.get() + 1);
         while low < high {
             let middle = low + (high - low) / 2;
             let rows = moment.topic_rows(topic, Sequence::new(middle), 1)?;
             let Some(row) = rows.first().filter(|row| row.first <= middle) else {
-                // What stood there was dropped meanwhile.
+                // The records there were dropped meanwhile.
                 low = middle + 1;
                 continue;
             };
             match last_time(&row.row, topic, row.first) {
                 Some((len, last)) if last < time => low = (row.first + u64::from(len)).max(middle + 1),
-                // What cannot be read is not passed over.
+                // An unreadable row is not skipped.
                 Some(_) | None => high = row.first.min(middle),
             }
         }
         let is_all = low > durable.get() && self.reads_unwritten();
         let behind = if is_all { unwritten } else { Sequence::new(low - 1) };
-        // What is purged may not be written yet.
+        // A purge may not be written yet.
         Ok(behind.max(Sequence::new(first.get().saturating_sub(1))))
     }
 }
@@ -169,8 +169,7 @@ impl RedbJournal {
 }
 
 impl JournalState {
-    /// The last record of a topic, behind the durable ones, that stands before those of this time or later: exact to the
-    /// chunk.
+    /// The last record of a topic, after the durable ones, that comes before those of this time or later: exact to the chunk.
     fn unwritten_before(&self, topic: TopicNumber, durable: Sequence, time: Timestamp) -> Sequence {
         let sealed = self.sealed_topics().filter(|chunk| chunk.topic == topic);
         let sealed = sealed.map(|chunk| (chunk.end(), chunk.header.last));
@@ -180,7 +179,7 @@ impl JournalState {
         before.map_or(durable, |(end, _)| Sequence::new(end))
     }
 
-    /// See [`TopicStreams::latest`]. In the modes in which that is acknowledged, also what is not written yet.
+    /// See [`TopicStreams::latest`]. In the modes that acknowledge before they write, unwritten records too.
     fn latest_of_topic(
         &self,
         topic: TopicNumber,
@@ -218,7 +217,7 @@ impl JournalState {
 }
 
 /// How many records a row has, and when the last of them was appended by the clock of its writer: the row's header has the
-/// time that the store believed then.
+/// time that the store trusted then.
 fn last_time(row: &[u8], topic: TopicNumber, first: u64) -> Option<(u32, Timestamp)> {
     let header = topic_row::read_header(row, topic, first).ok()?;
     let (mut rest, mut last) = (row.get(topic_row::HEADER_BYTES..)?, None);
@@ -230,8 +229,8 @@ fn last_time(row: &[u8], topic: TopicNumber, first: u64) -> Option<(u32, Timesta
     Some((header.len, last?))
 }
 
-/// The records behind `after` as they stand in the store at some moment; `last` is the topic's last, and those up to `dropped`
-/// are not there for readers.
+/// The records after `after` as they are in the store at some moment; `last` is the topic's last, and those up to `dropped`
+/// do not exist for readers.
 pub(in crate::redb) fn page(
     moment: &StoreMoment,
     topic: TopicNumber,
@@ -259,11 +258,11 @@ pub(in crate::redb) fn page(
         } else {
             match chunk(topic, first, row) {
                 Ok(chunk) if chunk.last().get() >= wanted => Ok(Some(chunk)),
-                // It stands before what is asked for, behind which there is nothing.
+                // It comes before the requested records, and nothing comes after.
                 Ok(_) => Ok(None),
                 Err(error) => {
                     let next = moment.topic_row_behind(topic, first)?;
-                    // Without a row behind it there is nothing further.
+                    // Without a later row there is nothing more.
                     let until = next.map_or(error.until.max(last.get()), |next| next - 1);
                     Err(damaged(until, error.cause))
                 }
@@ -275,7 +274,7 @@ pub(in crate::redb) fn page(
                 page.chunks.push(chunk);
             }
             Ok(None) => {}
-            // What stands before is told first.
+            // The records before it are returned first.
             Err(_) if !page.chunks.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -284,7 +283,7 @@ pub(in crate::redb) fn page(
     Ok(page)
 }
 
-/// Why a row is no chunk, and the last of its records as far as that is known.
+/// Why a row is no valid chunk, and the last of its records if known.
 struct BadChunk {
     until: u64,
     cause: String,
@@ -303,7 +302,7 @@ fn chunk(topic: TopicNumber, first: u64, row: Vec<u8>) -> Result<TopicChunk, Bad
     })
 }
 
-/// What is wrong with a row of records, if anything is.
+/// The error in a row of records, if any.
 pub(in crate::redb) fn check_row(topic: TopicNumber, first: u64, row: &[u8]) -> Result<u32, ReadError> {
     match chunk(topic, first, row.to_vec()) {
         Ok(chunk) => Ok(u32::try_from(chunk.last().get() - first + 1).unwrap_or(u32::MAX)),

@@ -1,4 +1,4 @@
-//! What is written of topics with one commit, and what came of it.
+//! What one commit writes of topics, and the result.
 
 use bytes::Bytes;
 use millrun_core::Timestamp;
@@ -6,7 +6,7 @@ use millrun_core::Timestamp;
 use crate::topics::{FrontRow, TopicNumber};
 use crate::wire::topic_row::{RowHeader, StoredTopic};
 
-/// All that goes with one commit.
+/// Everything that belongs to one commit.
 #[derive(Debug, Default)]
 pub(in crate::redb) struct TopicWrites {
     /// Rows of topics themselves.
@@ -15,9 +15,9 @@ pub(in crate::redb) struct TopicWrites {
     pub(in crate::redb) chunks: Vec<SealedChunk>,
     /// A row of ids with the number of the first.
     pub(in crate::redb) ids: Option<(u64, Vec<u8>)>,
-    /// The number of the first id that is remembered.
+    /// The number of the first remembered id.
     pub(in crate::redb) ids_low: u64,
-    /// Topics of which retention is to drop something.
+    /// Topics from which retention drops records.
     pub(in crate::redb) trims: Vec<TopicTrim>,
 }
 
@@ -30,14 +30,14 @@ pub(in crate::redb) struct SealedChunk {
     pub(in crate::redb) row: Bytes,
 }
 
-/// A topic of which retention is to drop what it does not keep at `now`.
+/// A topic from which retention drops what it does not keep at `now`.
 #[derive(Debug)]
 pub(in crate::redb) struct TopicTrim {
     pub(in crate::redb) topic: TopicNumber,
     pub(in crate::redb) stored: StoredTopic,
     /// Its last durable record, before this commit.
     pub(in crate::redb) last: u64,
-    /// Bytes of all records that it has had by then, and of those that were dropped.
+    /// Bytes of all records that it has had by then, and of the dropped ones.
     pub(in crate::redb) bytes: u64,
     pub(in crate::redb) bytes_dropped: u64,
     /// All records up to this one have been read by every reader.
@@ -51,14 +51,14 @@ pub(in crate::redb) struct TopicsCommitted {
     pub(in crate::redb) trimmed: Vec<TopicTrimmed>,
 }
 
-/// How a topic begins after retention has dropped something of it.
+/// Where a topic begins after retention has dropped some of its records.
 #[derive(Debug)]
 pub(in crate::redb) struct TopicTrimmed {
     pub(in crate::redb) topic: TopicNumber,
     /// The last record that was dropped.
     pub(in crate::redb) dropped: u64,
     pub(in crate::redb) bytes_dropped: u64,
-    /// The first row that is left; `None` if none is, or it is not known.
+    /// The first remaining row; `None` if there is none, or it is not known.
     pub(in crate::redb) front: Option<FrontRow>,
     /// The first row cannot be read.
     pub(in crate::redb) is_blocked: bool,

@@ -1,12 +1,12 @@
-//! Writing all histories as lines of JSON.
+//! Writes all histories as lines of JSON.
 //!
 //! ```text
 //!   finished runs, a list at a time ─┐
 //!   then those that were live before ┴─► pages of a history ──► lines ──► file.new
 //! ```
 //!
-//! Invariants: a run is written whole or not at all, as it is at one moment, and once; there is no file at the place before all of
-//! it is synced; a page and its lines are in memory, however long a history is.
+//! Invariants: a run is written completely or not at all, as of one moment, and once; there is no file at the path before all
+//! of it is synced; only a page and its lines are in memory, however long a history is.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -37,18 +37,18 @@ const LISTED: usize = 1_000;
 pub struct Exported {
     /// Runs whose whole history was written.
     pub runs: u64,
-    /// Of these, how many were trimmed: what stands in the place of their first records was written.
+    /// How many of these were trimmed: what replaces their first records was written.
     pub trimmed_runs: u64,
     /// Records.
     pub records: u64,
-    /// Runs that are left out because a record of theirs is damaged, with what is wrong.
+    /// Runs that are left out because one of their records is damaged, with the error.
     pub damaged: Vec<ReadError>,
 }
 
 impl RedbJournal {
-    /// Writes all histories that are retained, and those of live runs, as lines of JSON, which
-    /// [`import`](super::import) makes a store of. Goes on while turns are appended: each run is as it
-    /// was when its turn came. For one moment of the whole, export a [backup](Self::backup).
+    /// Writes all retained histories, and those of live runs, as lines of JSON, from which [`import`](super::import) makes a
+    /// store. Turns may be appended meanwhile: each run is written as of the moment when it is read. For one moment of the
+    /// whole store, export a [backup](Self::backup).
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -62,7 +62,7 @@ impl RedbJournal {
         let draft = open::draft(path);
         let outcome = self.export_to(&draft);
         if outcome.is_err() {
-            // Nobody knows of the draft.
+            // Nobody else knows of the draft.
             fs::remove_file(&draft).ok();
         }
         let exported = outcome?;
@@ -114,13 +114,13 @@ struct Export<'a> {
     file: File,
     /// Bytes in the file.
     written: u64,
-    /// Lines on their way to it: those of about a page.
+    /// Lines that are not written to it yet: those of about a page.
     lines: Vec<u8>,
     exported: Exported,
 }
 
 impl Export<'_> {
-    /// Writes a run, whole or not at all.
+    /// Writes a run, completely or not at all.
     fn run(&mut self, run: RunId) -> Result<(), BackupError> {
         let begin = self.written + self.lines.len() as u64;
         let mut records = 0;
@@ -133,7 +133,7 @@ impl Export<'_> {
             Err(error) => {
                 self.cut(begin).map_err(|error| write(self.path, error))?;
                 match error {
-                    // Retention was faster, or it has no durable record yet.
+                    // Retention has dropped it meanwhile, or it has no durable record yet.
                     ReadError::UnknownRun { .. } | ReadError::Expired { .. } => {}
                     damage => self.exported.damaged.push(damage),
                 }
@@ -142,8 +142,8 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Writes the records of a run, a page at a time, and counts them; says whether the run was trimmed. What is
-    /// wrong with the run itself is the inner error.
+    /// Writes the records of a run, a page at a time, and counts them; returns whether the run was trimmed. The inner error
+    /// is one of the run itself.
     fn pages(&mut self, run: RunId, records: &mut u64) -> Result<Result<bool, ReadError>, BackupError> {
         let mut pages = match Pages::of(self.journal, run) {
             Ok(pages) => pages,
@@ -178,7 +178,7 @@ impl Export<'_> {
         outcome.map_err(|error| write(self.path, error))
     }
 
-    /// Takes back what was written behind `begin`.
+    /// Removes what was written after `begin`.
     fn cut(&mut self, begin: u64) -> io::Result<()> {
         if let Some(len) = begin.checked_sub(self.written) {
             self.lines
@@ -198,7 +198,7 @@ impl Export<'_> {
     }
 }
 
-/// A history in pages, as it was at one moment: a run that is trimmed meanwhile is not read in two halves.
+/// A history in pages, as of one moment: a run that is trimmed meanwhile is not read in two halves.
 struct Pages<'a> {
     run: RunId,
     place: Place,

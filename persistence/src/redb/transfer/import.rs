@@ -1,12 +1,12 @@
-//! Making a new store of lines of JSON.
+//! Makes a new store from lines of JSON.
 //!
 //! ```text
 //!   first pass:   lines ──► which runs are cut off, go on behind what they were trimmed of, or stand there again
 //!   second pass:  lines ──► a turn of records of one time ──► batch ──► JournalState ──► commit into store.new
 //! ```
 //!
-//! Invariants: what is taken passes the checks that every turn passes; a line that makes no sense ends all
-//! of it, with its number; there is no store at the place before all of it is durable.
+//! Invariants: what is taken passes the same checks as every turn; an invalid line ends the import, with its number; there is
+//! no store at the path before all of it is durable.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -34,37 +34,37 @@ use crate::redb::topics::{FoundTopics, TopicsCommitted};
 use crate::wire::inventory::in_order;
 use crate::wire::ndjson::{self, LineRecord};
 
-/// What an import has read.
+/// What an import has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Imported {
     /// Runs.
     pub runs: u64,
-    /// Of these, how many begin with what stands in the place of records that they were trimmed of.
+    /// How many of these begin with what replaces their trimmed records.
     pub trimmed_runs: u64,
     /// Records.
     pub records: u64,
-    /// Runs that stood in the file again, and were read once.
+    /// Runs that were in the file more than once, and were imported once.
     pub repeated: u64,
-    /// Runs of an archive the rest of which is not in the file, and left out: the next file of the archive has it,
-    /// or the store. Either a crash cut the run off, or it is a part that the run was trimmed of.
+    /// Runs of an archive that are not complete in the file, and were left out: the next file of the archive has the rest, or
+    /// the store. Either a crash cut the run off, or the file has only a part that the run was trimmed of.
     pub cut_off: u64,
-    /// Parts that runs of an archive were trimmed of, and which another part of the run follows in the file: left
-    /// out, since a run begins with what is kept of them.
+    /// Trimmed parts of archived runs that another part of the run follows in the file: they are left out, since a run begins
+    /// with what is kept of them.
     pub parts: u64,
 }
 
-/// Why nothing was imported. There is no store at its place then.
+/// Why nothing was imported. Then there is no store at the path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// There is a file where the store should be.
+    /// There is a file at the path of the store.
     #[error("{path} exists: an import makes a new store")]
     Exists {
         /// Where the store should be.
         path: PathBuf,
     },
-    /// A line makes no sense.
+    /// A line is not valid.
     #[error("line {line}: {cause}")]
     Line {
         /// Its number; the first is 1.
@@ -80,9 +80,8 @@ pub enum ImportError {
     Write(#[source] StoreError),
 }
 
-/// Makes a new store at `store` of the histories in the file `histories`, which an
-/// [export](crate::RedbJournal::export) or an [archive](crate::Archive) has written. Open it afterwards as any
-/// other; what is beyond its retention is dropped then.
+/// Makes a new store at `store` of the histories in the file `histories`, which an [export](crate::RedbJournal::export) or an
+/// [archive](crate::Archive) has written. Open it afterwards like any other; runs beyond its retention are dropped then.
 ///
 /// # Errors
 /// See [`ImportError`].
@@ -102,7 +101,7 @@ pub fn import(
     let draft = open::draft(path);
     let outcome = import_to(histories.as_ref(), &draft, config, host);
     if outcome.is_err() {
-        // Nobody knows of the draft.
+        // Nobody else knows of the draft.
         fs::remove_file(&draft).ok();
     }
     let imported = outcome?;
@@ -130,7 +129,7 @@ fn read_lines(
         lines.read_until(b'\n', &mut line).map_err(ImportError::Read)?;
         number += 1;
         let wrong = |cause| ImportError::Line { line: number, cause };
-        // A line without its end is what a crash has left of an archive.
+        // A crash leaves an archive with an unfinished line.
         let Some(text) = line.strip_suffix(b"\n") else {
             let cause = "not a file of histories: it is empty".to_owned();
             return if number == 1 { Err(wrong(cause)) } else { Ok(()) };
@@ -143,7 +142,7 @@ fn read_lines(
     }
 }
 
-/// The runs of a file that are to be left out, by the lines at which they begin.
+/// The runs of a file that are left out, by the lines at which they begin.
 #[derive(Default)]
 struct LeftOut {
     lines: HashSet<u64>,
@@ -249,9 +248,9 @@ struct Import<'a> {
     /// The turn that is being collected.
     turn: Vec<Record>,
     turn_bytes: usize,
-    /// Whose records are being read, and whether they are left out.
+    /// The run whose records are being read, and whether it is left out.
     run: Option<(RunId, InstanceId, bool)>,
-    /// What stands in the place of the records before the next turn.
+    /// What replaces the records before the next turn.
     kept: Option<Vec<u8>>,
     head: Sequence,
     turn_bytes_max: usize,
@@ -413,7 +412,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Lists the last turns in the log's inventory, as a journal that is closed does.
+    /// Lists the last turns in the log's inventory, as a journal does when it is closed.
     fn list_the_rest(&mut self) -> Result<(), ImportProblem> {
         self.state.is_closing = true;
         if self.state.has_unlisted() {

@@ -5,8 +5,8 @@
 //!   import:  lines ──► turns ──► JournalState (the same checks as ever) ──► commits into store.new ──► rename
 //! ```
 //!
-//! What is kept: every record of every run, and the order in which runs closed. What is not: how turns
-//! of one time were grouped, epochs, snapshots, and which runs were dropped.
+//! Kept: every record of every run, and the order in which runs closed. Not kept: how turns of one time were grouped, epochs,
+//! snapshots, and which runs were dropped.
 
 mod export;
 mod import;
