@@ -1,4 +1,4 @@
-//! Upkeep that is driven from outside: what names it, and what came of it.
+//! Upkeep that a caller asks for: its number, and its result.
 //!
 //! ```text
 //!   Journal::upkeep ──► asked ──► the journal does what is due ──► finished ──► bells ──► Journal::upkept
@@ -9,21 +9,22 @@ use millrun_core::{Bell, Timestamp};
 use crate::error::JournalFailure;
 use crate::journal::Ringing;
 
-/// Names an upkeep that a journal was [asked for](crate::Journal::upkeep). A later one has a higher number.
+/// Identifies an upkeep that a journal was [asked for](crate::Journal::upkeep). A later one has a higher number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpkeepNumber(u64);
 
-/// Why a journal has not done all that was due.
+/// Why a journal has not done all upkeep that was due.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpkeepUndone {
-    /// The archive cannot be written. What it has to get first is kept, and nothing is lost: see that there is room where
-    /// it stands, and ask again.
+    /// The archive cannot be written. Everything that it must get is kept, and nothing is lost: make room on the archive's
+    /// disk, and ask again.
     #[error(
         "the archive cannot be written, so what it has to get first is kept: see that its folder can be written, and ask again"
     )]
     Archive,
-    /// What says which runs may go, or would go, is damaged, and stays for good: restore a backup, or salvage the store.
+    /// The data that say which runs may be dropped, or the runs themselves, are damaged, and stay so: restore a backup, or
+    /// salvage the store.
     #[error("what may be dropped is damaged and stays: restore a backup, or salvage the store")]
     Damaged,
     /// The journal has failed or was closed.
@@ -33,7 +34,7 @@ pub enum UpkeepUndone {
 
 /// The upkeeps that a journal was asked for, as it keeps them under its lock.
 ///
-/// All that wait are done at once, as of the latest time that any of them named.
+/// All that wait are done together, as of the latest time that any of them has given.
 ///
 /// ```
 /// use millrun_core::{Bell, Timestamp};
@@ -51,7 +52,7 @@ pub struct Upkeeps {
     asked: u64,
     finished: u64,
     now: Timestamp,
-    /// Those who wait, each with the number that it waits for.
+    /// The callers that wait, each with the number of its upkeep.
     waiting: Vec<(u64, Bell)>,
     outcome: Result<(), UpkeepUndone>,
 }
@@ -69,7 +70,7 @@ impl Default for Upkeeps {
 }
 
 impl Upkeeps {
-    /// One more is asked for; the bell is kept until it is finished.
+    /// Notes one more request; the bell is kept until it is finished.
     pub fn ask(&mut self, now: Timestamp, bell: Bell) -> UpkeepNumber {
         self.asked += 1;
         self.now = self.now.max(now);
@@ -77,14 +78,14 @@ impl Upkeeps {
         UpkeepNumber(self.asked)
     }
 
-    /// The latest that is not finished, and the time at which all that wait are due.
+    /// The latest unfinished request, and the time up to which all waiting ones are due.
     #[must_use]
     pub fn next(&self) -> Option<(UpkeepNumber, Timestamp)> {
         (self.asked > self.finished).then_some((UpkeepNumber(self.asked), self.now))
     }
 
-    /// This one and all before it are finished. The callers that wait for them are told when what this gives is dropped,
-    /// which is done without the lock.
+    /// This upkeep and all before it are finished. The callers that wait for them are told when the returned value is
+    /// dropped, which must happen outside of the lock.
     pub fn finish(&mut self, number: UpkeepNumber, outcome: Result<(), UpkeepUndone>) -> Ringing {
         if number.0 <= self.finished {
             return Ringing::default();
@@ -94,12 +95,12 @@ impl Upkeeps {
         Ringing::of(told.map(|(_, bell)| bell).collect())
     }
 
-    /// All that wait are told that the journal has failed.
+    /// Tells all waiting callers that the journal has failed.
     pub fn fail(&mut self, failure: &JournalFailure) -> Ringing {
         self.finish(UpkeepNumber(self.asked), Err(failure.clone().into()))
     }
 
-    /// What came of an upkeep, or of a later one that was finished with it; `None` before.
+    /// The result of an upkeep, or of a later one that was finished with it; `None` before.
     #[must_use]
     pub fn outcome(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
         (number.0 <= self.finished).then(|| self.outcome.clone())

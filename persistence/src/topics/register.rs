@@ -116,16 +116,16 @@ pub struct SealedTopics {
     pub rows: Vec<StoredTopicRow>,
     /// New ids.
     pub ids: Vec<StoredTopicId>,
-    /// Ids with numbers below this are forgotten.
+    /// Ids with lower numbers are forgotten.
     pub ids_from: u64,
 }
 
-/// Rows that go, and what is to be known before more can be said.
+/// Rows to remove, and rows that must be read first.
 #[derive(Clone, Debug, Default)]
 pub struct TopicDrops {
-    /// Rows that go, by their topics and first records.
+    /// The rows to remove, by their topics and first records.
     pub rows: Vec<(TopicNumber, Sequence)>,
-    /// The earliest rows of this topic behind this record are to be [filled in](TopicRegister::fill); then it is asked again.
+    /// The earliest rows of this topic after this record must be [filled in](TopicRegister::fill); then call again.
     pub unknown: Option<(TopicNumber, Sequence)>,
 }
 
@@ -134,7 +134,7 @@ fn index(number: TopicNumber) -> usize {
 }
 
 impl TopicRegister {
-    /// No topics; the bounds are those of the journal.
+    /// A register without topics; the bounds are those of the journal.
     #[must_use]
     pub fn new(config: &JournalConfig) -> Self {
         Self {
@@ -148,8 +148,8 @@ impl TopicRegister {
         }
     }
 
-    /// Takes in a stored topic: they come in the order of their numbers, which have no gap. `last` is the last record in its
-    /// rows, if there are any, and `bytes` are those of all its rows. `false` if the number is not the next.
+    /// Adds a stored topic: they come in the order of their numbers, which have no gap. `last` is the last record in its
+    /// rows, if there are any, and `bytes` those of all its rows. `false` if the number is not the next.
     pub fn restore(&mut self, stored: StoredTopicName, last: Option<Sequence>, bytes: u64) -> bool {
         if index(stored.number) != self.table.len() {
             return false;
@@ -169,7 +169,7 @@ impl TopicRegister {
         true
     }
 
-    /// Takes in the stored ids, in the order of their numbers.
+    /// Adds the stored ids, in the order of their numbers.
     pub fn restore_ids(&mut self, ids: impl IntoIterator<Item = StoredTopicId>) {
         for stored in ids {
             let id = StoredId {
@@ -191,7 +191,7 @@ impl TopicRegister {
         Ok(number)
     }
 
-    /// See [`TopicStreams::purge`](super::TopicStreams::purge); the offset is the journal's to say.
+    /// See [`TopicStreams::purge`](super::TopicStreams::purge); the journal itself knows the offset.
     ///
     /// # Errors
     /// As there.
@@ -292,7 +292,7 @@ impl TopicRegister {
         (self.table.queued_len, self.table.queued_bytes)
     }
 
-    /// Takes the records of topics of a batch of which these turns were refused; says what became of each.
+    /// Takes the records of topics of a batch, of which these turns were refused; returns the outcome of each.
     pub fn append(
         &mut self,
         batch: &Batch,
@@ -305,7 +305,7 @@ impl TopicRegister {
         }
     }
 
-    /// Takes all records that are queued, to be stored.
+    /// Takes all queued records, to be stored.
     pub fn seal(&mut self) -> SealedTopics {
         if self.table.queued_len == 0 {
             return SealedTopics::default();
@@ -341,7 +341,7 @@ impl TopicRegister {
         self.table.has_changed()
     }
 
-    /// Takes the topics that are to be stored, because they are new or have changed.
+    /// Takes the topics that must be stored, because they are new or have changed.
     pub fn seal_changed(&mut self) -> Vec<StoredTopicName> {
         if !self.has_changed() {
             return Vec::new();
@@ -371,7 +371,7 @@ impl TopicRegister {
             let before = std::mem::replace(&mut head.durable, end);
             head.bytes_durable += bytes as u64;
             let front = Self::place(&mut self.fronts, row.topic);
-            // Outlines are without gaps: rows behind one that is missing here are read when retention comes to them.
+            // Outlines have no gaps: rows after one that is missing here are read when retention comes to them.
             let is_next = front.until >= before || !had_rows;
             if is_next && front.rows.len() < FRONT_LEN_MAX {
                 front.until = end;
@@ -405,8 +405,8 @@ impl TopicRegister {
         &mut list[index]
     }
 
-    /// Takes out durable rows that retention does not keep at `now`, or that were purged, at most `len_max`: of topics that
-    /// have changed since, or of all. Behind less than that, nothing more is due.
+    /// Removes durable rows that retention does not keep at `now`, or that were purged, at most `len_max`: of topics that
+    /// have changed since, or of all. If there are fewer than that, nothing more is due.
     pub fn drop_due(&mut self, now: Timestamp, of_all: bool, len_max: usize) -> TopicDrops {
         if of_all {
             self.candidates
@@ -450,8 +450,8 @@ impl TopicRegister {
         drops
     }
 
-    /// Takes in the earliest rows of a topic behind the record that was asked for, at most as many as `len_max` says; all of
-    /// them if `is_all`.
+    /// Adds the earliest rows of a topic after the record that was asked for, at most as many as `len_max` says; all of them
+    /// if `is_all`.
     pub fn fill(&mut self, topic: TopicNumber, rows: Vec<TopicRowOutline>, is_all: bool) {
         let durable = self.table.head(topic).map_or(0, |head| head.durable);
         let front = Self::place(&mut self.fronts, topic);
@@ -508,11 +508,11 @@ impl TopicRegister {
     }
 }
 
-/// The page behind `after` of these rows, which were read from the one on that holds the first record that is there behind
-/// `after`; records up to `dropped` were dropped before.
+/// The page after `after` of these rows, which were read from the one that holds the first existing record after `after`;
+/// records up to `dropped` were dropped before.
 ///
 /// # Errors
-/// [`ReadError::TopicDamaged`] if the first row is damaged or missing. A page ends before a later one that is.
+/// [`ReadError::TopicDamaged`] if the first row is damaged or missing. A page ends before a later damaged or missing row.
 pub fn topic_page(
     topic: TopicNumber,
     after: Sequence,

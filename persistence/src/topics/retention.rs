@@ -1,31 +1,31 @@
-//! How long records of topics stay.
+//! How long records of topics are kept.
 
 use std::time::Duration;
 
 use millrun_core::Timestamp;
 
-/// Until when a record of a topic stays: the bound that is reached first ends it, the earliest record first.
+/// How long a record of a topic is kept. The first bound that is exceeded drops records, the earliest first.
 ///
-/// Records go in the rows in which they were written, which have 128 KiB or one record that is larger: so up to a row more
-/// than the bounds say stays. A journal drops what is due as it writes, a share with each commit, and exactly in an
-/// [upkeep](crate::Journal::upkeep).
+/// Records are dropped in the rows in which they were written, which have 128 KiB or one record that is larger: so up to one
+/// row more than the bounds say is kept. A journal drops what is due as it writes, a share with each commit, and exactly in
+/// an [upkeep](crate::Journal::upkeep).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicRetention {
-    /// Age since the record was appended. Default 7 days. Which time a store believes is said at
+    /// Age since the record was appended. Default 7 days. Which time a store trusts is described at
     /// [`Retention::age_max`](crate::Retention::age_max).
     pub age_max: Duration,
     /// Bytes of the topic's records, 20 to 36 for each and its body. Default 1 GiB.
     pub bytes_max: u64,
     /// Number of the topic's records. Default 10,000,000.
     pub len_max: u64,
-    /// Records that not every reader has read stay beyond the bounds above, as long as the records behind them have fewer bytes
-    /// than this; then the earliest are dropped all the same. Readers are those that the journal
-    /// [is told of](crate::TopicStreams::note_reader). Default zero: no record is held back.
+    /// Records that some reader has not read are kept beyond the bounds above, as long as the records after them have fewer
+    /// bytes than this; then the earliest are dropped anyway. Readers are those that the journal [is told
+    /// of](crate::TopicStreams::note_reader). Default zero: no record is held back.
     pub unread_bytes_max: u64,
 }
 
 impl TopicRetention {
-    /// What a store in memory can well afford: 16 MiB. Otherwise as by default.
+    /// Bounds that a store in memory can afford: 16 MiB. Otherwise the defaults.
     #[must_use]
     pub fn in_memory() -> Self {
         Self {
@@ -34,7 +34,7 @@ impl TopicRetention {
         }
     }
 
-    /// Keeps everything, for ever.
+    /// Keeps everything, forever.
     #[must_use]
     pub fn unbounded() -> Self {
         Self {
@@ -45,9 +45,9 @@ impl TopicRetention {
         }
     }
 
-    /// Whether the earliest records of a topic are dropped at the time `now`: those that were written together, of which the
-    /// last was appended at `appended`, when behind them there are `len` records of `bytes` in all. `is_read` says that every
-    /// reader has read them.
+    /// Whether the earliest records of a topic are dropped at the time `now`: records that were written together, the last of
+    /// them at `appended`, when `len` records of `bytes` bytes come after them. `is_read` says that every reader has read
+    /// them.
     pub(crate) fn drops(
         &self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Chunks of a topic in memory, one behind the other.
+//! Consecutive chunks of a topic in memory.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,7 @@ use millrun_core::{Sequence, Timestamp};
 
 use super::record::TopicChunk;
 
-/// The latest chunks of a topic, each with the time of its last record: without a gap among them, and none that is missing
-/// behind them.
+/// The latest chunks of a topic, each with the time of its last record: without a gap among them, and up to the last record.
 #[derive(Debug, Default)]
 pub(crate) struct TopicShelf {
     chunks: VecDeque<(TopicChunk, Timestamp)>,
@@ -38,8 +37,8 @@ impl TopicShelf {
         self.chunks.iter().map(|(chunk, last)| (chunk, *last))
     }
 
-    /// Whole chunks from the one on that holds the record behind `after`, of about `bytes_max` bytes and one at least; `None`
-    /// if that record stands before them. The records up to `end` are asked for.
+    /// Whole chunks from the one that holds the record after `after`, of about `bytes_max` bytes and at least one; `None` if
+    /// that record comes before them. The records up to `end` are asked for.
     pub(crate) fn page(&self, after: Sequence, end: Sequence, bytes_max: usize) -> Option<Vec<TopicChunk>> {
         if after >= end {
             return Some(Vec::new());

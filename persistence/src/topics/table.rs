@@ -6,7 +6,7 @@
 //!                  └ trims: which topics have more than their retention keeps
 //! ```
 //!
-//! Both journals have one, under their lock. Numbers of topics are their places in the list.
+//! Both journals have one, under their lock. The numbers of topics are their indexes in the list.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::journal::RefusedTurn;
 use crate::owners::OwnerTable;
 use crate::wire::topic_row::{self, StoredId, StoredTopic};
 
-/// A queued chunk takes no more frames once it has as many bytes: a row of a store is just under 128 KiB with them.
+/// The size at which a queued chunk takes no more frames: a row of a store is then just under 128 KiB.
 const CHUNK_BYTES: usize = (128 << 10) - 48 - topic_row::HEADER_BYTES;
-/// How the stored name of a deleted topic begins; the name that it had follows.
+/// The stored name of a deleted topic begins with this; its former name follows.
 const DELETED_BEFORE: char = '\0';
 /// The longest name of a topic, in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -41,11 +41,11 @@ pub(crate) struct TopicTable {
     pub(crate) ids: IdWindow,
     len_max: usize,
     numbers_max: u32,
-    /// A topic of which the name is lost: it has none.
+    /// A topic whose name is lost.
     name_lost: Option<TopicNumber>,
-    /// Topics for which something is queued.
+    /// Topics with queued records.
     touched: Vec<TopicNumber>,
-    /// Topics of which the row is to be written.
+    /// Topics whose row must be written.
     changed: Vec<TopicNumber>,
     /// Bytes, and number, of the records that are queued.
     pub(crate) queued_bytes: usize,
@@ -63,7 +63,8 @@ pub(crate) struct TopicHead {
     pub(crate) last: u64,
     /// The last durable record.
     pub(crate) durable: u64,
-    /// Bytes of all records that it has had: queued ones included, up to the last durable one, and up to the last that was dropped.
+    /// Bytes of all records that it has had: queued ones included, up to the last durable one, and up to the last dropped
+    /// one.
     pub(crate) bytes_appended: u64,
     pub(crate) bytes_durable: u64,
     pub(crate) bytes_dropped: u64,
@@ -73,9 +74,9 @@ pub(crate) struct TopicHead {
     pub(crate) bytes_sealed: u64,
     /// Its first row cannot be read, so nothing is dropped of it.
     pub(crate) is_blocked: bool,
-    /// It was deleted: its number is taken, and nothing else of it is there once its rows have gone.
+    /// It was deleted: its number stays taken, and nothing else of it is left once its rows are removed.
     pub(crate) is_deleted: bool,
-    /// For whom retention holds records back.
+    /// The readers for which retention holds records back.
     readers: TopicReaders,
     queued: Vec<QueuedChunk>,
     is_changed: bool,
@@ -86,13 +87,13 @@ pub(crate) struct TopicHead {
 pub(crate) struct FrontRow {
     /// Its last record.
     pub(crate) end: u64,
-    /// Bytes of all records that the topic has had up to that.
+    /// Bytes of all records that the topic has had up to there.
     pub(crate) bytes_end: u64,
     /// The time of its last record.
     pub(crate) last: Timestamp,
 }
 
-/// Records of a topic that wait for a commit: a row of its own, of which the header's place is kept.
+/// Records of a topic that wait for a commit: a row, with room for the header.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedChunk {
     pub(crate) topic: TopicNumber,
@@ -100,7 +101,7 @@ pub(crate) struct QueuedChunk {
     pub(crate) len: u32,
     /// The time of its last record.
     pub(crate) last: Timestamp,
-    /// The place of a row's header, and the frames.
+    /// Room for a row's header, and the frames.
     pub(crate) row: Vec<u8>,
 }
 
@@ -114,7 +115,7 @@ impl QueuedChunk {
         self.first + u64::from(self.len) - 1
     }
 
-    /// As it is read.
+    /// The chunk as readers get it.
     pub(crate) fn into_chunk(self) -> TopicChunk {
         let (first, len) = (Sequence::new(self.first), self.len);
         frame_chunk(first, len, self.into_frames())
@@ -122,14 +123,14 @@ impl QueuedChunk {
 
     /// Its records as they are stored.
     pub(crate) fn into_frames(mut self) -> Bytes {
-        // What has grown by and by may have twice the memory that it needs.
+        // A vector that has grown step by step may have twice the memory that it needs.
         self.row.shrink_to_fit();
         Bytes::from(self.row).slice(topic_row::HEADER_BYTES..)
     }
 }
 
 impl TopicTable {
-    /// Of at most `len_max` topics, which remembers `ids_len_max` ids.
+    /// A table for at most `len_max` topics, which remembers `ids_len_max` ids.
     pub(crate) fn new(len_max: usize, ids_len_max: usize) -> Self {
         Self {
             heads: Vec::new(),
@@ -151,7 +152,7 @@ impl TopicTable {
         self.heads.len()
     }
 
-    /// How many topics there are, without those that were deleted.
+    /// How many topics there are, deleted ones not counted.
     pub(crate) fn named_len(&self) -> usize {
         self.heads.len() - self.deleted_len
     }
@@ -192,7 +193,8 @@ impl TopicTable {
                 let stored = StoredTopic {
                     name: name.to_owned(),
                     retention,
-                    // Its numbers go on where those of deleted ones with its name ended: none names two records.
+                    // Its numbers continue where those of deleted topics with its name ended, so that none identifies two
+                    // records.
                     dropped: self.last_of_deleted(name),
                 };
                 let number = self.restore(stored);
@@ -208,7 +210,7 @@ impl TopicTable {
         Ok(number)
     }
 
-    /// See [`TopicStreams::purge`](super::TopicStreams::purge): how many records were dropped, and the first that is there.
+    /// See [`TopicStreams::purge`](super::TopicStreams::purge): how many records were dropped, and the first remaining one.
     pub(crate) fn purge(
         &mut self,
         number: TopicNumber,
@@ -232,7 +234,7 @@ impl TopicTable {
     /// See [`TopicStreams::delete`](super::TopicStreams::delete).
     pub(crate) fn delete(&mut self, numbers: &[TopicNumber]) -> Result<(), TopicChangeRefused> {
         let is_known = |number: TopicNumber| {
-            // One whose name is lost stays, as it may be any.
+            // A topic whose name is lost is kept, since its name may be any.
             let head = self.head(number);
             head.is_some_and(|head| !head.is_deleted && !head.name.is_empty())
         };
@@ -242,7 +244,7 @@ impl TopicTable {
         for number in numbers {
             let head = &mut self.heads[index(*number)];
             if std::mem::replace(&mut head.is_deleted, true) {
-                // It was named twice.
+                // It was listed twice.
                 continue;
             }
             head.dropped = head.last;
@@ -307,7 +309,7 @@ impl TopicTable {
                 !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.starts_with(DELETED_BEFORE);
             let holder = self.number(name);
             let holder_last = holder.and_then(|holder| self.head(holder)).map(|head| head.last);
-            // A name that is not known may be the one that is lost.
+            // A name that is not known may be the lost one.
             let is_taken =
                 holder.is_some_and(|holder| !deleted.contains(&holder)) || self.name_lost.is_some();
             let is_twice = renames[..at]
@@ -380,7 +382,7 @@ impl TopicTable {
         deleted.map(|head| head.last).max().unwrap_or(0)
     }
 
-    /// Takes in a topic that is stored; it gets the next number.
+    /// Adds a stored topic; it gets the next number.
     pub(crate) fn restore(&mut self, stored: StoredTopic) -> TopicNumber {
         let number = u32::try_from(self.heads.len()).expect("there are fewer topics than 32 bits count");
         let number = TopicNumber::new(number);
@@ -412,7 +414,7 @@ impl TopicTable {
         number
     }
 
-    /// Takes in a topic of which the row is lost: it gets the next number, and nothing is dropped of it.
+    /// Adds a topic whose row is lost: it gets the next number, and none of its records is dropped.
     pub(crate) fn restore_nameless(&mut self, dropped: u64) -> TopicNumber {
         let number = self.restore(StoredTopic {
             name: String::new(),
@@ -424,7 +426,7 @@ impl TopicTable {
         number
     }
 
-    /// The row of this topic is to be written.
+    /// Has the row of this topic written.
     pub(crate) fn change(&mut self, number: TopicNumber) {
         let head = &mut self.heads[index(number)];
         if !std::mem::replace(&mut head.is_changed, true) {
@@ -440,7 +442,7 @@ impl TopicTable {
         self.heads.get_mut(index(number))
     }
 
-    /// All topics, in the order of their numbers, deleted ones too; the name of one is empty if it is lost.
+    /// All topics, in the order of their numbers, deleted ones too; a lost name is empty.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TopicNumber, &TopicHead)> + '_ {
         (0..).map(TopicNumber::new).zip(&self.heads)
     }
@@ -450,7 +452,7 @@ impl TopicTable {
         self.by_name.get(name).copied()
     }
 
-    /// What there is of a topic, up to its last durable record; up to the last that is queued if `with_queued`.
+    /// The summary of a topic, up to its last durable record, or up to the last queued one if `with_queued`.
     pub(crate) fn summary(&self, number: TopicNumber, with_queued: bool) -> Option<TopicSummary> {
         let head = self.head(number).filter(|head| !head.is_deleted)?;
         let (last, bytes) = if with_queued {
@@ -479,8 +481,8 @@ impl TopicTable {
         (sequence <= head.durable).then(|| Sequence::new(sequence))
     }
 
-    /// Takes the records of a batch of which these turns were refused, as far as their partitions are owned under their epochs;
-    /// says what became of each.
+    /// Takes the records of a batch, of which these turns were refused, if their partitions are owned under their epochs;
+    /// returns the outcome of each.
     pub(crate) fn append(
         &mut self,
         records: &BatchTopics,
@@ -505,7 +507,7 @@ impl TopicTable {
         appends
     }
 
-    /// Takes a record, with its frame, whose partition its writer owns.
+    /// Takes a record whose writer owns its partition, with its frame.
     fn admit(&mut self, record: &TopicRecordSpan, frame: &[u8]) -> TopicAppend {
         let head = self.heads.get_mut(index(record.topic));
         let Some(head) = head.filter(|head| !head.is_deleted) else {
@@ -560,14 +562,14 @@ impl TopicTable {
         chunks
     }
 
-    /// Takes the rows of topics that are to be written.
+    /// Takes the rows of topics that must be written.
     pub(crate) fn seal_changed(&mut self) -> Vec<(TopicNumber, Vec<u8>)> {
         let changed = self.seal_changed_heads();
         let row = |number: TopicNumber| topic_row::topic(number, &self.heads[index(number)].stored());
         changed.into_iter().map(|number| (number, row(number))).collect()
     }
 
-    /// Takes the topics that are to be written.
+    /// Takes the topics that must be written.
     pub(crate) fn seal_changed_heads(&mut self) -> Vec<TopicNumber> {
         let changed = std::mem::take(&mut self.changed);
         for number in &changed {
@@ -576,17 +578,17 @@ impl TopicTable {
         changed
     }
 
-    /// The topics of which the row is to be written.
+    /// The topics whose row must be written.
     pub(crate) fn changed(&self) -> impl Iterator<Item = TopicNumber> + '_ {
         self.changed.iter().copied()
     }
 
-    /// Whether rows of topics are to be written.
+    /// Whether rows of topics must be written.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// What is queued of a topic behind `after`, as it stands.
+    /// The queued chunks of a topic after `after`.
     pub(crate) fn queued(&self, number: TopicNumber, after: u64) -> impl Iterator<Item = &QueuedChunk> + '_ {
         let queued = self.head(number).map_or(&[][..], |head| &head.queued);
         queued.iter().filter(move |chunk| chunk.end() > after)
@@ -611,7 +613,7 @@ impl TopicHead {
         }
     }
 
-    /// Whether its first row is one that retention does not keep at `now`, or not known.
+    /// Whether retention does not keep its first row at `now`, or that row is not known.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         let Some(front) = self.front.filter(|_| !self.is_blocked) else {
             return !self.is_blocked && self.durable > self.dropped;
@@ -619,11 +621,11 @@ impl TopicHead {
         let len = self.durable.saturating_sub(front.end);
         let bytes = self.bytes_durable.saturating_sub(front.bytes_end);
         let is_read = front.end <= self.read_through();
-        // What is purged goes whatever retention says.
+        // Purged rows are due whatever retention says.
         front.end <= self.dropped || self.retention.drops(now, front.last, (len, bytes), is_read)
     }
 
-    /// All records up to this one have been read by every reader that is known of.
+    /// All records up to this one have been read by every known reader.
     pub(crate) fn read_through(&self) -> u64 {
         if self.retention.unread_bytes_max == 0 {
             return u64::MAX;

@@ -20,16 +20,15 @@
 //! Numbers are little-endian; `len` counts the whole row, `crc` is crc32c over everything behind itself.
 //! `low` is where the log began when the row was written.
 //!
-//! The frames say the same. Said twice, in pages of different tables, it is not lost with one of them: a
-//! turn that is listed and not in the log is missing, and it is known whose it was. Of each run only the
-//! last turn in a stretch is listed, and none if the run has gone on behind it: those before it are needed
-//! for it to have its place in the run.
+//! The frames have the same data. Stored twice, in pages of different tables, they are not lost with one of them: if a listed
+//! turn is not in the log, it is missing, and its run is known. Of each run only the last turn in a stretch is listed, and
+//! none if the run continued after the stretch: a later listed turn can only be reached through the earlier ones.
 
 use millrun_core::RunId;
 
 use crate::finished::IdHash;
 
-/// What a row begins with.
+/// The first bytes of a row.
 pub(crate) const MAGIC: &[u8; 8] = b"millturn";
 /// Bytes before the first entry.
 pub(crate) const HEADER_BYTES: usize = 40;
@@ -79,13 +78,13 @@ pub(crate) enum InventoryError {
     Entries,
 }
 
-/// Turns as they are listed: in the order of the log.
+/// Sorts turns as they are listed: in the order of the log.
 pub(crate) fn in_order(mut turns: Vec<Listed>) -> Vec<Listed> {
     turns.sort_unstable_by_key(|turn| turn.position);
     turns
 }
 
-/// The rows that list `turns`, which stand in this order in the log from `from` to `end`, each with its key.
+/// The rows that list `turns`, which are in this order in the log from `from` to `end`, each with its key.
 pub(crate) fn rows(mut from: u64, end: u64, low: u64, turns: &[Listed]) -> Vec<(u64, Vec<u8>)> {
     let mut rows = Vec::with_capacity(1);
     let mut rest = turns;
@@ -98,7 +97,7 @@ pub(crate) fn rows(mut from: u64, end: u64, low: u64, turns: &[Listed]) -> Vec<(
             if row.len() + ENTRY_BYTES > ROW_BYTES_MAX || (at > AT_MAX && count > 0) {
                 break;
             }
-            // The stretch of a turn that begins so far behind the one before begins with it.
+            // A turn that begins too far after the one before gets a new stretch.
             if at > AT_MAX {
                 from = turn.position;
             }
@@ -147,7 +146,7 @@ pub(crate) fn reseal(row: &mut [u8]) {
     }
 }
 
-/// Reads and checks the row at the start of `bytes`. What follows it is not looked at.
+/// Reads and checks the row at the start of `bytes`, and ignores what follows.
 pub(crate) fn read(bytes: &[u8]) -> Result<Inventory, InventoryError> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(InventoryError::Short)?;
     let long = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));

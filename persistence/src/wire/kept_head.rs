@@ -1,4 +1,4 @@
-//! Format version 2 of a kept head: how far the turns of a run reach that were moved out of the log.
+//! Format version 2 of a kept head: up to which record the turns of a run were moved out of the log.
 //!
 //! ```text
 //!   key: run (u128)
@@ -10,21 +10,20 @@
 //!     8       4      4      8
 //! ```
 //!
-//! Numbers are little-endian; `crc` is crc32c over the run and the twelve bytes behind `crc`. `last` is
-//! the sequence of the last record that was moved, `id` a hash of the instance's id; zero if that was not
-//! known. A run has one until the turn that closes it is moved too: from then on the index of finished
-//! runs says the same.
+//! Numbers are little-endian; `crc` is crc32c over the run and the twelve bytes after `crc`. `last` is the sequence of the
+//! last record that was moved, `id` a hash of the instance's id; zero if that was not known. A run has a kept head until the
+//! turn that closes it is moved too: from then on the index of finished runs has the same data.
 
 use millrun_core::RunId;
 
 use crate::finished::IdHash;
 
-/// What a row begins with.
+/// The first bytes of a row.
 pub(crate) const MAGIC: &[u8; 8] = b"millkept";
 /// Size of a row.
 pub(crate) const BYTES: usize = 24;
 
-/// How far the kept turns of a run reach.
+/// Up to which record the kept turns of a run reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptHead {
     /// The sequence of the last record.
@@ -42,7 +41,7 @@ pub(crate) fn row(run: RunId, head: KeptHead) -> [u8; BYTES] {
     row
 }
 
-/// What a row says; `None` if it is damaged, or another run's.
+/// The contents of a row; `None` if it is damaged, or another run's.
 pub(crate) fn read(run: RunId, row: &[u8]) -> Option<KeptHead> {
     let row: &[u8; BYTES] = row.try_into().ok()?;
     let word = |at: usize| u32::from_le_bytes(row[at..at + 4].try_into().expect("four bytes"));

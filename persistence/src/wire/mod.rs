@@ -1,4 +1,4 @@
-//! The bytes that outlive us: everything that is written to a file is laid out here, and only here.
+//! The bytes that outlive the process: the layout of everything that is written to a file, and nothing else.
 //!
 //! One module per format version. A reader keeps all of them; a writer uses the newest.
 

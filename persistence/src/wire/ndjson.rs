@@ -6,13 +6,12 @@
 //!   {"run":"03af…","sequence":2,"time_us":1700000000000009,"kind":7,"closes":true,"body":""}
 //! ```
 //!
-//! The first line says whether every run in the file has finished, as in archives: one that does not
-//! end there was cut off. Then one line per record; the records of a run follow one another, in order. `run` has 32 hexadecimal
-//! digits, `time_us` is in microseconds since the Unix epoch, `id` stands in the first record of a run,
-//! `closes` in the last one of a run that has finished. `kind` and `body` (base64, RFC 4648, section 4)
-//! are the writer's. If the first record of a run has another `sequence` than 1, the run is trimmed before it, and
-//! `kept` (base64) stands in the place of the records before; a release that does not know trimmed runs refuses
-//! the line. A last line without its end is what a crash has left of it, and is ignored.
+//! The first line says whether every run in the file has finished, as in archives: a run without an end was cut off. Then one
+//! line per record; the records of a run are consecutive and in order. `run` has 32 hexadecimal digits, `time_us` is in
+//! microseconds since the Unix epoch, `id` is in the first record of a run, `closes` in the last one of a finished run. The
+//! writer decides what `kind` and `body` (base64, RFC 4648, section 4) mean. If the first record of a run has another
+//! `sequence` than 1, the run is trimmed before it, and `kept` (base64) replaces the earlier records; a release that does not
+//! know trimmed runs refuses the line. A last line without a line end is what a crash has left of it, and is ignored.
 
 use millrun_core::{RunId, Sequence, Timestamp, base64};
 use serde::{Deserialize, Serialize};
@@ -47,12 +46,12 @@ struct JsonLine {
     body: String,
 }
 
-/// One record, as a line says it.
+/// One record, from its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineRecord {
     pub(crate) run: RunId,
     pub(crate) id: Option<String>,
-    /// What stands in the place of the records before it.
+    /// What replaces the records before it.
     pub(crate) kept: Option<Vec<u8>>,
     pub(crate) record: Record,
 }
@@ -67,7 +66,7 @@ pub(crate) fn put_header(out: &mut Vec<u8>, all_closed: bool) {
     put_json(out, &header);
 }
 
-/// Whether a first line says that all runs in the file have finished.
+/// Whether the first line says that all runs in the file have finished.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -60,7 +60,7 @@ pub(crate) fn read(row: &[u8]) -> Result<(&[u8], u32), PieceError> {
     Ok((frames, count))
 }
 
-/// How many bytes of frames a piece has, and how many frames.
+/// The number of bytes of frames and of frames in a piece.
 pub(crate) fn read_header(header: &[u8; HEADER_BYTES]) -> Result<(usize, u32), PieceError> {
     let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
     if crc32c::crc32c(&header[..12]) != word(12) {
@@ -73,12 +73,12 @@ pub(crate) fn read_header(header: &[u8; HEADER_BYTES]) -> Result<(usize, u32), P
     Ok((said, word(8)))
 }
 
-/// Whether it is worth reading a header here.
+/// Whether these bytes may be a header.
 pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     bytes.starts_with(&VERSION.to_le_bytes())
 }
 
-/// The frames of a piece, whatever its header says: each has a checksum of its own.
+/// The frames of a piece, whatever its header says: each has its own checksum.
 pub(crate) fn frames(row: &[u8]) -> &[u8] {
     row.get(HEADER_BYTES..).unwrap_or_default()
 }

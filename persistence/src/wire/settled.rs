@@ -11,13 +11,12 @@
 //!   manifest   its fields, then items of 40 bytes: the sorted runs there are
 //! ```
 //!
-//! Finished runs are numbered in the order in which they closed. `number` is that of the first item
-//! (closed), or the one that the tags of an index row count from. Numbers are little-endian; `crc`
-//! is crc32c over everything but itself. All of this is derived from the log: a row that does not
-//! decode is thrown away with all the others, and written anew.
+//! Finished runs are numbered in the order in which they closed. `number` is that of the first item (closed), or the one that
+//! the tags of an index row count from. Numbers are little-endian; `crc` is crc32c over everything but itself. All of this is
+//! derived from the log: if one row does not decode, all of them are deleted and rebuilt.
 //!
-//! Rows of finished runs have version 2 since they tell the kind of each run's last record, in the highest byte of
-//! the size of its records. In rows of version 1, which are read as well, that byte is zero.
+//! Rows of finished runs have version 2 since they hold the kind of each run's last record, in the highest byte of the size
+//! of its records. In rows of version 1, which can still be read, that byte is zero.
 
 use std::num::NonZeroU8;
 
@@ -28,10 +27,10 @@ use crate::finished::{Finished, IdHash, Place};
 const HEADER_BYTES: usize = 24;
 const CRC_AT: usize = 20;
 const VERSION: u16 = 1;
-/// Of rows of finished runs, as they are written.
+/// The version in which rows of finished runs are written.
 const CLOSED_VERSION: u16 = 2;
-/// In rows of finished runs, the size of a run's records has this number of bits, and the kind of its last record stands
-/// above them.
+/// In rows of finished runs, the size of a run's records has this number of bits, and the kind of its last record is above
+/// them.
 const SIZE_BITS: u32 = 56;
 const SIZE_MAX: u64 = (1 << SIZE_BITS) - 1;
 const CLOSED_BYTES: usize = 60;
@@ -133,7 +132,7 @@ pub(crate) struct Manifest {
     pub(crate) position: u64,
     /// The number of the earliest run that is retained.
     pub(crate) first: u64,
-    /// Behind the number of the last run that is settled.
+    /// One more than the number of the last settled run.
     pub(crate) end: u64,
     /// Size of the records of settled runs that are retained.
     pub(crate) bytes: u64,
@@ -150,7 +149,7 @@ pub(crate) struct SegmentEntry {
     pub(crate) id: u64,
     /// The number that tags count from.
     pub(crate) base: u64,
-    /// Behind the last number in it.
+    /// One more than the last number in it.
     pub(crate) end: u64,
     pub(crate) pairs: u64,
     pub(crate) rows: u32,
@@ -158,7 +157,7 @@ pub(crate) struct SegmentEntry {
     pub(crate) level: u32,
 }
 
-/// The size of a run's records, with the kind of the last of them above it; zero if that is not known.
+/// The size of a run's records, with the kind of the last one above it; zero if the kind is not known.
 fn sized(finished: &Finished<Place>) -> u64 {
     let bytes = finished.bytes.min(SIZE_MAX);
     bytes | u64::from(finished.kind.map_or(0, NonZeroU8::get)) << SIZE_BITS
@@ -238,8 +237,8 @@ pub(crate) fn read_index(row: &[u8]) -> Result<(u64, Vec<Pair>), SettledError> {
     }
 }
 
-/// The number that tags count from, and the pairs with this hash. Most of the row is only passed over
-/// by the checksum: a filter that said "may be" is wrong more often than not.
+/// The number that tags count from, and the pairs with this hash. Most of the row is only read for the checksum: a filter
+/// that said "may be" is wrong more often than not.
 pub(crate) fn find_index(row: &[u8], hash: u64) -> Result<(u64, Vec<Pair>), SettledError> {
     let (number, count, items) = open(row, RowKind::Index)?;
     if items.len() != count * PAIR_BYTES {
@@ -340,7 +339,7 @@ fn checksum(row: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&row[..CRC_AT]), &row[HEADER_BYTES..])
 }
 
-/// Checks a row; gives its number, its count, and what follows the header.
+/// Checks a row; returns its number, its count, and what follows the header.
 fn open(row: &[u8], kind: RowKind) -> Result<(u64, usize, &[u8]), SettledError> {
     if row.len() < HEADER_BYTES {
         return Err(SettledError::Short);

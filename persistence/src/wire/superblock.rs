@@ -1,5 +1,5 @@
-//! The first page of a store's file: who we are, in which format. Written at creation, and once more when
-//! a store of an earlier format is first written to.
+//! The first page of a store's file: a mark that it is one, and its format. Written at creation, and once more when a store
+//! of an earlier format is first written to.
 //!
 //! ```text
 //!   0                16       20           24       32      36            4096
@@ -9,14 +9,12 @@
 //!     16               4        4            8        4
 //! ```
 //!
-//! It stands before everything that redb writes, so that a foreign file or one of a later release
-//! is refused before anything touches it. Numbers are little-endian; `store` is a random number
-//! that tells stores apart; `crc` is crc32c over the 32 bytes before it. All of it stands in one sector,
-//! which is written wholly or not at all.
+//! It comes before everything that redb writes, so that a foreign file or one of a later release is refused before anything
+//! changes it. Numbers are little-endian; `store` is a random number that distinguishes stores; `crc` is crc32c over the 32
+//! bytes before it. All of it is in one sector, which is written completely or not at all.
 //!
-//! While a store is created, its first page says that and nothing else, and is durable before anything stands
-//! behind it. The page above takes its place last. So a creation that was cut short is told from a store whose
-//! first page was lost.
+//! While a store is being created, its first page only says so, and is durable before anything is written after it. The page
+//! above replaces it last. So an interrupted creation can be told from a store whose first page was lost.
 //!
 //! | format | what is new |
 //! |---|---|
@@ -25,10 +23,9 @@
 //! | 3 | records that trim their run (`wire::v1`) |
 //! | 4 | records of topics (`wire::topic_row`) |
 //!
-//! A store of an earlier format becomes one of the present format with its next commit. A release that knows
-//! only the first would append turns that no inventory lists; one that knows only the second would take a run
-//! that was trimmed for damaged, or for what is left of one that was dropped; and one that knows only the third would leave
-//! topics out of its backups.
+//! A store of an earlier format gets the present format with its next commit. A release that knows only format 1 would append
+//! turns that no inventory lists; one that knows only format 2 would take a trimmed run for damaged, or for the rest of a
+//! dropped one; and one that knows only format 3 would leave topics out of its backups.
 
 use millrun_core::Partition;
 
@@ -40,11 +37,11 @@ pub(crate) const FORMAT: u32 = 4;
 const FORMAT_MIN: u32 = 1;
 
 const MAGIC: &[u8; 16] = b"millrun journal\n";
-/// What a store that is being created begins with; zeros follow.
+/// The first bytes of a store that is being created; zeros follow.
 pub(crate) const UNFINISHED: &[u8; 16] = b"millrun is made\n";
 const USED: usize = 36;
 
-/// Why the first page is not one of ours.
+/// Why a page is not a store's first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuperblockError {
     /// The store was being created, and holds nothing yet.
@@ -59,7 +56,7 @@ pub(crate) enum SuperblockError {
     },
 }
 
-/// What the first page says.
+/// The contents of the first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) format: u32,
@@ -94,7 +91,7 @@ pub(crate) fn decode(page: &[u8; BYTES]) -> Result<Superblock, SuperblockError> 
         return Err(SuperblockError::Unfinished);
     }
     if page[..16] != *MAGIC {
-        // A file of ours whose first page was lost begins with zeros.
+        // A store whose first page was lost begins with zeros.
         let is_lost = page.iter().all(|byte| *byte == 0);
         return Err(if is_lost {
             SuperblockError::Checksum

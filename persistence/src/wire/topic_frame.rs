@@ -9,8 +9,7 @@
 //! ```
 //!
 //! All numbers are little-endian. `len` counts the whole frame; `crc` is crc32c over everything from `len` on. `time` is in
-//! microseconds since the Unix epoch. Where the record stands in its topic is said by its row, see
-//! [`topic_row`](super::topic_row).
+//! microseconds since the Unix epoch. The record's place in its topic is in its row, see [`topic_row`](super::topic_row).
 
 use std::ops::Range;
 
@@ -34,7 +33,7 @@ pub(crate) struct TopicFrame {
     pub(crate) partition: Partition,
     pub(crate) time: Timestamp,
     pub(crate) id: Option<u128>,
-    /// Where the body stands in the frame.
+    /// Where the body is in the frame.
     pub(crate) body: Range<usize>,
     /// Length of the whole frame.
     pub(crate) len: usize,
@@ -81,7 +80,7 @@ pub(crate) fn put(
     frame[..LEN].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The frame at the start of `bytes`, of which the checksum is right.
+/// The frame at the start of `bytes`, with a checked checksum.
 pub(crate) fn read_checked(bytes: &[u8]) -> Result<TopicFrame, TopicFrameError> {
     let frame = read(bytes)?;
     let crc = u32::from_le_bytes(number(bytes, 0));
@@ -92,7 +91,7 @@ pub(crate) fn read_checked(bytes: &[u8]) -> Result<TopicFrame, TopicFrameError> 
     }
 }
 
-/// The frame at the start of `bytes`, of which the checksum is not looked at.
+/// The frame at the start of `bytes`; its checksum is not checked.
 pub(crate) fn read(bytes: &[u8]) -> Result<TopicFrame, TopicFrameError> {
     let short = TopicFrameError::Short { have: bytes.len() };
     if bytes.len() < HEADER_BYTES {

@@ -22,10 +22,11 @@
 //! ```
 //!
 //! Numbers are little-endian. `before` counts the bytes of all records that the topic has had before this row; `last` is the
-//! time that the store believed when it wrote the row, in microseconds since the Unix epoch, by which records age; its `crc` is crc32c over the key and the
-//! 24 bytes before it, and the others' over the key and all bytes before it. `dropped` is the sequence of the last
-//! record that retention has dropped, `age_max` counts microseconds. A topic that holds no records back for its readers has a
-//! row of version 1, which earlier releases read too; in one of version 2 `unread_bytes_max` is not zero.
+//! time that the store trusted when it wrote the row, in microseconds since the Unix epoch, by which records age; its `crc`
+//! is crc32c over the key and the 24 bytes before it, and that of the other rows over the key and all bytes before it.
+//! `dropped` is the sequence of the last record that retention has dropped, `age_max` counts microseconds. A topic that holds
+//! no records back for its readers has a row of version 1, which earlier releases can read too; in a row of version 2
+//! `unread_bytes_max` is not zero.
 
 use std::time::Duration;
 
@@ -41,18 +42,18 @@ const TOPIC_BYTES_MIN: usize = 40;
 const ID_BYTES: usize = 28;
 const CRC_BYTES: usize = 4;
 
-/// What a row of records says of itself.
+/// The header of a row of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowHeader {
-    /// How many records stand in it.
+    /// How many records are in it.
     pub(crate) len: u32,
-    /// Bytes of the topic's records before it, those that were dropped included.
+    /// Bytes of the topic's records before it, dropped ones included.
     pub(crate) before: u64,
     /// The time by which its records age.
     pub(crate) last: Timestamp,
 }
 
-/// What is stored of a topic itself.
+/// The stored data of a topic itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredTopic {
     pub(crate) name: String,
@@ -61,7 +62,7 @@ pub(crate) struct StoredTopic {
     pub(crate) dropped: u64,
 }
 
-/// An id by which a record's writer would know it again.
+/// An id by which a repeated record is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredId {
     pub(crate) topic: TopicNumber,
@@ -90,7 +91,7 @@ pub(crate) enum TopicRowError {
     NoNumbers,
 }
 
-/// Puts the header of a row that begins with the record `first` of `topic` where its place is kept in `row`.
+/// Writes the header of a row that begins with the record `first` of `topic` into its place in `row`.
 pub(crate) fn put_header(row: &mut [u8], topic: TopicNumber, first: u64, header: RowHeader) {
     row[..4].copy_from_slice(&VERSION.to_le_bytes());
     row[4..8].copy_from_slice(&header.len.to_le_bytes());
@@ -110,7 +111,7 @@ pub(crate) fn read_header(row: &[u8], topic: TopicNumber, first: u64) -> Result<
     if word(header, 4) == 0 {
         return Err(TopicRowError::Empty);
     }
-    // The number behind the last one exists too: a reader goes on there.
+    // The number after the last one must exist too: a reader continues there.
     if first.checked_add(u64::from(word(header, 4))).is_none() {
         return Err(TopicRowError::NoNumbers);
     }
@@ -149,7 +150,7 @@ pub(crate) fn topic(number: TopicNumber, stored: &StoredTopic) -> Vec<u8> {
     row
 }
 
-/// What is stored of a topic itself.
+/// The stored data of a topic itself.
 pub(crate) fn read_topic(number: TopicNumber, row: &[u8]) -> Result<StoredTopic, TopicRowError> {
     if row.len() < TOPIC_BYTES_MIN {
         return Err(TopicRowError::Short);
@@ -211,7 +212,7 @@ pub(crate) fn read_ids(first: u64, row: &[u8]) -> Result<impl Iterator<Item = St
     }))
 }
 
-/// Sets the checksum of a row of records, as if a writer had made it; not of one that is too short for it.
+/// Sets the checksum of a row of records, as if a writer had made it; does nothing if the row is too short for one.
 #[cfg(feature = "fuzz")]
 pub(crate) fn reseal_header(row: &mut [u8], topic: TopicNumber, first: u64) {
     if let Some(header) = row.first_chunk_mut::<HEADER_BYTES>() {
@@ -297,7 +298,7 @@ mod tests {
                 dropped: 4,
             };
             let row = topic(number, &stored);
-            // Earlier releases read the row of a topic that holds nothing back.
+            // Earlier releases can read the row of a topic that holds nothing back.
             assert_eq!(word(&row, 0), if unread_bytes_max == 0 { 1 } else { 2 });
             assert_eq!(read_topic(number, &row), Ok(stored));
             for at in 0..row.len() {

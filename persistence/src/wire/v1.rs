@@ -8,14 +8,13 @@
 //!     8        4      4      1       1      1       1       4          16       8      0-255
 //! ```
 //!
-//! All numbers are little-endian. `len` counts the whole frame. `crc` is crc32c over everything
-//! from `len` on. `back` is the log position of the run's previous turn, set in the first record
-//! of a turn: it is a hint, verified by what is found there, and it is outside the checksum so
-//! that a frame can be sealed before its place in the log is known. `id` stands only in the first
-//! record of a run. `time` is in microseconds since the Unix epoch.
+//! All numbers are little-endian. `len` counts the whole frame. `crc` is crc32c over everything from `len` on. `back` is the
+//! log position of the run's previous turn, set in the first record of a turn: it is a hint, checked against what is found
+//! there, and it is outside the checksum so that a frame can be sealed before its place in the log is known. `id` is only in
+//! the first record of a run. `time` is in microseconds since the Unix epoch.
 //!
-//! In stores of format 3 a record may trim its run: it is the first of its turn, has the id as the run's first
-//! record has, and its body begins with what is kept of the records before it, behind its length (u32).
+//! In stores of format 3 a record may trim its run: it is the first of its turn, has the id like a run's first record, and
+//! its body begins with the length (u32) of what is kept of the earlier records, followed by that.
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
@@ -39,7 +38,7 @@ const SEQUENCE: usize = 20;
 const RUN: usize = 24;
 const TIME: usize = 40;
 
-/// The frame is the first that is there of its run, and carries the instance's id.
+/// The frame is the first remaining one of its run, and carries the instance's id.
 pub(crate) const OPENS: u8 = 1;
 /// The frame is the last of its run.
 pub(crate) const CLOSES: u8 = 2;
@@ -47,13 +46,13 @@ pub(crate) const CLOSES: u8 = 2;
 pub(crate) const TURN_FIRST: u8 = 4;
 /// The frame is the last of its turn.
 pub(crate) const TURN_LAST: u8 = 8;
-/// The frame takes the place of all records of its run before it, and carries what is kept of them.
+/// The frame replaces all earlier records of its run, and carries what is kept of them.
 pub(crate) const TRIMS: u8 = 16;
 const FLAGS_KNOWN: u8 = OPENS | CLOSES | TURN_FIRST | TURN_LAST | TRIMS;
 /// Bytes of the length of what is kept.
 const KEPT_LEN_BYTES: usize = 4;
 
-/// What a frame's header says, besides lengths and checksum.
+/// The contents of a frame's header, besides lengths and checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameHeader {
     pub(crate) run: RunId,
@@ -62,7 +61,7 @@ pub(crate) struct FrameHeader {
     pub(crate) kind: u8,
 }
 
-/// One decoded frame, borrowed from the bytes it stands in.
+/// One decoded frame, borrowed from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) back: u64,
@@ -101,8 +100,8 @@ pub(crate) enum FrameError {
     Header,
 }
 
-/// Starts a frame at the end of `buffer` and returns where. The body is appended by the caller,
-/// who then calls [`end`] and, unless the frame stays in memory, [`seal`].
+/// Starts a frame at the end of `buffer` and returns where. The caller appends the body, then calls [`end`] and, unless the
+/// frame stays in memory, [`seal`].
 pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>, flags: u8) -> usize {
     let start = buffer.len();
     let mut bytes = [0; HEADER_BYTES];
@@ -123,7 +122,7 @@ pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>
     start
 }
 
-/// Puts what is kept of the records before a frame at the end of `buffer`, where its body begins.
+/// Appends what is kept of the records before a frame to `buffer`, where its body begins.
 pub(crate) fn put_kept(buffer: &mut Vec<u8>, kept: &[u8]) {
     let len = u32::try_from(kept.len()).unwrap_or(u32::MAX);
     buffer.extend_from_slice(&len.to_le_bytes());
@@ -136,22 +135,21 @@ pub(crate) fn len(bytes: &[u8]) -> usize {
     usize::try_from(u32::from_le_bytes(len)).expect("a usize holds a u32 here")
 }
 
-/// Completes the frame that fills `frame`, but for its checksum: adds `flags`, and sets the length.
+/// Completes the frame that fills `frame`, except for its checksum: adds `flags`, and sets the length.
 pub(crate) fn end(frame: &mut [u8], flags: u8) {
     let len = u32::try_from(frame.len()).expect("the writer checked the size");
     put(frame, LEN, &len.to_le_bytes());
     frame[FLAGS] |= flags;
 }
 
-/// Sets the checksum of the frame that fills `frame` and is complete but for that; returns it.
+/// Sets the checksum of the frame that fills `frame` and is otherwise complete; returns it.
 pub(crate) fn seal(frame: &mut [u8]) -> u32 {
     let crc = crc32c::crc32c(&frame[LEN..]);
     put(frame, CRC, &crc.to_le_bytes());
     crc
 }
 
-/// Seals the frames of one turn, or of several, which the caller has framed itself; returns the
-/// [digest] of all of them.
+/// Seals the frames of one or several turns, which the caller itself has encoded; returns the [digest] of all of them.
 pub(crate) fn seal_all(mut frames: &mut [u8]) -> u32 {
     let mut all = 0;
     while !frames.is_empty() {
@@ -162,8 +160,8 @@ pub(crate) fn seal_all(mut frames: &mut [u8]) -> u32 {
     all
 }
 
-/// Whether two turns, the second framed by the caller itself, are the same but for what is not known
-/// when a frame ends: its checksum and its place.
+/// Whether two turns, the second encoded by the caller itself, are the same, except for what is not known when a frame ends:
+/// its checksum and its place.
 pub(crate) fn are_same(turn: &[u8], mut other: &[u8]) -> bool {
     let mut at = 0;
     while !other.is_empty() {
@@ -177,13 +175,13 @@ pub(crate) fn are_same(turn: &[u8], mut other: &[u8]) -> bool {
     at == turn.len()
 }
 
-/// Takes the checksum of the next frame of a turn into what tells turns of one run apart, as
-/// `FxHasher` would, in 32 bits. It begins at zero and is never stored.
+/// Adds the checksum of the next frame of a turn to the turn's digest, which distinguishes turns of one run, as `FxHasher`
+/// would, in 32 bits. A digest begins at zero and is never stored.
 pub(crate) fn digest(before: u32, checksum: u32) -> u32 {
     (before.rotate_left(5) ^ checksum).wrapping_mul(0x9e37_79b9)
 }
 
-/// Gives the frame at the start of `frame` to another run and time; it is to be sealed anew.
+/// Changes the run and time of the frame at the start of `frame`; it must be sealed again.
 #[cfg(feature = "floor")]
 pub(crate) fn set_run(frame: &mut [u8], run: RunId, time: Timestamp) {
     put(frame, RUN, &run.bits().to_le_bytes());
@@ -206,15 +204,15 @@ pub(crate) fn id_bytes(bytes: &[u8]) -> &[u8] {
     &bytes[HEADER_BYTES..HEADER_BYTES + usize::from(bytes[ID_LEN])]
 }
 
-/// Reads the run and the length of the frame at the start of `bytes` without checking it: enough
-/// to walk past frames of other runs.
+/// Reads the run and the length of the frame at the start of `bytes` without checking it: enough to skip frames of other
+/// runs.
 pub(crate) fn peek(bytes: &[u8]) -> Result<(u128, usize), FrameError> {
     let header = header(bytes)?;
     Ok((u128::from_le_bytes(array(header, RUN)), length(bytes, header)?))
 }
 
-/// Whether it is worth summing up the frame that may begin with this header: most bytes that are no frame
-/// are told by what a header never says.
+/// Whether it is worth computing the checksum of a frame that may begin with this header: most bytes that are no frame have a
+/// value here that a header never has.
 pub(crate) fn may_begin(header: &[u8]) -> bool {
     let flags = header[FLAGS];
     let has_id = header[ID_LEN] > 0;
@@ -224,12 +222,12 @@ pub(crate) fn may_begin(header: &[u8]) -> bool {
         && len(header) >= HEADER_BYTES + usize::from(header[ID_LEN])
 }
 
-/// What of a frame is the same wherever it stands.
+/// The part of a frame that does not depend on its place.
 pub(crate) fn comparable(frame: &[u8]) -> &[u8] {
     frame.get(CRC..).unwrap_or_default()
 }
 
-/// Whether the bytes are a frame of which only the length is damaged.
+/// Whether the bytes are a frame with nothing but its length damaged.
 pub(crate) fn is_sound_but_for_its_length(frame: &[u8]) -> bool {
     let (Ok(header), Ok(len)) = (header(frame), u32::try_from(frame.len())) else {
         return false;
@@ -238,7 +236,7 @@ pub(crate) fn is_sound_but_for_its_length(frame: &[u8]) -> bool {
     crc32c::crc32c_append(crc, &frame[LEN + 4..]) == u32::from_le_bytes(array(header, CRC))
 }
 
-/// What the header of a damaged frame says.
+/// The contents of a damaged frame's header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guess {
     pub(crate) run: Option<RunId>,
@@ -247,7 +245,7 @@ pub(crate) struct Guess {
     pub(crate) back: u64,
 }
 
-/// Reads a header that is not to be trusted.
+/// Reads a header that may be damaged.
 pub(crate) fn guess(bytes: &[u8]) -> Option<Guess> {
     let header = header(bytes).ok()?;
     Some(Guess {
@@ -257,7 +255,7 @@ pub(crate) fn guess(bytes: &[u8]) -> Option<Guess> {
     })
 }
 
-/// Reads and checks the frame at the start of `bytes`. What follows it is not looked at.
+/// Reads and checks the frame at the start of `bytes`, and ignores what follows.
 pub(crate) fn read(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let header = header(bytes)?;
     let len = length(bytes, header)?;
@@ -273,8 +271,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     decode(bytes, header, length(bytes, header)?)
 }
 
-/// Decodes a frame of `len` bytes whose checksum holds, so that what does not fit was written by another
-/// version.
+/// Decodes a frame of `len` bytes with a valid checksum, so that anything invalid in it was written by another version.
 fn decode<'a>(bytes: &'a [u8], header: &[u8; HEADER_BYTES], len: usize) -> Result<Frame<'a>, FrameError> {
     if header[VERSION_AT] != VERSION {
         return Err(FrameError::Version {
@@ -312,7 +309,7 @@ fn decode<'a>(bytes: &'a [u8], header: &[u8; HEADER_BYTES], len: usize) -> Resul
     })
 }
 
-/// What is kept, and the body behind it, of a record with this header that trims its run.
+/// What is kept, and the body after it, of a record with this header that trims its run.
 fn split_kept<'a>(header: &[u8; HEADER_BYTES], body: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let is_first = header[FLAGS] & (OPENS | TURN_FIRST) == OPENS | TURN_FIRST;
     if !is_first || sequence(header) < 2 {
@@ -333,8 +330,7 @@ pub(crate) fn kind(bytes: &[u8]) -> u8 {
     bytes[KIND]
 }
 
-/// The back-pointer of the frame that fills `bytes`, and the instance id if one stands there, whatever its
-/// checksum is.
+/// The back-pointer of the frame that fills `bytes`, and the instance id if it has one, whatever its checksum is.
 pub(crate) fn hints(bytes: &[u8]) -> Option<(u64, Option<&str>)> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let body = HEADER_BYTES + usize::from(header[ID_LEN]);
@@ -344,7 +340,7 @@ pub(crate) fn hints(bytes: &[u8]) -> Option<(u64, Option<&str>)> {
     Some((u64::from_le_bytes(array(header, BACK)), id))
 }
 
-/// The frame that fills `bytes` with the length that it has; `None` if that does not make it sound.
+/// The frame that fills `bytes`, with its length corrected; `None` if that does not make it valid.
 pub(crate) fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = u32::try_from(bytes.len())
         .ok()
