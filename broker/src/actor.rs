@@ -1,8 +1,8 @@
-//! Envelopes for actors of the `ractor` crate, which need no other tie to this one.
+//! Envelopes for actors of the `ractor` crate; nothing else in this crate depends on that one.
 //!
-//! A ractor mailbox has no bound and costs more per message than the broker does. So the inbox
-//! stays beside the actor, and the actor's own mailbox carries one small message, the doorbell,
-//! when the inbox stops being empty. The handler then takes all there is:
+//! A ractor mailbox is unbounded and costs more per message than the broker does. So the inbox stays beside the actor, and
+//! the actor's own mailbox gets one small message, the doorbell, when the inbox stops being empty. The handler then takes
+//! everything that is there:
 //!
 //! ```
 //! use millrun_broker::actor::{Attached, attach};
@@ -55,13 +55,12 @@
 //! # }
 //! ```
 //!
-//! An actor that publishes while it handles says so, and its envelopes name their cause:
-//! `inbox.handling(&order).run(|| payments.publish(payment)).await`, see
-//! [`Inbox::handling`](crate::Inbox::handling).
+//! An actor that publishes while it handles an envelope wraps the publish, so that the new envelopes name their cause:
+//! `inbox.handling(&order).run(|| payments.publish(payment)).await`, see [`Inbox::handling`](crate::Inbox::handling).
 //!
-//! The inbox outlives the actor. A supervisor that keeps a clone of it and hands it to the
-//! actor's successor loses nothing: what the old one had in hand went back to the front, and the
-//! successor is rung for as soon as it attaches.
+//! The inbox outlives the actor. A supervisor that keeps a clone of it and hands it to the actor's successor loses nothing:
+//! the envelopes that the old actor had in hand are back at the front, and the doorbell rings for the successor as soon as it
+//! attaches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,18 +71,18 @@ use crate::envelope::AnyEnvelope;
 use crate::inbox::Envelopes;
 use crate::inbox::Inbox;
 
-/// How many batches a turn takes before other messages of the actor get theirs.
+/// How many batches a turn takes before the actor's other messages are handled.
 const BATCHES_PER_TURN: u32 = 4;
 
 /// An inbox that rings for an actor.
 pub struct Attached<E: AnyEnvelope + ?Sized> {
-    /// Put down between turns. Dropped before the inbox, which may be closed with its last handle.
+    /// Returned to the inbox between turns. Dropped before the inbox, which may be closed with its last handle.
     batch: Envelopes<E>,
     inbox: Inbox<E>,
 }
 
-/// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of the actor it rang
-/// for before. If envelopes are waiting already, it rings at once.
+/// Makes `inbox` ring for `actor`, in place of any actor before, by sending it the message that `doorbell` makes. If
+/// envelopes are waiting already, it rings at once.
 pub fn attach<E: AnyEnvelope + ?Sized, M: Message>(
     inbox: Inbox<E>,
     actor: &ActorRef<M>,
@@ -91,10 +90,10 @@ pub fn attach<E: AnyEnvelope + ?Sized, M: Message>(
 ) -> Attached<E> {
     let actor = actor.clone();
     inbox.bell().connect(move || {
-        // An actor that is gone takes nothing; the inbox keeps it all for the next.
+        // A dead actor takes no message; the inbox keeps everything for the next one.
         drop(actor.send_message(doorbell()));
     });
-    // What waits may have rung for an actor that died before it came.
+    // Waiting envelopes may have rung for an actor that died before the message arrived.
     if !inbox.is_empty() {
         inbox.bell().ring();
     }
@@ -105,17 +104,17 @@ pub fn attach<E: AnyEnvelope + ?Sized, M: Message>(
 }
 
 impl<E: AnyEnvelope + ?Sized> Attached<E> {
-    /// What is there now, to be called when the doorbell message arrives. After a few batches the
-    /// turn ends and, if there is more, rings for the next one, so that the actor can also be
-    /// stopped, supervised and sent other messages.
+    /// The envelopes that are there now, to be called when the doorbell message arrives. After a few batches the turn ends
+    /// and, if there is more, rings for the next turn, so that the actor can also be stopped, supervised and sent other
+    /// messages.
     ///
     /// # Ordering
     /// Envelopes come in the inbox's order, from turn to turn and from one actor to its successor.
     /// Between them and the actor's own messages there is no order.
     ///
     /// # Cancel safety
-    /// Dropping the turn early, by a panic, an error or a kill of the actor, puts what was not
-    /// handed out back, and rings.
+    /// If the turn is dropped early, by a panic, an error or a kill of the actor, it returns the envelopes that were not
+    /// handed out to the inbox, and rings.
     pub fn turn(&mut self) -> ActorTurn<'_, E> {
         self.inbox.bell().answer();
         ActorTurn {
@@ -147,13 +146,13 @@ pub struct ActorTurn<'a, E: AnyEnvelope + ?Sized> {
     inbox: &'a Inbox<E>,
     batch: &'a mut Envelopes<E>,
     batches_left: u32,
-    /// The inbox was empty: whatever has come since has rung.
+    /// The inbox was empty: later envelopes have rung.
     has_seen_all: bool,
 }
 
 impl<'a, E: AnyEnvelope + ?Sized> ActorTurn<'a, E> {
-    /// The inbox, which outlives the turn's loop: `let inbox = turn.inbox();` before it lets the
-    /// loop say [`inbox.handling(&envelope)`](Inbox::handling).
+    /// The inbox, which outlives the turn's loop: `let inbox = turn.inbox();` before the loop allows
+    /// [`inbox.handling(&envelope)`](Inbox::handling) inside of it.
     #[must_use]
     pub const fn inbox(&self) -> &'a Inbox<E> {
         self.inbox
@@ -161,10 +160,9 @@ impl<'a, E: AnyEnvelope + ?Sized> ActorTurn<'a, E> {
 
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
-    /// Cheaper than [`Iterator::next`] where the envelope went to no other inbox, see
-    /// [`Envelopes`]. Its payload is dropped at the next call, if nobody else has it; one of a bundle
-    /// that inboxes share, with the last of the bundle. Plain bytes may be freed a little later, by the
-    /// publisher.
+    /// Cheaper than [`Iterator::next`] if the envelope went to no other inbox, see [`Envelopes`]. Its payload is dropped at
+    /// the next call, if no other reader has it; a payload of a bundle that inboxes share is dropped with the last of the
+    /// bundle. Plain bytes may be freed a little later, by the publisher.
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
         if self.advance() { self.batch.lend() } else { None }
@@ -189,8 +187,7 @@ impl<'a, E: AnyEnvelope + ?Sized> ActorTurn<'a, E> {
         }
     }
 
-    /// Tells waiting publishers what has been handed out so far. Call it before awaiting anything
-    /// within a turn.
+    /// Tells waiting publishers how much has been handed out so far. Call it before awaiting anything within a turn.
     pub fn announce(&mut self) {
         self.batch.announce();
     }
@@ -210,7 +207,7 @@ impl<E: AnyEnvelope + ?Sized> Iterator for ActorTurn<'_, E> {
 
 impl<E: AnyEnvelope + ?Sized> Drop for ActorTurn<'_, E> {
     fn drop(&mut self) {
-        // Whatever is left, here or in the queue, needs another turn.
+        // If anything is left, here or in the queue, another turn is needed.
         self.batch.put_down();
         if !self.has_seen_all && !self.inbox.is_empty() {
             self.inbox.bell().ring();

@@ -1,10 +1,9 @@
-//! Time for envelopes, at the price of one load.
+//! The time of envelopes, for the cost of one atomic load.
 //!
-//! Asking the operating system for each envelope would cost as much as a third of its way through
-//! the broker. So the broker keeps the time in a cell. With a [`Host`], a task renews the cell
-//! every millisecond for as long as envelopes are published, and ends after a few milliseconds
-//! without any; the first one after that asks the host. Without a host, the broker's owner feeds it, until
-//! it is given a host.
+//! Asking the operating system for each envelope would cost a third as much as its whole way through the broker. So the
+//! broker keeps the time in an atomic cell. With a [`Host`], a task updates the cell every millisecond while envelopes are
+//! published, and ends after a few milliseconds without any; the first envelope after that asks the host. Without a host, the
+//! broker's owner sets the time, until the broker is given a host.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,20 +20,20 @@ const TICK: Duration = Duration::from_millis(1);
 /// After how many ticks without an envelope the task ends.
 const IDLE_TICKS_MAX: u32 = 16;
 
-/// Says "ask the host": no task renews the time. A clock that is fed never says so.
+/// Means "ask the host": no task updates the time. A clock without a host never has this value.
 const STALE: u64 = 0;
 
 type AtTick = dyn Fn(&Arc<Clock>) + Send + Sync;
 
 pub(crate) struct Clock {
-    /// `None` while the clock is fed.
+    /// `None` while the owner sets the time.
     host: RwLock<Option<Arc<dyn Host>>>,
     /// The time in microseconds and one more, or [`STALE`].
     time: AtomicU64,
     used: AtomicBool,
-    /// Looked after with each tick, and when there is going to be none any more.
+    /// Called with each tick, and once after the last one.
     at_tick: OnceLock<Box<AtTick>>,
-    /// The alarms that wait for a time, when the clock is fed. By time, then by arrival.
+    /// The alarms that wait for a time of a clock without a host. By time, then by arrival.
     sleepers: Mutex<ClockSleepers>,
 }
 
@@ -64,7 +63,7 @@ impl Clock {
         self.host.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the time from this host from now on. Alarms that wait to be fed go over to it.
+    /// Takes the time from this host from now on. Waiting alarms move to it.
     pub(crate) fn run_on(self: &Arc<Self>, host: Arc<dyn Host>) {
         let former = {
             let mut place = self.host.write().unwrap_or_else(PoisonError::into_inner);
@@ -82,18 +81,18 @@ impl Clock {
         place.as_ref().is_some_and(|present| Arc::ptr_eq(present, host))
     }
 
-    /// Has `look` called with each tick, and once more after the last. Only the first such call counts.
+    /// Calls `look` with each tick, and once more after the last. Only the first call of this function counts.
     pub(crate) fn at_tick(&self, look: impl Fn(&Arc<Self>) + Send + Sync + 'static) {
         self.at_tick.get_or_init(|| Box::new(look));
     }
 
-    /// Whether there will be another tick, or the look that follows the last one, after this.
+    /// Whether there will be another tick, or the call that follows the last one, after this.
     pub(crate) fn is_ticking(&self) -> bool {
         self.time.load(Ordering::Acquire) != STALE && self.host().is_some()
     }
 
-    /// Starts the clock's task early, so that the first publish does not pay for it.
-    /// A task that is started while another one publishes takes its consumer's place as the next to run.
+    /// Starts the clock's task early, so that the first publish does not pay for it: a task that is started during a publish
+    /// would run next, before the consumer.
     pub(crate) fn prepare(self: &Arc<Self>) {
         if self.time.load(Ordering::Relaxed) == STALE {
             self.start_ticking();
@@ -103,7 +102,7 @@ impl Clock {
     /// The time of the last tick.
     #[inline]
     pub(crate) fn now(self: &Arc<Self>) -> Timestamp {
-        // One less than what is stored; of a stale time there is none.
+        // One less than the stored value; a stale value gives no time.
         let Some(time) = self.time.load(Ordering::Relaxed).checked_sub(STALE + 1) else {
             return self.start_ticking();
         };
@@ -113,7 +112,7 @@ impl Clock {
         Timestamp::from_micros(time)
     }
 
-    /// The time as exactly as it can be had.
+    /// The most exact time available.
     pub(crate) fn exact_now(&self) -> Timestamp {
         match self.host() {
             Some(host) => host.now(),
@@ -126,11 +125,11 @@ impl Clock {
         self.host().map_or(Duration::ZERO, |host| host.elapsed())
     }
 
-    /// Feeds a clock without a host and wakes the alarms whose time has come. Time never moves
-    /// backwards. A clock with a host is not fed.
+    /// Sets the time of a clock without a host and wakes the alarms whose time has come. Time never moves backwards. Ignored
+    /// by a clock with a host.
     pub(crate) fn advance(&self, now: Timestamp) {
         {
-            // Held meanwhile: a host that comes now finds the time fed, and says that it is stale.
+            // The lock is held meanwhile: a host that comes now finds the new time in the cell, and marks it as stale.
             let host = self.host.read().unwrap_or_else(PoisonError::into_inner);
             if host.is_some() {
                 return;
@@ -187,7 +186,7 @@ impl Clock {
                 clock: Arc::downgrade(self),
                 host: Arc::clone(&host),
             };
-            // Not kept: it ends by itself, one tick after the broker at the latest.
+            // The handle is not kept: the task ends by itself, at the latest one tick after the broker.
             drop(host.spawn("broker clock", Box::pin(ticking.run())));
         }
         now
@@ -199,7 +198,7 @@ fn told(time: Timestamp) -> u64 {
     time.as_micros().saturating_add(1)
 }
 
-/// The task that renews the time. However it ends, the clock asks the host again.
+/// The task that updates the time. However it ends, the clock then asks the host again.
 struct Ticking {
     clock: Weak<Clock>,
     host: Arc<dyn Host>,
@@ -222,7 +221,7 @@ impl Ticking {
             clock.look();
         }
         let clock = self.clock.upgrade();
-        // In this order: an alarm that has not seen that the ticks are over is seen by the last look.
+        // In this order: an alarm that has not seen the end of the ticks is seen by the last call.
         drop(self);
         if let Some(clock) = clock {
             clock.look();
@@ -258,7 +257,7 @@ impl Future for Alarm {
             Self::Host(task) => task.as_mut().poll(cx),
             Self::Fed { clock, deadline, key } => {
                 let mut sleepers = clock.sleepers();
-                // Looked at under the lock: an alarm that waits here is woken by a host that comes later.
+                // Checked under the lock: an alarm that waits here is woken by a host that comes later.
                 if let Some(host) = clock.host() {
                     drop(sleepers);
                     let sleep = host.sleep_until(*deadline);

@@ -1,6 +1,6 @@
-//! The functions that take names from outside, for fuzzers (feature `fuzz`).
+//! The functions that take names from outside of the program, for fuzzers (feature `fuzz`).
 //!
-//! Each takes any bytes and panics only if something breaks its word.
+//! Each takes any bytes and panics only if a function breaks its contract.
 
 use crate::name::trie::Trie;
 use crate::name::{Filter, TopicName};
@@ -11,7 +11,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All of them.
 pub const TARGETS: [Target; 1] = [("names", names)];
 
-/// Lines, each tried as a name and as a filter. The tree finds what one by one would find.
+/// Lines, each tried as a name and as a filter. The tree must find the same as a comparison one by one.
 pub fn names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.split('\n').take(64).collect();

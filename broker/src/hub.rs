@@ -1,6 +1,6 @@
 //! What all topics of a broker share on the data path: time, ids, losses, waits.
 //!
-//! It does not hold on to topics or subscriptions, so that a topic can hold on to it.
+//! It holds no topics or subscriptions, so that a topic can hold it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -31,7 +31,7 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// `dead_letter_topic` is the id that the topic of dead letters is going to have.
+    /// `dead_letter_topic` is the id that the topic of dead letters will have.
     pub(crate) fn new(
         host: Option<Arc<dyn Host>>,
         dead_letter_topic: TopicId,
@@ -39,7 +39,7 @@ impl Hub {
     ) -> Self {
         let monitor = Arc::<Monitor>::default();
         let tap = Arc::<TapSlot>::default();
-        // The low 40 bits count; the rest is the mark of this run.
+        // The low 40 bits count; the rest identifies this run of the program.
         let mark = host.as_ref().map_or(0, |host| host.random()) << 40;
         let clock = Clock::new(host);
         let waits = Arc::new(Waits::new(
@@ -67,13 +67,13 @@ impl Hub {
         }
     }
 
-    /// Refuses from now on what nobody takes. Set before subscriptions are ended: a publish that finds none
-    /// of them any more sees it.
+    /// From now on refuses envelopes that no subscription takes. Set before subscriptions are ended, so that a publish that
+    /// finds none sees it.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
-    /// Looked at only for an envelope that nobody has taken.
+    /// Checked only for an envelope that no subscription has taken.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
     }
@@ -108,7 +108,7 @@ impl Hub {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Counts an envelope that is given up, and tells the tap, the monitor and the topic of dead letters.
+    /// Counts an envelope that is given up, and reports it to the tap, the monitor and the topic of dead letters.
     #[cold]
     pub(crate) fn give_up(
         &self,

@@ -1,12 +1,12 @@
-//! The names that a broker gives: to envelopes, topics and subscriptions.
+//! The ids that a broker gives: to envelopes, topics and subscriptions.
 //!
 //! Invariant: an envelope's id is never zero, so that an `Option` of it takes no more room than an id.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Names one envelope: unique within its broker, and with a random start so that those of two
-/// runs of a program seldom meet.
+/// Identifies one envelope: unique within its broker, and with a random start so that ids of two runs of a program seldom
+/// collide.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EnvelopeId(NonZeroU64);
 
@@ -45,7 +45,7 @@ impl fmt::Debug for EnvelopeId {
     }
 }
 
-/// Names a topic within its broker.
+/// Identifies a topic within its broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicId(pub(crate) u32);
 
@@ -55,7 +55,7 @@ impl fmt::Display for TopicId {
     }
 }
 
-/// Names a subscription within its broker.
+/// Identifies a subscription within its broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! The runtime as its users hold it.
+//! The runtime: the handle that its users hold.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -28,29 +28,27 @@ use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 ///
 /// # What ends it
 /// - [`shutdown`](Self::shutdown) ends it gracefully.
-/// - Dropping the last clone, handles included, is a crash: it loses nothing that was acknowledged, and
-///   lets go of the file.
-/// - The end of the tokio runtime that it was started on: nothing can run any more. A caller that still holds a
-///   handle, on another tokio runtime or on a plain thread, is told so; the file is let go of with the last
-///   handle. A current-thread runtime that is not driven has not ended: everything waits until it is driven again.
+/// - Dropping the last clone, handles included, is a crash: it loses nothing that was acknowledged, and releases the file.
+/// - The end of the tokio runtime that it was started on: nothing can run any more. A caller that still holds a handle, on
+///   another tokio runtime or on a plain thread, is told so; the file is released with the last handle. A current-thread
+///   runtime that is not driven has not ended: everything waits until it is driven again.
 /// - A failure of the journal, or of a part that cannot or must not be restarted.
 ///
 /// Every call made after the end, and every call that waits for an answer then, gets `Stopped` with the [`StopCause`];
-/// [`stopped`](Self::stopped) waits for it. All but the first two are logged once, at `ERROR`. The broker
-/// that the runtime made is [closed](Broker::close) with it; one that it was [given](crate::RuntimeBuilder::broker)
-/// stays open.
+/// [`stopped`](Self::stopped) waits for it. Every end but the first two is logged once, at `ERROR`. The broker that the
+/// runtime made is [closed](Broker::close) with it; one that it was [given](crate::RuntimeBuilder::broker) stays open.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
 }
 
-/// A [`Runtime`] that its holder does not keep alive: for what looks at it from time to time. A cheap clone.
+/// A [`Runtime`] handle that does not keep the runtime alive, for code that checks on it from time to time. A cheap clone.
 #[derive(Clone)]
 pub struct WeakRuntime {
     inner: Weak<Inner>,
 }
 
-/// Counts since the runtime was started, and sizes now.
+/// Counts since the runtime was started, and present sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuntimeStats {
@@ -70,32 +68,31 @@ pub struct RuntimeStats {
     pub events: u64,
     /// Turns of shards that lasted longer than [`turn_warn`](crate::RuntimeConfig::turn_warn).
     pub slow_turns: u64,
-    /// Histories that got longer than [`history_len_warn`](crate::Limits::history_len_warn), counted
-    /// once behind each checkpoint.
+    /// Histories that got longer than [`history_len_warn`](crate::Limits::history_len_warn), counted once after each
+    /// checkpoint.
     pub long_histories: u64,
-    /// Runs whose histories checkpoints do not trim, because what is to be kept of them is too large for a turn. A
-    /// warning names each, once in the life of a shard.
+    /// Runs whose histories checkpoints do not trim, because what must be kept of them is too large for a turn. A warning
+    /// names each once in the life of a shard.
     pub untrimmed_histories: u64,
-    /// Traced runs that have ended and whose spans a [feed](crate::Runtime::spans) has told.
+    /// Traced runs that have ended and whose spans a [feed](crate::Runtime::spans) has delivered.
     pub traced_runs_told: u64,
-    /// Traced runs whose spans were not told, or not taken by an exporter: the feed was behind by more than
-    /// [`queue_len_max`](crate::operating::SpanFeedConfig::queue_len_max), a history could not be read, or the
-    /// collector did not take them. Runs that end while no feed is open are not counted.
+    /// Traced runs whose spans were not delivered, or not taken by an exporter: the feed was behind by more than
+    /// [`queue_len_max`](crate::operating::SpanFeedConfig::queue_len_max), a history could not be read, or the collector did
+    /// not take them. Runs that end while no feed is open are not counted.
     pub traced_runs_lost: u64,
     /// Finished runs that were replayed, as
     /// [`replay_check_every`](crate::RuntimeConfig::replay_check_every) says.
     pub replay_checks: u64,
-    /// Of these, how many did not replay as they ran.
+    /// How many of these did not replay as they ran.
     pub replay_differences: u64,
-    /// Values that replays encoded otherwise than they were recorded, as code does that was changed or that is
-    /// not the same each time. Every replay counts its own: of a run that is woken, of a finished one that is
-    /// asked something or [checked](crate::RuntimeConfig::replay_check_every). A warning names the workflow,
-    /// once a minute.
+    /// Values that replays encoded differently from how they were recorded, as code does that was changed or that is not
+    /// deterministic. Every replay counts its own: of a run that is woken, of a finished one that is queried or
+    /// [checked](crate::RuntimeConfig::replay_check_every). A warning names the workflow, at most once a minute.
     pub changed_values: u64,
     /// Runs that have moved to the newest [version](crate::Workflow::version) of their workflow.
     pub versions_changed: u64,
-    /// Runs that were tried on the newest version of their workflow and do not fit it. One that is read again behind a later checkpoint
-    /// is tried and counted again.
+    /// Runs that were tried on the newest version of their workflow and do not fit it. A run that is read again after a later
+    /// checkpoint is tried and counted again.
     pub versions_unfit: u64,
     /// Attempts of activities started.
     pub attempts: u64,
@@ -104,9 +101,9 @@ pub struct RuntimeStats {
     /// Durable subscriptions that have expired because
     /// [nobody used them](millrun_workflow::DurableTopic::subscription_idle_max). A warning names each.
     pub subscriptions_expired: u64,
-    /// How often [runs that wait](millrun_workflow::DurableTopic) were passed by a record of a durable topic of which the part
-    /// before the payload cannot be read, as of one of a later release: nobody can tell whom it is for. The record stays in its
-    /// topic. Each look at it counts, and a warning names it.
+    /// How often [waiting runs](millrun_workflow::DurableTopic) skipped a record of a durable topic because the part before
+    /// its payload cannot be read, as in a record of a later release: it is not known whom the record is for. The record
+    /// stays in its topic. Each read of it counts, and a warning names it.
     pub records_unreadable: u64,
     /// Each task queue, in the order of their names.
     pub queues: Vec<QueueStats>,
@@ -114,7 +111,7 @@ pub struct RuntimeStats {
     pub journal: millrun_persistence::Stats,
 }
 
-/// What runs and waits in a task queue now.
+/// What runs and waits in a task queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueStats {
@@ -122,10 +119,10 @@ pub struct QueueStats {
     pub name: String,
     /// Attempts under way.
     pub running_len: usize,
-    /// How many may be: [`activities_running_max`](crate::RuntimeConfig::activities_running_max), or
+    /// The most attempts under way: [`activities_running_max`](crate::RuntimeConfig::activities_running_max), or
     /// [`queue_running_max`](crate::RuntimeConfig::queue_running_max) of this queue.
     pub running_max: usize,
-    /// Activities that wait in its memory. More may wait in the histories of their runs.
+    /// Activities that wait in its memory. Further ones may wait in the histories of their runs.
     pub waiting_len: usize,
     /// How many may wait there: [`task_queue_len_max`](crate::RuntimeConfig::task_queue_len_max).
     pub waiting_max: usize,
@@ -146,9 +143,8 @@ impl Runtime {
         &self.inner
     }
 
-    /// A handle to the latest run of an id, without asking whether there is one. Whether that is of
-    /// this workflow is seen by each turn that does something for the handle: if it is not, that is
-    /// refused as [`RunError::OtherWorkflow`].
+    /// A handle to the latest run of an id, without checking that there is one. Each turn that does something for the handle
+    /// checks that the run is of this workflow; if it is not, the call is refused as [`RunError::OtherWorkflow`].
     ///
     /// # Errors
     /// When `id` is no instance id.
@@ -168,8 +164,8 @@ impl Runtime {
         self.latest(id, None).map(UntypedHandle::new)
     }
 
-    /// What a run does, or that it has ended, of which only the run id is known: that of a
-    /// [cause](crate::workflow::Cause), say, whose own cause is told with it. As [`RunHandle::describe`] else.
+    /// What a run does, or that it has ended, when only the run id is known: from a [cause](crate::workflow::Cause), say,
+    /// whose own cause is included. Otherwise as [`RunHandle::describe`].
     ///
     /// ```
     /// use millrun::{RunError, Runtime};
@@ -189,12 +185,12 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// When there is no such run, also if it has ended and is retained no longer, or the runtime has stopped.
+    /// When there is no such run (also if it has ended and is not retained any more), or the runtime has stopped.
     pub async fn describe_run(&self, run: RunId) -> Result<InstanceDescription, RunError> {
         self.inner.describe(Target::Run(run), Wake::Never).await
     }
 
-    /// Why a run does not go on, of which only the run id is known. As [`RunHandle::why`] else.
+    /// Why a run does not go on, when only the run id is known. Otherwise as [`RunHandle::why`].
     ///
     /// # Errors
     /// As of [`describe_run`](Self::describe_run).
@@ -205,9 +201,9 @@ impl Runtime {
         self.inner.why(Target::Run(run), Wake::Never).await
     }
 
-    /// A handle to the run that a [description](InstanceDescription) tells of, and to the one in which it goes on,
-    /// whatever its workflow; nothing is asked for it. So the run of a description, or one of which only the run id
-    /// is known, can be waited for or signalled, also when another has taken its id since.
+    /// A handle to the run in a [description](InstanceDescription), and to the run in which it continues, whatever its
+    /// workflow; the store is not asked. So the run of a description, or one of which only the run id is known, can be waited
+    /// for or signalled, also when another run has taken its id since.
     ///
     /// ```
     /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -247,7 +243,7 @@ impl Runtime {
     /// Keeps a [promise](crate::WorkflowContext::promise): gives it its value. Durable when this returns.
     ///
     /// # Errors
-    /// [`InputRefused::Stale`](crate::InputRefused::Stale) when it is kept or broken already or was given up,
+    /// [`InputRefused::Stale`](crate::InputRefused::Stale) when it is already kept or broken or was given up,
     /// [`RunError::Finished`] when its run has ended; see [`RunError`].
     pub async fn keep_promise<T: Serialize>(&self, token: PromiseToken, value: T) -> Result<(), RunError> {
         self.end_promise(token, Ok(Payload::encode(&value)?)).await
@@ -286,8 +282,8 @@ impl Runtime {
         }
     }
 
-    /// Up to `len_max` live instances in the order of their ids, beginning behind `after`.
-    /// Instances whose workflow is not registered are among them, and those of workflows of millrun's own are not.
+    /// Up to `len_max` live instances in the order of their ids, starting after `after`. Instances whose workflow is not
+    /// registered are included, those of millrun's own workflows are not.
     ///
     /// # Errors
     /// When the runtime has stopped.
@@ -312,9 +308,8 @@ impl Runtime {
         Ok(all)
     }
 
-    /// Up to `len_max` finished runs that are retained, the earliest ended first, beginning
-    /// behind the run `after`. Those of workflows of millrun's own are not among them, nor those of which a record is
-    /// damaged: [`find`](Self::find) counts these.
+    /// Up to `len_max` retained finished runs, the earliest ended first, starting after the run `after`. Runs of millrun's
+    /// own workflows are not included, nor are those with a damaged record: [`find`](Self::find) counts these.
     ///
     /// # Errors
     /// When the store cannot be read, or the runtime has stopped.
@@ -339,10 +334,10 @@ impl Runtime {
         }
     }
 
-    /// A page of the history of a run, live or finished and retained: the events behind `after`
-    /// ([`Sequence::ZERO`] for the beginning), at most `len_max` of them, and no more than
-    /// [`history_page_bytes_max`](crate::RuntimeConfig::history_page_bytes_max) bytes but for a single event that is
-    /// larger. It is what is durable: the run is not woken, and it holds up nothing but other observers.
+    /// A page of the history of a run, live or finished and retained: the events after `after` ([`Sequence::ZERO`] for the
+    /// beginning), at most `len_max` of them, and at most
+    /// [`history_page_bytes_max`](crate::RuntimeConfig::history_page_bytes_max) bytes unless a single event is larger. It
+    /// holds what is durable: the run is not woken, and only other observers can be delayed.
     ///
     /// ```
     /// use millrun::history::Sequence;
@@ -369,8 +364,8 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::NotFound`] when there is no such run, [`RunError::Expired`] when it is retained no longer,
-    /// [`RunError::Read`] and [`RunError::History`] when a record of it is damaged; when the runtime has stopped.
+    /// [`RunError::NotFound`] when there is no such run, [`RunError::Expired`] when it is not retained any more,
+    /// [`RunError::Read`] and [`RunError::History`] when one of its records is damaged; when the runtime has stopped.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -384,17 +379,16 @@ impl Runtime {
         self.inner.view(viewer.history(run, after, len_max)).await
     }
 
-    /// The topic broker that the runtime's own parts use too: tasks travel on
-    /// `millrun.tasks.<queue>`, several to an envelope (another listener that has no room misses
-    /// them), reports on `millrun.reports.<shard>`. Names that begin with `millrun.` are the runtime's;
-    /// all others are free to use. Topics are in memory.
+    /// The topic broker, which the runtime's own parts use too: tasks travel on `millrun.tasks.<queue>`, several in an
+    /// envelope (another listener without room misses them), reports on `millrun.reports.<shard>`. Names that begin with
+    /// `millrun.` belong to the runtime; all others are free to use. Topics are in memory.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.inner.broker
     }
 
-    /// The host that the runtime runs on: its clock, its dice, its tasks. Code beside the runtime that waits by it is
-    /// driven by a [seeded host](crate::RuntimeBuilder::host) as the runtime is.
+    /// The host that the runtime runs on: its clock, its random numbers, its tasks. Code beside the runtime that uses it for
+    /// waiting is driven by a [seeded host](crate::RuntimeBuilder::host) just as the runtime is.
     #[must_use]
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.inner.shared.host
@@ -406,25 +400,24 @@ impl Runtime {
         &self.inner.report
     }
 
-    /// What an operator does with the file of a runtime that was [opened by path](Self::open), while it runs:
-    /// back it up, export it, verify it, compact it. `None` if the runtime keeps everything in memory or was
-    /// given a [journal](crate::RuntimeBuilder::journal), which its owner can ask directly.
+    /// The operations on the file of a runtime that was [opened by path](Self::open), while it runs: back up, export, verify,
+    /// compact. `None` if the runtime keeps everything in memory or was given a [journal](crate::RuntimeBuilder::journal),
+    /// which its owner can ask directly.
     #[must_use]
     pub fn store(&self) -> Option<StoreHandle> {
         StoreHandle::of(&self.inner)
     }
 
     /// How many runs of each workflow there are, and what they do or how they ended since the runtime was started. It is
-    /// kept as it happens and costs nothing but being read: it counts what shards have decided, which is durable a little
-    /// later.
+    /// always counted, so a call only reads it: it counts what shards have decided, which becomes durable a little later.
     #[must_use]
     pub fn counts(&self) -> RunCounts {
         self.inner.shared.counts()
     }
 
-    /// How long runs, attempts, waits in task queues and commits have taken: since the first call, which has it recorded
-    /// from then on, for as long as the runtime lives. Nothing is recorded before, and no clock is ever read for it: the
-    /// times are those of turns and events, so that a duration is as exact as a turn is short.
+    /// How long runs, attempts, waits in task queues and commits have taken. The first call starts the recording, for as long
+    /// as the runtime lives. Nothing is recorded before, and no extra clock is read: the times are those of turns and events,
+    /// so a duration is as exact as a turn is short.
     ///
     /// ```
     /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
@@ -491,19 +484,18 @@ impl Runtime {
         }
     }
 
-    /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
-    /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the
-    /// lanes of the reader, the shards, the timers, the viewer, which reads for observers, what sees to the nodes of a
-    /// store that several share and what beats there, and the watcher,
-    /// which there is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
+    /// The parts of the runtime and how often each was restarted: the journal, then in the order of their names the
+    /// supervised [actors](Self::supervise), the pool of each task queue, the lanes of the reader, the shards, the timers,
+    /// the viewer (which reads for observers), the parts that watch the nodes of a shared store and send its beats, and the
+    /// watcher, which exists unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]
     pub fn parts(&self) -> Vec<PartStatus> {
         self.inner.tree.status()
     }
 
-    /// The nodes that have the store open, and who owns which partitions, as the store was seen at the last look, a quarter of
-    /// a second ago if it answers; `None` for a store that this process has to itself.
+    /// The nodes that have the store open, and the owner of each partition, as of the last look at the store, at most about a
+    /// quarter of a second ago if it answers; `None` for a store that this process has to itself.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -518,8 +510,8 @@ impl Runtime {
         self.inner.shared.cluster_status()
     }
 
-    /// What the next look at the nodes shows that succeeds, as [`cluster`](Self::cluster); `None` for a store that this process
-    /// has to itself, and when the runtime stops.
+    /// Waits for the next successful look at the nodes, and returns it as [`cluster`](Self::cluster); `None` for a store that
+    /// this process has to itself, and when the runtime stops.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -531,9 +523,9 @@ impl Runtime {
         }
     }
 
-    /// Kills a part of the runtime by its [name](PartStatus::name), as if it had failed: it is restarted
-    /// from what is durable, and counts as a failure towards
-    /// [`restarts_max`](crate::RuntimeConfig::restarts_max). For trying out what a failure does.
+    /// Kills a part of the runtime by its [name](PartStatus::name), as if it had failed: it is restarted from what is
+    /// durable, and counts as a failure towards [`restarts_max`](crate::RuntimeConfig::restarts_max). For testing the effects
+    /// of a failure.
     ///
     /// What happens to parts is published on the topic `millrun.parts` as [`PartEvent`](crate::operating::PartEvent)s.
     ///
@@ -543,15 +535,15 @@ impl Runtime {
         self.inner.tree.kill(part)
     }
 
-    /// Why the runtime has stopped; `None` while it runs, and until a [shutdown](Self::shutdown) is through.
+    /// Why the runtime has stopped; `None` while it runs, and until a [shutdown](Self::shutdown) is complete.
     #[must_use]
     pub fn stop_cause(&self) -> Option<StopCause> {
         self.inner.settled_cause()
     }
 
-    /// Waits until the runtime has stopped, and says why: by a [shutdown](Self::shutdown), by the drop of
-    /// its last handle, or by a failure, as [`StopCause`] lists them. Ready at once if it has stopped
-    /// already. Any number of tasks may wait, on any executor; the future does not keep the runtime alive.
+    /// Waits until the runtime has stopped, and returns why: a [shutdown](Self::shutdown), the drop of its last handle, or a
+    /// failure, see [`StopCause`]. Ready at once if it has stopped already. Any number of tasks may wait, on any executor;
+    /// the future does not keep the runtime alive.
     ///
     /// ```
     /// # use millrun::{Runtime, StopCause};

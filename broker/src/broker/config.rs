@@ -1,12 +1,12 @@
-//! What bounds a broker.
+//! The bounds of a broker.
 
 use std::time::Duration;
 
 /// The bounds of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// The most topics; one is the broker's own. When they are used up, those are forgotten that
-    /// nobody holds, publishes to or listens to. Default 65,536.
+    /// The most topics; one is the broker's own. When they are used up, topics that have no handle, no publisher and no
+    /// subscription are forgotten. Default 65,536.
     pub topics_max: usize,
     /// The most subscriptions. Default 65,536.
     pub subscriptions_max: usize,

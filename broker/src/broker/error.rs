@@ -1,18 +1,18 @@
-//! Why a topic or a subscription cannot be had.
+//! Why a topic or a subscription cannot be opened.
 
 #[expect(unused_imports, reason = "named by the documentation")]
 use super::{Broker, BrokerConfig};
 use crate::mailbox::MailboxConfigError;
 use crate::name::{NameError, TopicName};
 
-/// Why a topic cannot be had.
+/// Why a topic cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicError {
     /// The name breaks a rule.
     #[error("{name:?} is not a topic name")]
     Name {
-        /// What was given.
+        /// The given string.
         name: String,
         /// Which rule.
         #[source]
@@ -28,8 +28,8 @@ pub enum TopicError {
         /// The type asked for.
         wanted: &'static str,
     },
-    /// The topic is [durable](Broker::leave_durable): its records are in a journal, and nothing that is published to it comes
-    /// here.
+    /// The topic is [durable](Broker::leave_durable): its records are in a journal, and nothing that is published to it
+    /// reaches the broker.
     #[error(
         "topic {topic} is durable, so the broker hears nothing of it: use `runtime.durable_topic(..)?`, \
          with `.subscribe(..)` or `.trigger(..)` in place of a subscription"
@@ -46,8 +46,8 @@ pub enum TopicError {
     },
 }
 
-/// A topic cannot be [durable](Broker::leave_durable), because it is used as one of the broker: somebody holds a handle to it, or
-/// a subscription names it.
+/// A topic cannot be [durable](Broker::leave_durable), because the broker's topic of that name is in use: there is a handle
+/// to it, or a subscription names it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the broker's topic {topic:?} is in use: a handle is held, or a subscription names it")]
 pub struct TopicInUse {
@@ -62,19 +62,19 @@ pub enum SubscribeError {
     /// The filter breaks a rule.
     #[error("{filter:?} is not a filter")]
     Filter {
-        /// What was given.
+        /// The given string.
         filter: String,
         /// Which rule.
         #[source]
         source: NameError,
     },
-    /// The filter names one topic, and that cannot be had.
+    /// The filter names one topic, which cannot be opened.
     #[error(transparent)]
     Topic(#[from] TopicError),
     /// A bound of the inbox is zero.
     #[error(transparent)]
     Inbox(#[from] MailboxConfigError),
-    /// The members of the queue group choose otherwise.
+    /// The members of the queue group choose in another way.
     #[error("queue group {group:?} chooses its members in another way")]
     GroupChoice {
         /// The group's name.

@@ -1,13 +1,12 @@
-//! The broker: its bounds, and the door to its topics and subscriptions.
+//! The broker: its bounds, and access to its topics and subscriptions.
 //!
 //! ```text
 //!   topic, subscribe ──► [ table ], locked ──► routes ◄── read by publishers, without a lock
 //!                            └─ news ──► told to the monitor once the lock is released
 //! ```
 //!
-//! The broker is not on the data path: it is a plain struct behind a lock that is taken when a
-//! topic is declared and when a subscription comes or goes. Each change rebuilds the routes it
-//! touches; publishers read those without a lock.
+//! The broker is not on the data path: it is a plain struct behind a lock that is taken when a topic is declared and when a
+//! subscription begins or ends. Each change rebuilds the affected routes; publishers read those without a lock.
 //!
 //! Lock order: table, then a topic's lanes, then a mailbox, then the topic's stage.
 
@@ -53,15 +52,15 @@ struct BrokerInner {
 }
 
 impl Broker {
-    /// A broker that takes its time, its dice and its tasks from `host`.
+    /// A broker that uses the clock, the random numbers and the tasks of `host`.
     #[must_use]
     pub fn new(config: BrokerConfig, host: Arc<dyn Host>) -> Self {
         Self::build(config, Some(host))
     }
 
-    /// A broker without a host: envelopes carry the time that [`Broker::advance`] was last told, and what
-    /// has a limit of time, [`TopicHandle::ask`] say, waits for that too. It may be [given one](Self::run_on)
-    /// later: millrun's runtime gives its own to the broker that it is built with.
+    /// A broker without a host: its time is the one that [`Broker::advance`] was last given, also for time limits such as
+    /// that of [`TopicHandle::ask`]. It may be [given a host](Self::run_on) later: millrun's runtime gives its own to the
+    /// broker that it is built with.
     #[must_use]
     pub fn without_host(config: BrokerConfig) -> Self {
         Self::build(config, None)
@@ -84,10 +83,10 @@ impl Broker {
         broker
     }
 
-    /// Takes its time, its dice and its tasks from `host` from now on, in place of any other and of
-    /// [`Broker::advance`]. What waits for a time goes on with that host's time.
+    /// Uses the clock, the random numbers and the tasks of `host` from now on, in place of any other host and of
+    /// [`Broker::advance`]. Waits for a time continue with that host's time.
     ///
-    /// Services that run already stay on the host on which they were started.
+    /// Running services stay on the host on which they were started.
     pub fn run_on(&self, host: Arc<dyn Host>) {
         self.0.hub.waits().forget_watch();
         self.0.hub.clock().run_on(host);
@@ -99,14 +98,14 @@ impl Broker {
         self.0.hub.clock().host().is_some()
     }
 
-    /// Whether it was made with a host, so that nobody else needs to [give it one](Self::run_on).
+    /// Whether it was made with a host, so that the runtime need not [give it one](Self::run_on).
     #[must_use]
     pub fn has_own_host(&self) -> bool {
         self.0.has_own_host
     }
 
-    /// Tells a broker without a host what time it is: deadlines pass, and publishes that have waited
-    /// for long are reported. Time never moves backwards. One that has a host goes by that.
+    /// Tells a broker without a host the time: deadlines pass, and publishes that have waited for long are reported. Time
+    /// never moves backwards. Ignored by a broker with a host.
     pub fn advance(&self, now: Timestamp) {
         if self.has_host() {
             return;
@@ -115,14 +114,13 @@ impl Broker {
         self.0.hub.waits().report(now);
     }
 
-    /// Ends all subscriptions, for good: what is in an inbox can still be taken, and behind it each
-    /// consumer finds the end. A publish is refused from now on, and one that waits for room, with
-    /// [`PublishError::Closed`](crate::PublishError::Closed), and a subscription with
-    /// [`SubscribeError::Closed`]. Closing twice is closing once.
+    /// Ends all subscriptions for good: the contents of an inbox can still be taken, and then each consumer finds the end.
+    /// From now on a publish is refused with [`PublishError::Closed`](crate::PublishError::Closed), also one that waits for
+    /// room, and a subscription with [`SubscribeError::Closed`]. A second call has no effect.
     ///
     /// # Ordering
-    /// A publish that returned before this was called is in its inboxes. One that overlaps with this may
-    /// have reached some of them; it is refused if it has reached none.
+    /// A publish that returned before this call is in its inboxes. One that overlaps with this call may have reached some of
+    /// them; it is refused if it has reached none.
     pub fn close(&self) {
         self.0.hub.close();
         let ended = self.0.table().close();
@@ -165,9 +163,9 @@ impl Broker {
         Ok(TopicHandle::new(core?))
     }
 
-    /// Says which topics are durable, in place of any former list: a journal has their records, so the broker gives no handle to a
-    /// topic of such a name and no subscription that names it ([`TopicError::Durable`]), which would hear nothing. A filter with
-    /// a wildcard is taken, and selects no durable topic. millrun's runtime says this when it starts.
+    /// Sets which topics are durable, in place of any former list: a journal has their records, so the broker gives no handle
+    /// to a topic of such a name and no subscription that names it ([`TopicError::Durable`]), which would hear nothing. A
+    /// filter with a wildcard is accepted, and selects no durable topic. millrun's runtime calls this when it starts.
     ///
     /// ```
     /// use millrun_broker::{Broker, BrokerConfig, TopicError};
@@ -179,7 +177,7 @@ impl Broker {
     /// ```
     ///
     /// # Errors
-    /// When a handle to such a topic is held, or a subscription names it. Nothing is changed then.
+    /// When there is a handle to such a topic, or a subscription names it. Nothing is changed then.
     pub fn leave_durable<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), TopicInUse> {
         let names = names.into_iter().map(Into::into).collect();
         self.0.table().leave_durable(names)
@@ -194,12 +192,12 @@ impl Broker {
     /// Subscribes to all topics that the filter selects and that carry a `T`, present and future.
     /// A filter without wildcard declares its topic.
     ///
-    /// A topic that a wildcard selects and that carries something else is passed over: that is
-    /// counted in [`SubscriptionStats::topics_passed_over`](crate::SubscriptionStats) and told to the
-    /// monitor as [`BrokerEvent::PassedOver`]. Use [`Broker::subscribe_any`] to have them all.
+    /// A topic that a wildcard selects but that carries another type is skipped: this is counted in
+    /// [`SubscriptionStats::topics_passed_over`](crate::SubscriptionStats) and reported to the monitor as
+    /// [`BrokerEvent::PassedOver`]. Use [`Broker::subscribe_any`] for all types.
     ///
     /// # Ordering
-    /// What is published after this returned is in the inbox; what is published meanwhile may be.
+    /// Everything published after this has returned is in the inbox; envelopes published meanwhile may be.
     ///
     /// # Errors
     /// When the filter or the configuration is wrong, the one topic it names carries another type or is
@@ -224,7 +222,7 @@ impl Broker {
         self.0.subscribe(parsed, config, mailbox)
     }
 
-    /// Subscribes to all topics that the filter selects, whatever they carry.
+    /// Subscribes to all topics that the filter selects, whatever type they carry.
     ///
     /// # Ordering
     /// As [`Broker::subscribe`].
@@ -252,7 +250,7 @@ impl Broker {
         self.0.hub.losses().of(reason)
     }
 
-    /// How many dead letters found no room in an inbox that wanted them.
+    /// How many dead letters found no room in the inbox of a subscription to them.
     #[must_use]
     pub fn dead_letters_lost(&self) -> u64 {
         self.0.hub.dead_letters_lost()
@@ -267,15 +265,15 @@ impl Broker {
 
     /// Calls `hook` for each [`BrokerEvent`] from now on, in place of any former hook.
     ///
-    /// It is called on the thread on which the event happens and holds it up; it may use the
-    /// broker's counters, but must neither block nor subscribe.
+    /// It is called on the thread on which the event happens and delays that thread; it may use the broker's counters, but
+    /// must neither block nor subscribe.
     pub fn monitor(&self, hook: impl Fn(&BrokerEvent) + Send + Sync + 'static) {
         self.0.hub.monitor().set(Arc::new(hook));
     }
 
-    /// Has each step of each envelope told to `tap` from now on, for tests and tracing. It stays for
-    /// the broker's life, and every envelope pays for it: it holds on to each until it has told of its
-    /// delivery, so that [`Envelope::into_payload`] of a consumer on another thread may find it shared.
+    /// Reports each step of each envelope to `tap` from now on, for tests and tracing. It stays for the broker's life, and
+    /// every envelope pays for it: the broker keeps each envelope until its delivery is reported, so
+    /// [`Envelope::into_payload`] of a consumer on another thread may find it shared.
     ///
     /// # Errors
     /// When the broker has a tap already.
@@ -298,8 +296,7 @@ impl Broker {
         self.0.hub.waits().len()
     }
 
-    /// What is known of one subscription, by the id that a refusal, a report or a dead letter
-    /// names; none once it has ended.
+    /// The state of one subscription, by the id that a refusal, a report or a dead letter names; `None` once it has ended.
     #[must_use]
     pub fn subscription(&self, id: SubscriptionId) -> Option<SubscriptionInfo> {
         self.0.table().subscriptions.get(&id).map(Subscribed::info)
@@ -375,7 +372,7 @@ impl BrokerInner {
         }
     }
 
-    /// Tells the tap of an inbox, and of each time it is emptied.
+    /// Connects the tap to an inbox, and reports each time it is emptied.
     fn show_to(&self, tap: &Arc<dyn Tap>, probe: &InboxProbe) {
         // Weakly: a tap may keep the probe, and with it the mailbox.
         let (id, told) = (probe.id(), Arc::downgrade(tap));

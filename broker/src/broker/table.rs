@@ -1,4 +1,4 @@
-//! The table of topics and subscriptions: what is declared, what listens, and who meets whom.
+//! The table of topics and subscriptions: which exist, and which topics each subscription gets.
 //!
 //! ```text
 //!   topic ──► names ─┐                       ┌─► attach: the topic's route has the mailbox
@@ -6,12 +6,11 @@
 //!   filter ► filters ┘                       └─► pass over: another payload, which is news
 //! ```
 //!
-//! Invariants: a subscription is in the routes of exactly the topics that its filter matches and whose
-//! payload it takes; a name is one topic until it is forgotten, and that is only one that nobody holds; a
-//! group has as many members as subscriptions name it.
+//! Invariants: a subscription is in the routes of exactly the topics that its filter matches and whose payload type it takes;
+//! a name refers to one topic until that is forgotten, which only happens to topics without handles; a group has as many
+//! members as there are subscriptions that name it.
 //!
-//! Left out: the lock, and telling of news, which happens once it is released; see
-//! [`broker`](crate::broker).
+//! Left out: the lock, and reporting news, which happens once the lock is released; see [`broker`](crate::broker).
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,10 +41,10 @@ pub(crate) struct Table {
     filters: Trie<SubscriptionId>,
     pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscribed>,
     groups: BTreeMap<String, (usize, Arc<GroupCore>)>,
-    /// Names of topics that are durable: there is none of them here.
+    /// Names of durable topics: the broker has no topics of these names.
     durable: BTreeSet<Box<str>>,
     next_subscription: u64,
-    /// What is to be told once the table is free.
+    /// What must be reported once the lock is released.
     pub(crate) news: Vec<BrokerEvent>,
     is_closed: bool,
 }
@@ -231,7 +230,7 @@ impl Table {
         Some(removed)
     }
 
-    /// Ends all subscriptions and takes no more. Gives them, to be closed once the table is free.
+    /// Ends all subscriptions and accepts no more. Returns them, to be closed once the lock is released.
     pub(crate) fn close(&mut self) -> Vec<Subscribed> {
         self.is_closed = true;
         for (_, topic) in self.entries.values() {
@@ -266,7 +265,7 @@ impl Table {
     }
 }
 
-/// Counts a topic whose payload a subscription does not take, and says what to tell of it.
+/// Counts a topic whose payload type a subscription does not take, and returns what to report.
 fn passed_over(subscribed: &Subscribed, topic: &TopicName, payload: &'static str) -> BrokerEvent {
     subscribed.core.count_passed_over();
     BrokerEvent::PassedOver {

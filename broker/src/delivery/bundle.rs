@@ -1,11 +1,10 @@
-//! Envelopes that several inboxes hold together.
+//! Envelopes that several inboxes share.
 
 use std::sync::Arc;
 
-/// Some envelopes in a row, counted once for each inbox that holds them. Never changed while more than
-/// one does.
+/// Some consecutive envelopes, with one count for each inbox that holds them. Never changed while more than one does.
 pub(crate) struct Bundle<E: ?Sized> {
-    /// One is gone when the last inbox has given it away.
+    /// An entry is `None` once the last inbox has given it away.
     envelopes: Box<[Option<Arc<E>>]>,
     weight: u32,
 }
@@ -23,7 +22,7 @@ impl<E: ?Sized> Bundle<E> {
         self.envelopes.len()
     }
 
-    /// What all of them hold on to, in bytes.
+    /// The memory that all of them hold, in bytes.
     pub(crate) const fn weight(&self) -> u32 {
         self.weight
     }
@@ -35,10 +34,9 @@ impl<E: ?Sized> Bundle<E> {
             .expect("each inbox gives each envelope away once")
     }
 
-    /// The envelope, for a reader that wants to keep or share it. The last holder of the bundle gives up its
-    /// own hold on it.
+    /// The envelope, for a reader that wants to keep or share it. The last holder of the bundle gives its own reference away.
     pub(crate) fn give(self: &mut Arc<Self>, at: usize) -> Arc<E> {
-        // The look saves others than the last the atomic operations of `get_mut`.
+        // This check saves all but the last holder the atomic operations of `get_mut`.
         if Arc::strong_count(self) == 1
             && let Some(bundle) = Arc::get_mut(self)
             && let Some(envelope) = bundle.envelopes[at].take()

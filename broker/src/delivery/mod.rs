@@ -1,4 +1,4 @@
-//! What an inbox holds, and the batch of it that a reader has in hand.
+//! The contents of an inbox, and the batch of them that a reader has in hand.
 //!
 //! ```text
 //!   publisher ──► boxed envelope ──► inbox ──► lent to its reader
@@ -6,18 +6,18 @@
 //!       └───────── box, with plain bytes ◄──────────┘
 //! ```
 //!
-//! An envelope that several share is counted. One that has a single reader, who only borrows it, has
-//! nothing to count: it travels in a box, and the box goes round. That saves a message its
-//! allocation and four of the six atomic operations on its way, which together are a third of what
-//! it costs. A publisher boxes for an only reader, until that shows that it keeps what it gets.
+//! An envelope with several readers is reference-counted. An envelope with a single reader, who only borrows it, needs no
+//! count: it travels in a box, and the box is reused. That saves a message its allocation and four of the six atomic
+//! operations on its way, which together are a third of its cost. A publisher uses a box for a single reader, until that
+//! reader shows that it keeps what it gets.
 //!
-//! Where many inboxes want the same they hold it in [bundles](Bundle), and a reader goes through
-//! one without counting anything.
+//! Inboxes that want the same envelopes hold them in [bundles](Bundle), and a reader walks through one without changing any
+//! count.
 //!
-//! A payload of plain bytes (`Vec<u8>`, `String`, `Box<[u8]>`) goes back in its box and is freed by the
-//! thread that allocated it, for as long as there is more in the reader's hand. If readers free what
-//! publishers on other threads allocate, the two meet at the allocator's lock, and at 256 bytes that
-//! costs four times what the broker does. Anything else a payload may be is dropped by the reader.
+//! A payload of plain bytes (`Vec<u8>`, `String`, `Box<[u8]>`) returns in its box and is freed by the thread that allocated
+//! it, as long as the reader has more in hand. If readers free what publishers on other threads allocate, the two contend for
+//! the allocator's lock, and at 256 bytes that costs four times as much as the broker itself. A payload of any other type is
+//! dropped by the reader.
 
 mod bundle;
 
@@ -30,9 +30,9 @@ use crate::envelope::{AnyEnvelope, sealed};
 
 /// An envelope as one inbox holds it.
 pub(crate) enum Delivery<E: ?Sized> {
-    /// Nobody else has it.
+    /// No other inbox has it.
     Own(Box<E>),
-    /// Others may have it too.
+    /// Other inboxes may have it too.
     Shared(Arc<E>),
     /// Several, which other inboxes have too.
     Bundled(Arc<Bundle<E>>),
@@ -50,7 +50,7 @@ impl<E: ?Sized> Delivery<E> {
         }
     }
 
-    /// All the envelopes there are in it.
+    /// All the envelopes in it.
     pub(crate) fn into_each(self) -> impl Iterator<Item = Arc<E>> {
         let (single, bundle) = match self {
             Self::Bundled(bundle) => (None, Some(bundle)),
@@ -62,7 +62,7 @@ impl<E: ?Sized> Delivery<E> {
 }
 
 impl<E: AnyEnvelope + ?Sized> Delivery<E> {
-    /// Drops what it carries, if nobody else can have it.
+    /// Drops the payload, if no other reader can have it.
     #[inline]
     pub(crate) fn empty(&mut self) {
         if let Self::Own(envelope) = self {

@@ -1,4 +1,4 @@
-//! What stands on an envelope: what a publisher says of it, and what the broker does.
+//! The header of an envelope: what the publisher and the broker write into it.
 //!
 //! ```text
 //!   Headers (a publisher's) ── key, trace, expiry: boxed, as few have them ──┐
@@ -6,7 +6,7 @@
 //!   Mark (the broker's) ── id, topic, time ───────────────────────────────────┘
 //! ```
 //!
-//! Invariant: headers of which none is set allocate nothing.
+//! Invariant: headers without any value allocate nothing.
 //!
 //! Left out: the payload and what it weighs (`envelope`), and how an envelope's cause is found (`scope`).
 
@@ -16,7 +16,7 @@ use millrun_core::{Cause, Timestamp, TraceContext};
 
 use crate::id::{EnvelopeId, TopicId};
 
-/// What a publisher may say about an envelope besides its payload. The default says nothing.
+/// What a publisher may add to an envelope besides its payload. By default nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Headers {
     pub(crate) lineage: Option<Lineage>,
@@ -39,7 +39,7 @@ pub(crate) struct Extras {
 }
 
 impl Headers {
-    /// Says nothing.
+    /// Empty headers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -59,14 +59,14 @@ impl Headers {
         self
     }
 
-    /// From this time on the envelope is not handed to anyone any more.
+    /// From this time on the envelope is not handed out any more.
     #[must_use]
     pub fn expires(mut self, at: Timestamp) -> Self {
         self.extras_mut().expires = Some(at);
         self
     }
 
-    /// The envelope is a consequence of what a durable run has decided: of this operation of it.
+    /// The envelope is a consequence of a durable run's decision: of this operation of the run.
     #[must_use]
     pub fn caused_by_run(mut self, cause: Cause) -> Self {
         self.extras_mut().run = Some(cause);
@@ -78,7 +78,7 @@ impl Headers {
     }
 }
 
-/// What the broker says about an envelope.
+/// The part of the header that the broker writes.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     pub(crate) id: EnvelopeId,

@@ -1,13 +1,11 @@
-//! What the broker carries: a small header and a payload it never opens.
+//! Envelopes: a small header and a payload that the broker never looks into.
 //!
-//! An envelope is made once per publish, behind an [`Arc`], and fan-out clones the pointer. The
-//! header is kept small on purpose: at the sizes of most messages its allocation and its way
-//! through the caches are what a message costs. For the same reason an envelope that was only
-//! [lent](crate::Receiver::recv_ref) to its only reader goes back to the publisher, empty, and carries
-//! the next payload. What few envelopes have (key, trace, expiry) is
-//! boxed apart, and a topic is a number that [`Broker::topic_name`](crate::Broker::topic_name)
-//! turns into its name, because counting references to a shared name costs more than a push; see
-//! `header`.
+//! An envelope is made once per publish, behind an [`Arc`], and fan-out clones the pointer. The header is kept small on
+//! purpose: for messages of usual sizes, its allocation and its way through the caches are most of the cost. For the same
+//! reason an envelope that was only [lent](crate::Receiver::recv_ref) to its only reader returns to the publisher, empty, and
+//! carries the next payload. Fields that few envelopes have (key, trace, expiry) are in a separate box, and a topic is a
+//! number that [`Broker::topic_name`](crate::Broker::topic_name) turns into its name, because counting references to a shared
+//! name costs more than a push; see `header`.
 
 mod header;
 mod scope;
@@ -35,12 +33,12 @@ pub struct Envelope<T> {
     topic: TopicId,
     weight: u32,
     extras: Option<Box<Extras>>,
-    /// Gone only between the last reader of one payload and the next publish.
+    /// `None` only between the last reader of one payload and the next publish.
     payload: Option<T>,
 }
 
 impl<T> Envelope<T> {
-    /// `weigh` says how many bytes a payload holds on to outside of itself.
+    /// `weigh` returns how many bytes a payload holds outside of itself.
     #[inline]
     pub(crate) fn new(mark: Mark, headers: Headers, weigh: fn(&T) -> usize, payload: T) -> Self {
         Self {
@@ -60,8 +58,8 @@ impl<T> Envelope<T> {
         u32::try_from(size_of::<Self>() + weigh(payload)).unwrap_or(u32::MAX)
     }
 
-    /// Makes it another envelope, in place: the payload is moved once, from the caller's registers.
-    // On the path of each envelope whose box goes round, where a call would show.
+    /// Turns it into another envelope, in place: the payload is moved once, from the caller's registers.
+    // On the path of each envelope whose box is reused, where a call would be measurable.
     #[inline(always)]
     pub(crate) fn fill(&mut self, mark: Mark, headers: Headers, weigh: fn(&T) -> usize, payload: T) {
         let payload = self.payload.insert(payload);
@@ -74,7 +72,7 @@ impl<T> Envelope<T> {
         self.extras = headers.extras;
     }
 
-    /// Drops what it carries, so that its memory can carry something else.
+    /// Drops its contents, so that its memory can be reused.
     #[inline]
     pub(crate) fn empty(&mut self) {
         self.payload = None;
@@ -87,7 +85,7 @@ impl<T> Envelope<T> {
         self.id
     }
 
-    /// The id that all consequences of one first envelope share; its own for that one.
+    /// The id that all consequences of one first envelope share; its own id for that one.
     #[must_use]
     pub const fn correlation(&self) -> EnvelopeId {
         self.correlation
@@ -129,15 +127,13 @@ impl<T> Envelope<T> {
         self.extras.as_ref()?.expires
     }
 
-    /// The run, and the operation of it, that published it, if one did: with it what led to the envelope is
-    /// found in that run's history.
+    /// The run and its operation that published the envelope, if one did: that run's history shows what led to it.
     #[must_use]
     pub fn run_cause(&self) -> Option<Cause> {
         self.extras.as_ref()?.run
     }
 
-    /// How many bytes it holds on to: header, payload, and what the topic's weighing function
-    /// adds. At most 4 GiB are told.
+    /// How many bytes it holds: header, payload, and what the topic's weighing function adds. At most 4 GiB are reported.
     #[must_use]
     pub const fn weight(&self) -> usize {
         self.weight as usize
@@ -160,8 +156,8 @@ impl<T> Envelope<T> {
     /// The payload, if nobody else holds this envelope; else the envelope comes back.
     ///
     /// # Errors
-    /// The same `Arc`, when other subscribers still hold it. Those that share it with others hold it until
-    /// they are done with those too.
+    /// The same `Arc`, when other subscribers still hold it. Subscribers that share it in a bundle hold it until they have
+    /// finished with the whole bundle.
     pub fn into_payload(self: Arc<Self>) -> Result<T, Arc<Self>> {
         Arc::try_unwrap(self).map(|envelope| {
             envelope
@@ -186,7 +182,7 @@ impl<T> fmt::Debug for Envelope<T> {
 pub(crate) mod sealed {
     pub trait Sealed {}
 
-    /// What only this crate can do.
+    /// Allows only this crate to call a method.
     #[derive(Clone, Copy, Debug)]
     pub struct Key(pub(crate) ());
 
@@ -225,10 +221,10 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     fn into_dyn(self: Arc<Self>) -> Arc<dyn AnyEnvelope>;
     /// The envelope without its type, borrowed.
     fn as_dyn(&self) -> &dyn AnyEnvelope;
-    /// Drops what it carries, so that its memory can carry something else.
+    /// Drops its contents, so that its memory can be reused.
     #[doc(hidden)]
     fn empty(&mut self, key: sealed::Key);
-    /// Drops what it carries, unless that is plain memory, which can wait. Says how many bytes wait.
+    /// Drops its contents, unless they are plain memory, which can wait. Returns how many bytes wait.
     #[doc(hidden)]
     fn let_go(&mut self, key: sealed::Key) -> u32;
 }
@@ -305,7 +301,7 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
             Self::empty(self);
             return 0;
         }
-        // Not written if there is nothing to drop: the publisher's core still has the line.
+        // Not written if there is nothing to drop: the publisher's core still has the cache line.
         if self.extras.is_some() {
             self.extras = None;
         }
@@ -339,16 +335,16 @@ impl fmt::Debug for dyn AnyEnvelope {
     }
 }
 
-/// Whether dropping a `T` frees memory of its own and does nothing else, so that nobody can tell when
-/// it happens. Known of a few types; whatever else a payload is, it is dropped at once.
+/// Whether dropping a `T` only frees its own memory, so that nobody can tell when it happens. Known for a few types; any
+/// other payload is dropped at once.
 #[inline]
 fn is_plain_memory<T: 'static>() -> bool {
     let this = TypeId::of::<T>();
     this == TypeId::of::<Vec<u8>>() || this == TypeId::of::<String>() || this == TypeId::of::<Box<[u8]>>()
 }
 
-/// The bytes that a payload of a well-known type holds on to; zero for all others, for which a
-/// topic can be given a function of its own.
+/// The bytes that a payload of a well-known type holds; zero for all other types, for which a topic can be given its own
+/// function.
 pub(crate) fn bytes_held<T: 'static>(payload: &T) -> usize {
     let payload: &dyn Any = payload;
     if let Some(bytes) = payload.downcast_ref::<Vec<u8>>() {
@@ -422,7 +418,7 @@ mod tests {
         assert_eq!(waiting(vec![0_u8; 100]), Some(72 + 100));
         assert!(waiting(String::from("text")).is_some());
         assert!(waiting(Box::<[u8]>::from([1])).is_some());
-        // Their drop may be seen by others.
+        // Their drop may have visible effects.
         assert_eq!(waiting(Bytes::from_static(b"bytes")), None);
         assert_eq!(waiting(Arc::<str>::from("shared")), None);
         assert_eq!(waiting(vec![vec![0_u8; 100]]), None);

@@ -1,10 +1,9 @@
-//! What is being handled right now on this thread.
+//! What this thread is handling now.
 //!
-//! A handler's future is polled inside a [`Scope`], so that what it publishes names the envelope it
-//! handles as its cause, and so that a wait of it is known to hold up its own subscription. A
-//! service does that for its handler; other consumers say so with
-//! [`Inbox::handling`](crate::Inbox::handling). The scope is entered for each poll and left after
-//! it; it is not carried to tasks that the handler spawns.
+//! A handler's future is polled inside a [`Scope`], so that envelopes it publishes name the handled envelope as their cause,
+//! and so that its waits are known to delay its own subscription. A service does that for its handler; other consumers use
+//! [`Inbox::handling`](crate::Inbox::handling). The scope is entered for each poll and left after it; tasks that the handler
+//! spawns are outside of it.
 
 use std::cell::Cell;
 
@@ -54,8 +53,7 @@ impl Scope {
 }
 
 impl Headers {
-    /// The envelope is a consequence of `cause`: it takes over its correlation id, and its
-    /// causation id is the id of `cause`.
+    /// The envelope is a consequence of `cause`: it gets its correlation id, and its causation id is the id of `cause`.
     #[must_use]
     pub fn caused_by(mut self, cause: &dyn AnyEnvelope) -> Self {
         self.lineage = Some(Lineage {
@@ -65,7 +63,7 @@ impl Headers {
         self
     }
 
-    /// Names what is being handled on this thread as the cause, unless one is named.
+    /// Names the envelope that this thread handles as the cause, unless there is one already.
     #[inline]
     pub(crate) fn in_scope(mut self) -> Self {
         if self.lineage.is_none() {

@@ -1,4 +1,4 @@
-//! What a reader has in hand of an inbox.
+//! The batch of an inbox that a reader has in hand.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::mailbox::InHand;
 /// does not retain, and one matching subscription, typed, of no group and with room; with anything
 /// else lending is as dear as handing out.
 ///
-/// Where many inboxes share what is published, a payload stays until the slowest of their readers is done
-/// with the few that came with it, see the crate's README; waiting for more, a reader holds on to none.
+/// Where many inboxes share what is published, a payload is kept until the slowest of their readers has finished with the
+/// whole bundle, see the crate's README; a reader that waits for more holds no payload.
 ///
-/// Dropping it puts what it has not handed out back to the front of the inbox and rings, so that
-/// neither a panic nor a kill in the middle of a batch loses anything. The envelope handed out or
-/// lent last belongs to the one who got it.
+/// If it is dropped, it returns the envelopes that it has not handed out to the front of the inbox and rings, so that neither
+/// a panic nor a kill in the middle of a batch loses anything. The last envelope that was handed out or lent belongs to the
+/// reader.
 ///
 /// # Ordering
-/// The rest goes back in front of everything that came since.
+/// The rest returns to the inbox before everything that came since.
 #[must_use = "dropping the batch puts everything back"]
 pub struct Envelopes<E: AnyEnvelope + ?Sized> {
     hand: InHand<Delivery<E>>,
     lent: Option<Delivery<E>>,
-    /// Which one of the bundle that is lent.
+    /// The index in the bundle of the lent envelope.
     at: usize,
 }
 
@@ -43,8 +43,8 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
 
     /// The next envelope, lent until the next call; `None` when the batch is finished.
     ///
-    /// Its payload is dropped at the next call, if nobody else has it; one of a bundle that inboxes share,
-    /// with the last of the bundle. Plain bytes may be freed a little later, by the publisher.
+    /// Its payload is dropped at the next call, if no other reader has it; one of a bundle that inboxes share, with the last
+    /// of the bundle. Plain bytes may be freed a little later, by the publisher.
     pub fn next_ref(&mut self) -> Option<&E> {
         if self.advance() {
             return self.lend();
@@ -53,14 +53,14 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
         None
     }
 
-    /// Puts everything back, as dropping the batch does, and takes all that is queued then.
+    /// Returns everything to the inbox, as dropping the batch does, and then takes all that is queued.
     pub fn refill(&mut self) {
         self.lay_aside();
         self.hand.refill();
     }
 
-    /// Tells publishers that wait for room what has been handed out so far. Call it before awaiting
-    /// something with a batch in hand.
+    /// Tells publishers that wait for room how much has been handed out so far. Call it before awaiting something with a
+    /// batch in hand.
     pub fn announce(&mut self) {
         self.hand.announce();
     }
@@ -83,7 +83,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
     }
 
     /// Goes on to the next envelope, if there is one.
-    // On the path of each envelope, where a call would show; so is what gives one away.
+    // On the path of each envelope, where a call would be measurable; so is the function that gives one away.
     #[inline(always)]
     pub(crate) fn advance(&mut self) -> bool {
         match &self.lent {
@@ -99,7 +99,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
         self.lent.is_some()
     }
 
-    /// Whether an envelope of a bundle is lent that is not its last.
+    /// Whether an envelope of a bundle is lent, but not its last one.
     #[inline]
     fn is_amid_bundle(&self) -> bool {
         matches!(&self.lent, Some(Delivery::Bundled(bundle)) if self.at + 1 < bundle.len())
@@ -128,7 +128,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
             let envelope = bundle.give(self.at);
             if !self.is_amid_bundle() {
                 self.end_loan();
-                // The caller may be long in coming back.
+                // The caller may take long before the next call.
                 self.hand.announce();
             }
             return Some(envelope);
@@ -138,8 +138,8 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
         Some(delivery.into_shared())
     }
 
-    /// Ends the loan: drops what the envelope carried and keeps its box for the publisher. Of a bundle
-    /// nothing is dropped before its last envelope is done with.
+    /// Ends the loan: drops the envelope's contents and keeps its box for the publisher. The contents of a bundle are dropped
+    /// with its last envelope.
     #[inline]
     pub(crate) fn take_back(&mut self) {
         if self.lent.is_some() && !self.is_amid_bundle() {
@@ -147,7 +147,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
         }
     }
 
-    // On the path of each envelope of a single reader, where a call would show.
+    // On the path of each envelope of a single reader, where a call would be measurable.
     #[inline(always)]
     fn end_loan(&mut self) {
         match self.lent.take() {
@@ -165,7 +165,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
         }
     }
 
-    /// All envelopes of the bundle are done with, or out of it.
+    /// All envelopes of the bundle are finished or taken out.
     #[inline(never)]
     fn finish(&mut self, bundle: Arc<Bundle<E>>) {
         self.at = 0;
@@ -187,7 +187,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
         }
     }
 
-    /// Puts everything back.
+    /// Returns everything to the inbox.
     pub(crate) fn put_down(&mut self) {
         self.lay_aside();
         self.hand.put_down();
@@ -195,7 +195,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
 }
 
 impl<E: AnyEnvelope + ?Sized> Drop for Envelopes<E> {
-    /// What is lent is dropped before the inbox can look idle.
+    /// The lent envelope is dropped before the inbox can look idle.
     fn drop(&mut self) {
         self.lay_aside();
     }

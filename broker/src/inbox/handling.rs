@@ -1,6 +1,6 @@
-//! Saying that an envelope is being handled, outside of a service.
+//! Marks that an envelope is being handled, outside of a service.
 //!
-//! A service does this by itself. An actor, or a task with a receiver, says so:
+//! A service does this itself. An actor, or a task with a receiver, must do it:
 //!
 //! ```
 //! # use millrun_broker::{Broker, BrokerConfig, SubscriptionConfig};
@@ -39,12 +39,11 @@ pub struct Handling {
 }
 
 impl<E: AnyEnvelope + ?Sized> Inbox<E> {
-    /// Says that `envelope`, received from this inbox, is being handled now. What is published by
-    /// the work that runs in it carries the envelope as its cause, and if that has to wait, it is
-    /// known to hold up this subscription: a cycle of such waits is
-    /// [reported](crate::BrokerEvent::LongWait).
+    /// Marks `envelope`, received from this inbox, as being handled now. Envelopes that the work inside of it publishes name
+    /// it as their cause, and if such a publish has to wait, the wait is known to delay this subscription: a cycle of such
+    /// waits is [reported](crate::BrokerEvent::LongWait).
     ///
-    /// Inside a [service](Inbox::serve) this is so without saying.
+    /// Inside a [service](Inbox::serve) this happens automatically.
     pub fn handling(&self, envelope: &E) -> Handling {
         Handling {
             scope: Scope::new(envelope, self.id()),
@@ -54,9 +53,8 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
 }
 
 impl Handling {
-    /// Makes the future of `work` and runs it as part of the handling, which ends with it. It takes
-    /// a closure because a publish has its cause from the moment at which it is made. The future may
-    /// be moved to a task of its own.
+    /// Makes the future of `work` and runs it as part of the handling, which ends with it. It takes a closure because a
+    /// publish gets its cause when it is made. The future may be moved to its own task.
     ///
     /// # Cancel safety
     /// As the future of `work`; dropping this one ends the handling.

@@ -23,14 +23,13 @@ use crate::mailbox::{Mailbox, MailboxStats};
 use crate::subscription::{SubscriptionCore, SubscriptionStats, Unsubscribe};
 use crate::watch::dead_letter::Undeliverable;
 
-/// Where the envelopes of a subscription wait. A cheap clone; all clones are the same inbox, and
-/// the subscription ends when the last is dropped: what is queued then is discarded and counted.
+/// Holds the waiting envelopes of a subscription. A cheap clone; all clones are the same inbox, and the subscription ends
+/// when the last is dropped: queued envelopes are then discarded and counted.
 ///
-/// `E` is [`Envelope<T>`](crate::Envelope), or `dyn` [`AnyEnvelope`] for a subscription that takes
-/// all of them.
+/// `E` is [`Envelope<T>`](crate::Envelope), or `dyn` [`AnyEnvelope`] for a subscription that takes payloads of any type.
 ///
-/// The inbox outlives its consumer: a consumer that takes over a clone goes on where the former consumer
-/// stopped, and what that one had in hand is at the front again.
+/// The inbox outlives its consumer: a consumer that takes over a clone continues where the former consumer stopped; envelopes
+/// that the former one had in hand are at the front again.
 ///
 /// # Ordering
 /// The envelopes of one publisher come out in the order in which it published them.
@@ -40,7 +39,7 @@ struct InboxOwner<E: AnyEnvelope + ?Sized> {
     core: Arc<SubscriptionCore>,
     mailbox: Mailbox<Delivery<E>>,
     hub: Arc<Hub>,
-    /// Kept for as long as there is an inbox.
+    /// Kept as long as the inbox exists.
     broker: Arc<dyn Unsubscribe>,
 }
 
@@ -65,8 +64,8 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.0.core.id
     }
 
-    /// Takes all that is queued, see [`Mailbox::take`]. Unlike the other ways to receive, it also
-    /// hands out what has expired.
+    /// Takes all that is queued, see [`Mailbox::take`]. Unlike the other ways to receive, it also hands out expired
+    /// envelopes.
     pub fn take(&self) -> Envelopes<E> {
         Envelopes::new(self.0.mailbox.take())
     }
@@ -75,8 +74,8 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         Envelopes::new(self.0.mailbox.empty_hand())
     }
 
-    /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the
-    /// consumer, and answer it before each [`Inbox::take`].
+    /// The bell that rings when envelopes have arrived or the inbox was closed. Connect it to the consumer, and answer it
+    /// before each [`Inbox::take`].
     #[must_use]
     pub fn bell(&self) -> &Bell {
         self.0.mailbox.bell()
@@ -100,14 +99,14 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.0.mailbox.is_finished()
     }
 
-    /// Ends the subscription, leaving what is queued to be taken.
+    /// Ends the subscription; queued envelopes can still be taken.
     pub fn close(&self) {
         self.0.broker.unsubscribe(self.0.core.id);
         self.0.mailbox.close();
     }
 
-    /// Ends the subscription and gives up what is queued; returns how many envelopes that were. What a
-    /// consumer has in hand is not among them: it is dropped when the hand is put down.
+    /// Ends the subscription and gives up queued envelopes; returns how many that were. Envelopes that a consumer has in hand
+    /// are not counted: they are dropped when the hand is returned.
     pub fn close_discarding(&self) -> usize {
         self.0.broker.unsubscribe(self.0.core.id);
         let discarded = self.0.mailbox.close_discarding();
@@ -136,7 +135,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         &self.0.hub
     }
 
-    /// Puts an envelope that was taken back to the front.
+    /// Returns an envelope that was taken to the front.
     pub(crate) fn give_back(&self, envelope: Arc<E>) {
         if let Err(envelope) = self.0.mailbox.give_back(Delivery::Shared(envelope)) {
             self.give_up(envelope.into_shared(), Undeliverable::Discarded);
@@ -147,7 +146,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.hub().give_up(envelope.into_dyn(), reason, Some(self.id()));
     }
 
-    /// Counts and gives up an envelope whose time was over.
+    /// Counts and gives up an expired envelope.
     pub(crate) fn give_up_expired(&self, envelope: Arc<E>) {
         self.core().count_expired();
         self.give_up(envelope, Undeliverable::Expired);

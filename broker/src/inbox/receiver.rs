@@ -1,4 +1,4 @@
-//! Receiving by `await`.
+//! Receiving with `await`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use crate::mailbox::Refilled;
 /// After how many batches in a row a receiver lets other tasks run once.
 const BATCHES_IN_A_ROW_MAX: u32 = 8;
 
-/// An inbox that is awaited. Any executor will do.
+/// An inbox that can be awaited, on any executor.
 ///
 /// # Ordering
 /// As [`Inbox`].
@@ -24,7 +24,7 @@ pub struct Receiver<E: AnyEnvelope + ?Sized> {
 }
 
 impl<E: AnyEnvelope + ?Sized> Inbox<E> {
-    /// A receiver to be awaited. It needs no bell.
+    /// A receiver, which can be awaited. It needs no bell.
     #[must_use]
     pub fn into_receiver(self) -> Receiver<E> {
         Receiver::new(self)
@@ -56,9 +56,9 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
 
     /// The next envelope, lent until the next call; `None` when the inbox is closed and empty.
     ///
-    /// Cheaper than [`Receiver::recv`] where the envelope went to no other inbox, see [`Envelopes`]. Its
-    /// payload is dropped at the next call or with the receiver, if nobody else has it or shares it.
-    /// Plain bytes may be freed a little later, by the publisher.
+    /// Cheaper than [`Receiver::recv`] if the envelope went to no other inbox, see [`Envelopes`]. Its payload is dropped at
+    /// the next call or with the receiver, if no other reader has it or shares it. Plain bytes may be freed a little later,
+    /// by the publisher.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
@@ -81,16 +81,16 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
         self.batch.give_away()
     }
 
-    /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
-    /// empty. They come in the inbox's order; those that are not taken from the batch are the next to
-    /// be received. Cheaper per envelope than [`Receiver::recv`]; what has expired is among them.
+    /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and empty. They come in the
+    /// inbox's order; envelopes that are not taken from the batch are the next to be received. Cheaper per envelope than
+    /// [`Receiver::recv`]; expired envelopes are included.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn recv_batch(&mut self) -> Option<&mut Envelopes<E>> {
         self.batch.take_back();
         let refilled = poll_fn(|cx| {
-            // What `recv` or an earlier batch left is finished first.
+            // Envelopes that `recv` or an earlier batch has left come first.
             if self.batch.is_empty() {
                 self.poll_refill(cx)
             } else {
@@ -109,7 +109,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
             .map(|found| if found { self.batch.give_away() } else { None })
     }
 
-    /// Goes on to the next envelope; false if there is none any more.
+    /// Advances to the next envelope; false if there will be none any more.
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
@@ -144,7 +144,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     fn next_in_hand(&mut self) -> bool {
         let found = self.batch.advance_in(&self.inbox);
         if found {
-            // The caller may do anything before it comes back; waiting publishers are told now.
+            // The caller may do anything before the next call, so waiting publishers are told now.
             self.batch.hand().announce_to_waiting();
         }
         found

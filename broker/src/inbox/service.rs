@@ -6,8 +6,8 @@
 //!                                                                      └─► back to the inbox, stop
 //! ```
 //!
-//! Workers are tasks of the broker's host. An envelope stays with its worker until the handler has
-//! succeeded or its policy is exhausted; a worker that is cut off puts it back to the front.
+//! Workers are tasks of the broker's host. An envelope stays with its worker until the handler has succeeded or its policy is
+//! exhausted; a worker that is dropped returns it to the front.
 
 use std::any::Any;
 use std::fmt;
@@ -32,8 +32,8 @@ use crate::watch::tap::{AtWork as Telling, FlowEvent};
 /// How an inbox is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// How many envelopes are handled at the same time, each by a task of its own. Envelopes are
-    /// begun in order; with more than one worker they may end out of order. Default 1.
+    /// How many envelopes are handled at the same time, each by its own task. Envelopes are begun in order; with more than
+    /// one worker they may end out of order. Default 1.
     pub workers: usize,
     /// What happens when the handler fails or panics.
     pub failure: FailurePolicy,
@@ -53,13 +53,12 @@ impl Default for ServiceConfig {
 pub struct FailurePolicy {
     /// How often the handler is tried in all; at least once. Default 3.
     pub attempts_max: u32,
-    /// The pause before the second attempt. It doubles for each further one, and each is shortened
-    /// by up to a half at random, so that many that failed together do not come back together.
-    /// Default 50 ms.
+    /// The pause before the second attempt. It doubles for each further one, and each is shortened by up to a half at random,
+    /// so that envelopes that failed together are not retried together. Default 50 ms.
     pub pause_first: Duration,
     /// The longest pause. Default 5 s.
     pub pause_max: Duration,
-    /// What follows the last attempt. Default: [`LastResort::DeadLetter`].
+    /// What happens after the last attempt. Default: [`LastResort::DeadLetter`].
     pub then: LastResort,
 }
 
@@ -74,14 +73,14 @@ impl Default for FailurePolicy {
     }
 }
 
-/// What follows the last attempt.
+/// What happens after the last attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LastResort {
     /// The envelope is given up, and the next one is handled.
     #[default]
     DeadLetter,
-    /// The envelope goes back to the front of the inbox and the service ends: the code that started it
-    /// decides. The inbox stays, and fills.
+    /// The envelope returns to the front of the inbox and the service ends: the code that started it decides. The inbox
+    /// remains, and fills.
     Stop,
 }
 
@@ -101,21 +100,21 @@ pub enum ServeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServiceEnd {
-    /// Its inbox was closed, and everything in it is handled.
+    /// Its inbox was closed, and everything in it has been handled.
     Finished,
     /// [`Service::stop`] was called.
     Stopped,
-    /// A handler failed as often as its policy allows, which says [`LastResort::Stop`].
+    /// A handler failed as often as its policy allows, and the policy has [`LastResort::Stop`].
     Failed {
-        /// With which envelope; it is at the front of the inbox.
+        /// The failed envelope; it is at the front of the inbox.
         envelope: EnvelopeId,
-        /// What the handler said at last.
+        /// The handler's last error.
         cause: String,
     },
 }
 
-/// Workers that serve an inbox. Dropping it cuts them off at their next await; what they had in
-/// hand goes back to the inbox.
+/// Workers that serve an inbox. Dropping it ends them at their next await; envelopes that they had in hand return to the
+/// inbox.
 #[must_use = "dropping the service ends it"]
 pub struct Service<E: AnyEnvelope + ?Sized> {
     pool: Arc<ServicePool<E>>,
@@ -131,7 +130,7 @@ struct ServicePool<E: AnyEnvelope + ?Sized> {
     progress: Mutex<ServiceProgress>,
 }
 
-/// An envelope to be handled, and what tells the tap of the end of that.
+/// An envelope to be handled, and a guard that reports the end of that to the tap.
 type ServiceBegun<E> = (Arc<E>, Option<Telling>);
 
 struct ServiceProgress {
@@ -143,12 +142,11 @@ struct ServiceProgress {
 impl<E: AnyEnvelope + ?Sized> Inbox<E> {
     /// Serves the inbox with `handler`, on tasks of the broker's host, and takes over its bell.
     ///
-    /// What the handler publishes while it runs carries the handled envelope as its cause; this
-    /// does not extend to tasks that it spawns.
+    /// Envelopes that the handler publishes while it runs name the handled envelope as their cause; this does not extend to
+    /// tasks that it spawns.
     ///
     /// # Ordering
-    /// Envelopes are begun in the inbox's order. With one worker each is done with before the next
-    /// begins, retries included.
+    /// Envelopes are begun in the inbox's order. With one worker each is finished, retries included, before the next begins.
     ///
     /// # Errors
     /// When the broker has no host or the configuration no workers.
@@ -190,7 +188,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
 }
 
 impl<E: AnyEnvelope + ?Sized> Service<E> {
-    /// Lets each worker finish the envelope it has, and ends then. What is left stays in the inbox.
+    /// Makes each worker end after the envelope that it has. The rest stays in the inbox.
     pub fn stop(&self) {
         self.pool.end(ServiceEnd::Stopped);
     }
@@ -267,8 +265,8 @@ impl<E: AnyEnvelope + ?Sized> ServicePool<E> {
         if let Some(envelope) = self.next_in(&mut hand) {
             return Poll::Ready(Some(envelope));
         }
-        // The waker goes in first, then the bell is answered, then the inbox is looked at: a push
-        // after the look rings again and finds the waker.
+        // The waker is stored first, then the bell is answered, then the inbox is checked: a later push rings again and finds
+        // the waker.
         let stale = self.sleepers()[worker].replace(waker.clone());
         self.inbox.bell().answer();
         let next = self.next_in(&mut hand);
@@ -303,7 +301,7 @@ impl<E: AnyEnvelope + ?Sized> ServicePool<E> {
         if !hand.is_empty() {
             wake_one(&self.sleepers);
         }
-        // Told while the hand is out, so that at no time the inbox looks idle.
+        // Reported while the hand is out, so that the inbox never looks idle.
         let told = self.inbox.hub().tap().begin(&*envelope, self.inbox.id());
         Some((envelope, told))
     }
@@ -314,7 +312,7 @@ impl<E: AnyEnvelope + ?Sized> ServicePool<E> {
         sleepers.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts an envelope, and behind it what else was taken, back to the front of the inbox.
+    /// Returns an envelope, and after it the others that were taken, to the front of the inbox.
     fn put_back(&self, envelope: Arc<E>) {
         self.hand
             .lock()
@@ -375,11 +373,11 @@ impl<E: AnyEnvelope + ?Sized> Drop for ServiceAtWork<'_, E> {
     }
 }
 
-/// An envelope in a worker's care; back to the inbox it goes if the worker is cut off.
+/// An envelope that a worker handles; it returns to the inbox if the worker is dropped.
 struct ServiceHandling<'a, E: AnyEnvelope + ?Sized> {
     pool: &'a ServicePool<E>,
     envelope: Option<Arc<E>>,
-    /// Dropped last: by then the envelope is counted, given up or back.
+    /// Dropped last: by then the envelope is counted, given up or returned.
     _told: Option<Telling>,
 }
 
@@ -434,7 +432,7 @@ impl<E: AnyEnvelope + ?Sized> ServiceHandling<'_, E> {
                 self.envelope = None;
                 inbox.give_up(envelope, Undeliverable::Failed);
             }
-            // Dropped, `self` puts the envelope back.
+            // When it is dropped, `self` returns the envelope.
             LastResort::Stop => pool.end(ServiceEnd::Failed {
                 envelope: envelope.id(),
                 cause,
@@ -451,7 +449,7 @@ impl<E: AnyEnvelope + ?Sized> Drop for ServiceHandling<'_, E> {
     }
 }
 
-/// Runs the handler once, in the scope of the envelope. A panic is an error like another.
+/// Runs the handler once, in the scope of the envelope. A panic counts as an error.
 async fn guarded<E, F, H, X>(handler: &F, envelope: &Arc<E>, inbox: &Inbox<E>) -> Result<(), String>
 where
     E: AnyEnvelope + ?Sized,
@@ -463,7 +461,7 @@ where
     let made = catch_unwind(AssertUnwindSafe(|| scope.enter(|| handler(Arc::clone(envelope)))));
     let mut future = pin!(made.map_err(panicked)?);
     poll_fn(|cx| {
-        // The handler's own state may be torn by a panic; it is not polled again.
+        // A panic may leave the handler's own state inconsistent; it is not polled again.
         let polled = catch_unwind(AssertUnwindSafe(|| scope.enter(|| future.as_mut().poll(cx))));
         match polled {
             Ok(Poll::Pending) => Poll::Pending,
@@ -475,7 +473,7 @@ where
     .await
 }
 
-/// The panic ends here, also if its payload panics when it is dropped.
+/// Catches the panic, also if its payload panics when it is dropped.
 fn panicked(panic: Box<dyn Any + Send>) -> String {
     format!("panicked: {}", millrun_core::panic_message(panic))
 }
