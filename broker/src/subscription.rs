@@ -1,4 +1,4 @@
-//! An interest in topics, and how it is served.
+//! A subscription to topics, and its settings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,13 +6,13 @@ use crate::id::SubscriptionId;
 use crate::mailbox::MailboxConfig;
 use crate::name::Filter;
 
-/// What happens to an envelope that meets a full inbox.
+/// What happens to an envelope when the inbox is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The publisher waits. Others, and other topics, are not held up.
+    /// The publisher waits. Other publishers and other topics are not delayed.
     #[default]
     Block,
-    /// The publisher is told, and gets the envelope back.
+    /// The publisher gets the envelope back, with an error.
     Fail,
     /// The envelope is dropped and counted.
     DropNewest,
@@ -24,27 +24,26 @@ pub enum Overflow {
 /// group.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionConfig {
-    /// For people: the name that the topology shows. Default: empty.
+    /// The name that the topology shows to readers. Default: empty.
     pub name: String,
     /// How much the inbox holds, queued and in hand. Default: 256 envelopes, 16 MiB.
     pub inbox: MailboxConfig,
     /// What happens when the inbox is full. Default: [`Overflow::Block`].
     pub overflow: Overflow,
-    /// The queue group it belongs to: of all members that match a topic, one gets each envelope.
-    /// Default: none.
+    /// The queue group it belongs to: one of all the members that match a topic gets each envelope. Default: none.
     pub group: Option<GroupConfig>,
 }
 
 /// Membership of a queue group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// The group's name; members have it in common, whatever their filters are.
+    /// The group's name, the same for all members, whatever their filters are.
     pub name: String,
-    /// Who gets the next envelope. All members must agree.
+    /// How the member that gets the next envelope is chosen. All members must agree.
     pub choice: GroupChoice,
 }
 
-/// Which member of a queue group gets an envelope. Members without room are passed over.
+/// Which member of a queue group gets an envelope. Members without room are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupChoice {
     /// Each in turn.
@@ -69,23 +68,21 @@ pub(crate) struct SubscriptionCore {
     passed_over: AtomicU64,
 }
 
-/// What has happened to the envelopes of a subscription after they left its inbox, or because they
-/// could not get in.
+/// What has happened to the envelopes of a subscription after they left its inbox, or because they found no room in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriptionStats {
     /// Dropped by [`Overflow::DropNewest`] or [`Overflow::DropOldest`].
     pub dropped: u64,
-    /// Handed out after their time, and given up.
+    /// Handed out after their expiry, and given up.
     pub expired: u64,
     /// Given up by a service because its handler kept failing.
     pub failed: u64,
     /// Handled by a service.
     pub handled: u64,
-    /// How long a service's handler took for all of them, pauses before retries included.
+    /// The total time that a service's handler took, pauses before retries included.
     pub handler_time: std::time::Duration,
-    /// Topics that the filter selects and that carry payloads of another type than the
-    /// subscription takes, as they were declared or found.
+    /// Topics that the filter selects but that carry another payload type than the subscription takes.
     pub topics_passed_over: u64,
 }
 
@@ -141,7 +138,7 @@ impl SubscriptionCore {
     }
 }
 
-/// Ends subscriptions. The broker does; an inbox knows it by this alone.
+/// Ends subscriptions. The broker implements it; an inbox knows the broker only through this trait.
 pub(crate) trait Unsubscribe: Send + Sync {
     /// Removes the subscription from all routes, if it is still there.
     fn unsubscribe(&self, id: SubscriptionId);

@@ -1,16 +1,14 @@
-//! The locks and atomics the mailbox is built of, or those of `loom` when its model checker explores
-//! the interleavings (`--cfg loom`).
+//! The locks and atomics of the mailbox, or those of `loom` when its model checker explores the interleavings (`--cfg loom`).
 //!
-//! The lock spins. What runs under it moves words within the bounds of one inbox, or of the stage that
-//! inboxes of one topic share, whose lock is taken under an inbox's. It runs no code of users (wakers
-//! are cloned under it, but called and dropped outside). Mostly that is one push or the swap of two
-//! buffers, so a thread that finds it taken is let in after some nanoseconds; if its holder was interrupted
-//! just then, he gives up his time slice until it is back. A lock that can put its waiters to sleep pays
-//! for that with a second atomic operation at each release, whether or not anybody sleeps: 7 % of a
-//! message between two actors, 14 % of a delivery in a fan-out.
+//! The lock spins. The code under it moves words within one inbox, or within the stage that inboxes of one topic share, whose
+//! lock is taken under an inbox's. It calls no code of users (wakers are cloned under it, but called and dropped outside).
+//! Mostly that is one push or the swap of two buffers, so a thread that finds the lock taken gets it after some nanoseconds;
+//! if the holder was interrupted just then, the waiting thread yields its time slice until the holder continues. A lock that
+//! can put its waiters to sleep pays for that with a second atomic operation at each release, whether or not a thread sleeps:
+//! 7 % of a message between two actors, 14 % of a delivery in a fan-out.
 //!
-//! Threads with real-time priorities (`SCHED_FIFO`) must not share an inbox or a topic with threads of
-//! lower ones: giving up a time slice does not let those run.
+//! Threads with real-time priorities (`SCHED_FIFO`) must not share an inbox or a topic with threads of lower priorities:
+//! yielding a time slice does not let those run.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -29,8 +27,8 @@ pub(crate) use loom::sync::{
 #[cfg(loom)]
 use std::sync::PoisonError;
 
-/// Locks, whether or not an earlier holder panicked: no lock of this crate is held while code of
-/// others runs, so what it protects is whole.
+/// Locks, whether or not an earlier holder panicked: no lock of this crate is held while foreign code runs, so the protected
+/// data are consistent.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

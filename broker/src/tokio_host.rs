@@ -5,12 +5,12 @@
 //!                     └─► now: the wall clock at the start, moved on by a monotonic clock
 //! ```
 //!
-//! Handlers with workers, retries with a pause, deadlines and the report of long waits take a
-//! [`Host`]. A program that uses millrun's runtime has one already, which also runs actors and threads and
-//! knows how to shut down; this one is for a program that wants nothing but the broker.
+//! Handlers with workers, retries with a pause, deadlines and the report of long waits need a [`Host`]. A program that uses
+//! millrun's runtime has one already, which also runs actors and threads and can shut down; this one is for a program that
+//! only uses the broker.
 //!
-//! It leaves out on purpose parts, which a broker has none of: [`Host::spawn_part`] refuses them. Its
-//! tasks end with the tokio runtime, or when their handles are dropped.
+//! It leaves out on purpose parts, since a broker has none: [`Host::spawn_part`] refuses them. Its tasks end with the tokio
+//! runtime, or when their handles are dropped.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -29,7 +29,7 @@ use tokio::time::sleep_until;
 /// The longest single sleep: tokio's timers end after about two years.
 const SLEEP_MAX: Duration = Duration::from_secs(365 * 86_400);
 
-/// Why there is no host here.
+/// Why no host can be made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoHost {
@@ -46,8 +46,8 @@ pub enum NoHost {
 /// Its time never runs backwards: it does not follow a clock that is set while the program runs, nor
 /// tokio's paused time.
 ///
-/// What has a limit, as [`TopicHandle::ask`](crate::TopicHandle::ask), may be awaited on any thread while the tokio
-/// runtime runs. One of the current thread runs within its `block_on` only.
+/// Calls with a time limit, such as [`TopicHandle::ask`](crate::TopicHandle::ask), may be awaited on any thread while the
+/// tokio runtime runs. A current-thread runtime only runs within its `block_on`.
 ///
 /// ```
 /// use millrun_broker::{Broker, BrokerConfig, ServiceConfig, ServiceEnd, SubscriptionConfig, tokio_host};
@@ -73,7 +73,7 @@ pub enum NoHost {
 /// When there is no tokio runtime here, or one without a timer.
 pub fn tokio_host() -> Result<Arc<dyn Host>, NoHost> {
     let runtime = Handle::try_current().map_err(|_| NoHost::NoRuntime)?;
-    // Tokio tells by a panic.
+    // tokio reports a missing timer by a panic.
     catch_unwind(|| drop(sleep_until(tokio::time::Instant::now()))).map_err(|_| NoHost::NoTimer)?;
     Ok(Arc::new(TokioTasks::on(runtime)))
 }
@@ -124,7 +124,7 @@ impl Host for TokioTasks {
         self.base.elapsed()
     }
 
-    /// By the keys of the standard library's hash maps, which differ from call to call.
+    /// From the keys of the standard library's hash maps, which differ from call to call.
     fn random(&self) -> u64 {
         RandomState::new().build_hasher().finish()
     }
@@ -143,7 +143,7 @@ impl Host for TokioTasks {
                     return;
                 }
                 let sleep = {
-                    // The future may be polled by something that is not tokio.
+                    // The future may be polled by an executor other than tokio.
                     let _context = runtime.enter();
                     sleep_until((base + ahead.min(elapsed + SLEEP_MAX)).into())
                 };
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Awaits a future on a thread that knows nothing of tokio.
+    /// Awaits a future on a thread outside of tokio.
     fn outside<F: Future>(future: F) -> F::Output {
         assert!(Handle::try_current().is_err(), "it is outside");
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -221,7 +221,7 @@ mod tests {
         });
     }
 
-    /// As of a question or a publish with a limit that a thread of the program waits for.
+    /// Like a question or a publish with a limit that a thread of the program waits for.
     #[test]
     fn a_thread_outside_of_tokio_can_await_a_sleep_and_an_ask() {
         let runtime = Builder::new_multi_thread()

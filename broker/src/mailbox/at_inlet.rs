@@ -1,4 +1,4 @@
-//! What a mailbox does at its inlet: opens and closes it, tells its room, is called.
+//! The inlet of a mailbox: opening, closing, the room that it reports, and ringing the consumer.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use super::inlet::{Inflow, Inlet, Reach};
 use super::state::Limits;
 
 impl<T> Mailbox<T> {
-    /// Connects the mailbox to `inflow`, so that it also gets the values that wait there from the point that
-    /// `enter` gives; returns the mailbox's place in the inflow.
+    /// Connects the mailbox to `inflow`, so that it also gets the values that wait there from the point that `enter` returns;
+    /// returns the mailbox's place in the inflow.
     pub(crate) fn open_inlet(&self, inflow: Arc<dyn Inflow<T>>, enter: impl FnOnce() -> Reach) -> usize {
         let mut state = self.lock();
         state.close_inlet();
@@ -17,13 +17,13 @@ impl<T> Mailbox<T> {
         reach.place
     }
 
-    /// Ends what [`Mailbox::open_inlet`] began; what came so far is let in.
+    /// Disconnects what [`Mailbox::open_inlet`] has connected; values that have come so far are let in.
     pub(crate) fn close_inlet(&self) {
         self.lock().close_inlet();
     }
 
-    /// Up to which value, and up to which weight, there is room for what comes by the inlet. None if
-    /// there is no inlet, or others wait for the room.
+    /// Up to which value, and up to which weight, there is room for values from the inlet. `None` if there is no inlet, or
+    /// pushers wait for the room.
     pub(crate) fn room_at_inlet(&self) -> Option<(u64, u64)> {
         let mut state = self.lock();
         let reach = *state.inlet.as_ref()?.reach();
@@ -40,7 +40,7 @@ impl<T> Mailbox<T> {
         ))
     }
 
-    /// Calls the consumer, because something waits at the inlet.
+    /// Rings the consumer, because a value waits at the inlet.
     pub(crate) fn call_to_inlet(&self) {
         let consumer = self.lock().consumer.take();
         self.call(consumer);

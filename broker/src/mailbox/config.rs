@@ -5,12 +5,10 @@
 pub struct MailboxConfig {
     /// The most values queued and in hand. Default 256.
     pub capacity: usize,
-    /// The most bytes they hold on to, as told by the weighing function; without one it does not
-    /// apply. Values that an inbox shares with others count until it is done with all that came with
-    /// them: a quarter of this at most, or a single one that is heavier. Payloads of plain bytes that
-    /// travel back to their publisher are counted in the mailbox; in the reader's hand there may be an
-    /// eighth of this in addition. Empty envelopes that wait to be used again are not counted. Default
-    /// 16 MiB.
+    /// The most bytes that the values hold, as the weighing function returns them; without one this does not apply. Values
+    /// that an inbox shares with others count until the whole bundle is finished: at most a quarter of this, or a single
+    /// heavier value. Payloads of plain bytes that return to their publisher are counted in the mailbox; the reader's hand
+    /// may hold an eighth of this in addition. Empty envelopes that wait for reuse are not counted. Default 16 MiB.
     pub bytes_max: usize,
 }
 
@@ -52,16 +50,16 @@ pub enum MailboxConfigError {
     NoBytes,
 }
 
-/// What has happened at a mailbox since it was made.
+/// Counters of a mailbox since it was made.
 ///
-/// `pushed + pushed_reserved = taken + queued + in_hand + displaced + discarded`, except that
-/// `displaced` also counts values that a mailbox full of values in hand turned away unpushed.
+/// `pushed + pushed_reserved = taken + queued + in_hand + displaced + discarded`, except that `displaced` also counts values
+/// that were refused because values in hand filled the mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MailboxStats {
-    /// Values put in, reserved ones not counted.
+    /// Values pushed, not counting reserved ones.
     pub pushed: u64,
-    /// Values put in with a reserved place.
+    /// Values pushed with a reserved place.
     pub pushed_reserved: u64,
     /// Values handed out to the consumer.
     pub taken: u64,
@@ -77,8 +75,7 @@ pub struct MailboxStats {
     pub queued: usize,
     /// Values taken but not handed out yet.
     pub in_hand: usize,
-    /// Whether a consumer has a hand out: it may still be busy with the last value of it, until it
-    /// comes back for more or drops the hand.
+    /// Whether a consumer has a hand out: it may still handle its last value, until it takes more or drops the hand.
     pub hand_out: bool,
     /// Pushers that wait for room now.
     pub waiting: usize,

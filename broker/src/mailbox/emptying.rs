@@ -1,4 +1,4 @@
-//! Freeing what spent values still hold, while nobody is about to push; see `spent`.
+//! Frees the memory that spent values still hold, while no push is about to come; see `spent`.
 
 use millrun_core::Bell;
 
@@ -7,12 +7,12 @@ use super::state::{Door, MailboxState};
 use super::{Mailbox, MailboxConfig, MailboxConfigError};
 use crate::sync::MutexGuard;
 
-/// How many spent values an idle consumer empties before it looks whether there was another push.
+/// How many spent values an idle consumer empties before it checks for another push.
 const EMPTIED_AT_ONCE: usize = if cfg!(loom) { 1 } else { 16 };
 
 impl<T> Mailbox<T> {
-    /// As [`Mailbox::weighed`]. `empty` takes from a spent value what it still weighs; it frees memory
-    /// and does nothing else that could be noticed.
+    /// As [`Mailbox::weighed`]. `empty` frees the memory that a spent value still holds; it must have no other visible
+    /// effect.
     ///
     /// # Errors
     /// When a bound of the configuration is zero.
@@ -32,7 +32,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes from these values what they still weigh.
+    /// Frees the memory that these values still hold.
     #[cold]
     pub(super) fn empty_all(&self, spent: &mut Spent<T>) {
         if let Some(empty) = self.0.empty {
@@ -40,9 +40,9 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Lets go of the lock. As long as nobody is about to push, what was spent is emptied, a few at a
-    /// time; the others stay where a push finds them. Emptying all at once costs more than many pushes: they
-    /// would fill the queue meanwhile, and find nothing to take along.
+    /// Releases the lock. As long as no push is about to come, spent values are emptied, a few at a time; the others stay
+    /// where a push finds them. Emptying all at once costs more than many pushes, which would meanwhile fill the queue and
+    /// find no value to reuse.
     #[cold]
     pub(super) fn empty_while_idle<'a>(&'a self, mut state: MutexGuard<'a, MailboxState<T>>) {
         while state.is_idle() && state.spent.weight() != 0 {

@@ -13,12 +13,11 @@ use crate::sync::{Ordering, fence};
 
 /// The values taken from a [`Mailbox`] at once: an iterator that hands them out in order.
 ///
-/// Dropping it puts what it has not handed out back to the front of the queue and rings, so that
-/// neither a panic nor a kill in the middle of a batch loses anything. The value handed out last
-/// belongs to the one who got it.
+/// If it is dropped, it returns the values that it has not handed out to the front of the queue and rings, so that neither a
+/// panic nor a kill in the middle of a batch loses anything. The last value that was handed out belongs to the consumer.
 ///
 /// # Ordering
-/// The rest goes back in front of everything that was pushed since.
+/// The rest returns to the queue before everything that was pushed since.
 #[must_use = "dropping the hand puts everything back"]
 pub struct InHand<T> {
     mailbox: Mailbox<T>,
@@ -31,20 +30,20 @@ struct HandContent<T> {
     is_out: bool,
     places: usize,
     weight: usize,
-    /// How many more values than slots are to be handed out: some slots stand for several, and the
-    /// one that was begun is no slot any more.
+    /// How many more values than slots are left: some slots hold several, and the one that was begun is not counted as a slot
+    /// any more.
     extra: usize,
-    /// Places to be handed out until waiting pushers hear of it.
+    /// How many more values are handed out before waiting pushers are told.
     until_announced: usize,
     /// A quarter of the capacity.
     announce_every: usize,
-    /// Goes back to the pushers when the hand is put down.
+    /// Returned to the pushers when the hand is put down.
     spent: Spent<T>,
-    /// How many of them may be kept, and of what weight in all. Looked up once: the mailbox's bounds stand
-    /// where pushers write.
+    /// How many spent values may be kept, and their total weight. Read once: the mailbox's bounds are on a cache line that
+    /// pushers write.
     spent_len_max: usize,
     spent_bytes_max: usize,
-    /// What the pushers were told of how the consumer reads.
+    /// How the consumer reads, as the pushers were last told.
     borrows: Option<bool>,
 }
 
@@ -77,13 +76,12 @@ impl<T> InHand<T> {
         hand
     }
 
-    /// Puts everything back, as dropping the hand does, and takes all that is queued then.
+    /// Returns everything to the queue, as dropping the hand does, and then takes all that is queued.
     pub fn refill(&mut self) {
         self.refill_or(|_| ());
     }
 
-    /// As [`InHand::refill`]. If there is nothing, `waker` is called when there is, or when nothing
-    /// can come any more.
+    /// As [`InHand::refill`]. If there is nothing, `waker` is called when there is, or when nothing can come any more.
     pub(crate) fn poll_refill(&mut self, waker: &Waker) -> Poll<Refilled> {
         let mut outcome = Poll::Ready(Refilled::Some);
         let mut stale = None;
@@ -125,7 +123,7 @@ impl<T> InHand<T> {
         mailbox.let_go(state);
         drop(dropped);
         if ended {
-            // What the mailbox had no place for.
+            // The spent values for which the mailbox had no place.
             self.mailbox.empty_all(&mut self.held.spent);
         }
         if let Some(emptied) = watch {
@@ -133,11 +131,11 @@ impl<T> InHand<T> {
         }
     }
 
-    /// Tells waiting pushers what has been handed out so far, without waiting for a
-    /// quarter of the capacity to add up. Call it before awaiting something with values in hand.
+    /// Tells waiting pushers at once how much has been handed out so far, and not only after a quarter of the capacity. Call
+    /// it before awaiting something with values in hand.
     pub fn announce(&mut self) {
         self.held.until_announced = self.held.announce_every;
-        // Either this sees that a pusher asks for room, or the pusher, having asked, sees what is left.
+        // Either this sees that a pusher asks for room, or the pusher, after asking, sees what is left.
         fence(Ordering::SeqCst);
         self.announce_to_waiting();
     }
@@ -150,10 +148,10 @@ impl<T> InHand<T> {
         }
     }
 
-    /// Keeps a value that is of no more use here, but may still weigh something, for the pusher that pushes
-    /// next; see [`Mailbox::try_push_weighed`]. Beyond as many as fit the mailbox they are dropped,
-    /// beyond [a share](SPENT_BYTES_SHARE) of its bytes they are emptied.
-    // On the path of each value that is borrowed, where a call would show.
+    /// Keeps a value that the consumer has finished with, but that may still hold memory, for the next pusher; see
+    /// [`Mailbox::try_push_weighed`]. Values beyond the mailbox's capacity are dropped, values beyond [a
+    /// share](SPENT_BYTES_SHARE) of its bytes are emptied.
+    // On the path of each value that is borrowed, where a call would be measurable.
     #[inline(always)]
     pub(crate) fn spend(&mut self, value: T, weight: u32) {
         let held = &mut self.held;
@@ -173,7 +171,7 @@ impl<T> InHand<T> {
         self.held.spent.push(value, 0);
     }
 
-    /// Shows the pushers whether the consumer only looks at its values, and [gives them back](InHand::spend).
+    /// Tells the pushers whether the consumer only borrows its values, and [gives them back](InHand::spend).
     #[inline]
     pub(crate) fn reads_by_borrowing(&mut self, borrows: bool) {
         if self.held.borrows != Some(borrows) {
@@ -181,7 +179,7 @@ impl<T> InHand<T> {
         }
     }
 
-    /// Pushers read what is written here with each push: it is written only where it changes.
+    /// Pushers read this flag with each push, so it is only written when it changes.
     #[cold]
     fn show_borrowing(&mut self, borrows: bool) {
         self.held.borrows = Some(borrows);
@@ -203,9 +201,9 @@ impl<T> InHand<T> {
         self.held.len() == 0
     }
 
-    /// The next value. One that stands for several is begun with that: the first of them is handed
-    /// out, each further one is told by [`InHand::count_out`], and when none of them is of use any more
-    /// [`InHand::let_go`] is told its weight. What was begun is put back by [`InHand::put_back`].
+    /// The next value. A slot with several values is begun by this: the first of them is handed out, each further one is
+    /// counted by [`InHand::count_out`], and [`InHand::let_go`] gets its weight when all of them are finished.
+    /// [`InHand::put_back`] returns a slot that was begun.
     #[inline]
     pub(crate) fn next_or_begin(&mut self) -> Option<T> {
         let slot = self.held.rest.pop_front()?;
@@ -226,7 +224,7 @@ impl<T> InHand<T> {
         Some(slot.value)
     }
 
-    /// One more of the several values that were begun is handed out.
+    /// Counts one more handed-out value of the slot that was begun.
     #[inline]
     pub(crate) fn count_out(&mut self) {
         self.held.extra -= 1;
@@ -238,15 +236,15 @@ impl<T> InHand<T> {
         }
     }
 
-    /// The several values that were begun are done with. Who waits for their bytes is told with what is
-    /// [announced](InHand::announce) next, or when the hand is put down.
+    /// All values of the slot that was begun are finished. Pushers that wait for their bytes are told with the next
+    /// [announcement](InHand::announce), or when the hand is put down.
     pub(crate) fn let_go(&mut self, weight: u32) {
         self.held.weight -= weight as usize;
         self.held.show(&self.mailbox.0.left);
     }
 
-    /// Ends several values of this weight that were begun, and puts those that were not handed out back
-    /// to the front, each with its own weight.
+    /// Ends a slot of this weight that was begun, and returns the values that were not handed out to the front, each with its
+    /// own weight.
     pub(crate) fn put_back(&mut self, weight: u32, rest: impl DoubleEndedIterator<Item = (T, u32)>) {
         self.held.weight -= weight as usize;
         for (value, weight) in rest.rev() {
@@ -343,8 +341,8 @@ impl<T> HandContent<T> {
         }
     }
 
-    /// Ends the turn of this hand. Returns the rest to the queue, or to the caller to be dropped
-    /// outside of the lock if the mailbox discards.
+    /// Ends the turn of this hand. Returns the rest to the queue, or to the caller, which drops it outside of the lock, if
+    /// the mailbox discards.
     #[inline]
     fn lay_down(&mut self, state: &mut MailboxState<T>, left: &Left, capacity: usize) -> Option<Queue<T>> {
         let dropped = if self.rest.is_empty() && self.weight == 0 {
@@ -400,8 +398,8 @@ impl<T> HandContent<T> {
         }
     }
 
-    /// Publishes what is left, for pushers that find the mailbox full and for the counters. A late
-    /// view of it only makes the mailbox look fuller than it is.
+    /// Publishes how much is left, for pushers that find the mailbox full and for the counters. A stale value only makes the
+    /// mailbox look fuller than it is.
     #[inline]
     fn show(&self, left: &Left) {
         left.places.store(self.places, Ordering::Relaxed);
@@ -410,12 +408,12 @@ impl<T> HandContent<T> {
     }
 }
 
-/// What [`InHand::poll_refill`] found.
+/// The result of [`InHand::poll_refill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refilled {
     /// Something.
     Some,
-    /// Nothing, now and for ever.
+    /// Nothing, now and forever.
     Finished,
 }
 

@@ -1,14 +1,13 @@
-//! Values that belong to a mailbox before anybody has put them into its queue.
+//! Values that belong to a mailbox before they are in its queue.
 //!
 //! ```text
 //!   pushed once ──► inflow ──┬─ inlet ──► queue of one mailbox
 //!                            └─ inlet ──► queue of another
 //! ```
 //!
-//! What many mailboxes are to get alike is pushed once, into an [`Inflow`] that all of them look at.
-//! A mailbox lets in what waits there before anything else happens to it: before it is taken from,
-//! pushed to, counted or closed. So nobody can tell that a value was not in its queue all the time,
-//! neither by the order, nor by the counters, nor by the room.
+//! Values that many mailboxes must get alike are pushed once, into an [`Inflow`] that all of them read. A mailbox lets in the
+//! values that wait there before anything else happens to it: before it is taken from, pushed to, counted or closed. So the
+//! order, the counters and the room are the same as if the values had been in its queue all the time.
 //!
 //! # Invariants
 //! - The inflow's lock is taken under a mailbox's, never the other way round.
@@ -19,7 +18,7 @@ use std::sync::Arc;
 
 /// Where values wait for several mailboxes.
 pub(crate) trait Inflow<T>: Send + Sync {
-    /// Gives the mailbox that is `reach.place` what came since it was here.
+    /// Gives the mailbox `reach.place` the values that have come since its last visit.
     fn pour(&self, reach: &mut Reach, and: AndThen, into: &mut dyn FnMut(Poured<T>));
 
     /// As [`Inflow::pour`], for the last time.
@@ -29,33 +28,32 @@ pub(crate) trait Inflow<T>: Send + Sync {
     fn waiting(&self, reach: &Reach) -> usize;
 }
 
-/// What else an inflow is told when a mailbox comes for its values.
+/// What happens after a mailbox has fetched its values from an inflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AndThen {
-    /// The consumer has all there is: the next value rings for it.
+    /// The consumer has everything: the next value rings for it.
     Ring,
-    /// The mailbox is about to change in another way: before the next value it is to be asked
-    /// for its room again.
+    /// The mailbox is about to change in another way: before the next value it must be asked for its room again.
     AskAgain,
 }
 
-/// Several values in one, as they come out of an inflow.
+/// Several values in one, as an inflow returns them.
 pub(crate) struct Poured<T> {
     pub(crate) value: T,
     /// How many; at least one.
     pub(crate) count: usize,
-    /// Their weight in bytes, held on to until the last of them is done with.
+    /// Their weight in bytes, held until the last of them is finished.
     pub(crate) weight: u32,
 }
 
-/// Up to where a mailbox has let in what came.
+/// Up to where a mailbox has let values in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// Which of the mailboxes it is.
+    /// The mailbox's place.
     pub(crate) place: usize,
     /// How many parcels of values it has had.
     pub(crate) parcels: u64,
-    /// Up to which value.
+    /// The number of values up to there.
     pub(crate) values: u64,
     /// The weight of all values up to that.
     pub(crate) weight: u64,

@@ -18,8 +18,8 @@ use millrun_core::Bell;
 
 use super::{Closed, Mailbox, MailboxConfig, TryPushError};
 
-/// Up to three preemptions per run: more than any known fault of such code has needed, and few
-/// enough to end in a minute.
+/// Up to three preemptions per run: more than any known fault of such code has needed, and few enough that the test ends
+/// within a minute.
 fn explore(run: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -103,7 +103,7 @@ fn a_dropped_push_passes_its_wake_up_on() {
         assert!(first.as_mut().poll(&mut cx).is_pending());
         let other = mailbox.clone();
         let second = thread::spawn(move || block_on(other.push(2)).unwrap());
-        // The room goes to the first, who does not come back for it.
+        // The first waiting pusher gets the room, and does not come back for it.
         assert_eq!(mailbox.take().next(), Some(1));
         drop(first);
         second.join().unwrap();
@@ -137,7 +137,7 @@ fn a_hand_put_down_early_keeps_the_order_against_new_pushes() {
         mailbox.try_push(2).unwrap();
         let other = mailbox.clone();
         let failing = thread::spawn(move || {
-            // As a panic in the middle of a batch does.
+            // Like a panic in the middle of a batch.
             let mut hand = other.take();
             hand.next()
         });

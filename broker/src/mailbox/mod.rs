@@ -1,4 +1,4 @@
-//! A bounded queue that stands beside its consumer and rings for it.
+//! A bounded queue beside its consumer, which it rings for.
 //!
 //! ```text
 //!   push ──► [ queue ] ──swap──► in hand ──► handled one by one
@@ -7,10 +7,9 @@
 //!     └──► Bell
 //! ```
 //!
-//! A consumer that only looks at its values may leave what is left of them, their memory, in the
-//! mailbox for a pusher: at most as many as fit the mailbox wait there, as many more are in the
-//! consumer's hand, and each push takes one along. What they still hold on to counts for the bytes,
-//! except for a share of them in the hand.
+//! A consumer that only borrows its values may leave their memory in the mailbox for a pusher: at most as many spent values
+//! as fit the mailbox wait there, as many more are in the consumer's hand, and each push reuses one. The memory that they
+//! still hold counts towards the bytes, except for a share of it in the hand.
 //!
 //! Only the push that finds the queue empty rings the [`Bell`]; the consumer then takes the whole
 //! queue at once and handles it in order. Between the two there is one short lock and, once its
@@ -27,8 +26,8 @@
 //! - What many mailboxes share is let in, under the lock, before anything else happens to one of them: see
 //!   `inlet.rs`.
 //!
-//! It leaves out on purpose a second consumer: while one batch is in hand, a second
-//! [`take`](Mailbox::take) gets nothing, and is rung for when the first hand is put down.
+//! It leaves out on purpose a second consumer: while one batch is in hand, a second [`take`](Mailbox::take) gets nothing; the
+//! bell rings when the first hand is put down.
 
 mod any;
 mod at_inlet;
@@ -75,30 +74,28 @@ use state::{Door, Limits, MailboxState};
 /// the second begun after the first returned, keep their order.
 pub struct Mailbox<T>(Arc<MailboxInner<T>>);
 
-/// What a push and a take need stands together at the front, right behind the counters of the `Arc`: who
-/// goes through thousands of mailboxes waits for memory, once for each cache line. At the end, apart from
-/// what pushers write, stands what the consumer looks at with each value.
+/// The fields that a push and a take need are together at the front, right after the counters of the `Arc`: a thread that
+/// walks through thousands of mailboxes waits for memory once for each cache line. The fields that the consumer reads with
+/// each value are at the end, apart from those that pushers write.
 #[repr(C)]
 struct MailboxInner<T> {
     limits: Limits,
-    /// The consumer only looks at its values, and gives them back; assumed until it shows otherwise.
+    /// The consumer only borrows its values, and gives them back; assumed until it is seen to do otherwise.
     is_borrowed_from: AtomicBool,
     bell: Bell,
-    /// Ends with what is seldom touched.
+    /// Its last fields are seldom used.
     state: Mutex<MailboxState<T>>,
     weigh: Option<fn(&T) -> usize>,
-    /// Takes from a spent value what it still weighs.
+    /// Frees the memory that a spent value still holds.
     empty: Option<fn(&mut T)>,
-    /// A pusher waits for room and has not been woken yet: a hint for the consumer that makes room.
-    /// Written under the lock.
+    /// A pusher waits for room and has not been woken yet: a hint for the consumer that makes room. Written under the lock.
     asking: AtomicBool,
     left: Left,
     /// What follows in memory is on another cache line.
     _apart: [u64; 6],
 }
 
-/// What the hand still holds. Only the one who holds it writes here, and only a pusher that finds
-/// the mailbox full reads.
+/// What the hand still holds. Only the owner of the hand writes here, and only a pusher that finds the mailbox full reads.
 struct Left {
     places: AtomicUsize,
     weight: AtomicUsize,
@@ -106,7 +103,7 @@ struct Left {
 }
 
 impl<T> Mailbox<T> {
-    /// A mailbox whose values weigh nothing: only [`MailboxConfig::capacity`] bounds it.
+    /// A mailbox whose values have no weight: only [`MailboxConfig::capacity`] bounds it.
     ///
     /// # Errors
     /// When a bound of the configuration is zero.
@@ -114,10 +111,10 @@ impl<T> Mailbox<T> {
         Self::build(config, None, None, bell)
     }
 
-    /// A mailbox that is bounded in bytes too: `weigh` says how many bytes a value holds on to.
+    /// A mailbox that is bounded in bytes too: `weigh` returns how many bytes a value holds.
     ///
-    /// `weigh` is called once per push, before any lock is taken. A value heavier than
-    /// [`MailboxConfig::bytes_max`] is let in when the mailbox holds nothing else.
+    /// `weigh` is called once per push, before any lock is taken. A value heavier than [`MailboxConfig::bytes_max`] is
+    /// accepted when the mailbox holds nothing else.
     ///
     /// # Errors
     /// When a bound of the configuration is zero.
@@ -163,11 +160,11 @@ impl<T> Mailbox<T> {
     /// Puts a value in, and waits for room while the mailbox is full.
     ///
     /// # Errors
-    /// [`Closed`] gives the value back when the mailbox is or gets closed.
+    /// [`Closed`] returns the value when the mailbox is closed now or later.
     ///
     /// # Cancel safety
-    /// Dropping the future before it is ready leaves the value out of the mailbox (and drops it)
-    /// and gives its place in the line of waiting pushers to the next.
+    /// If the future is dropped before it is ready, the value is not pushed (and is dropped), and its place in the line of
+    /// waiting pushers goes to the next.
     pub fn push(&self, value: T) -> Push<'_, T> {
         Push::new(self, value)
     }
@@ -175,15 +172,15 @@ impl<T> Mailbox<T> {
     /// Puts a value in if there is room now.
     ///
     /// # Errors
-    /// [`TryPushError::Full`] or [`TryPushError::Closed`], both with the value. A mailbox at which
-    /// others wait counts as full as far as they are entitled to the room.
+    /// [`TryPushError::Full`] or [`TryPushError::Closed`], both with the value. If pushers wait, the mailbox counts as full
+    /// up to the room that they are entitled to.
     pub fn try_push(&self, value: T) -> Result<(), TryPushError<T>> {
         let weight = self.weigh(&value);
         self.try_push_weighed(value, weight, None)
     }
 
-    /// As [`Mailbox::try_push`], for one who knows the weight. If `spent` is there and empty, it gets
-    /// a value that the consumer has [spent](InHand::spend), if there is one.
+    /// As [`Mailbox::try_push`], for a known weight. If `spent` is given and empty, it gets a value that the consumer has
+    /// [spent](InHand::spend), if there is one.
     #[inline]
     pub(crate) fn try_push_weighed(
         &self,
@@ -234,7 +231,7 @@ impl<T> Mailbox<T> {
     /// Values of one batch keep their order; those of other pushers may come between them.
     ///
     /// # Errors
-    /// [`Closed`] gives back those that are not in.
+    /// [`Closed`] returns the values that were not pushed.
     ///
     /// # Cancel safety
     /// Values put in before the future is dropped stay in, the others are dropped.
@@ -279,9 +276,8 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Puts a value in whose place was reserved elsewhere: it neither waits nor is it refused for
-    /// lack of room, and is counted apart from what the capacity bounds. It keeps its turn with
-    /// all other values.
+    /// Pushes a value whose place was reserved elsewhere: it neither waits nor is it refused for lack of room, and does not
+    /// count towards the capacity. It keeps its order among all values.
     ///
     /// # Errors
     /// [`Closed`] gives the value back.
@@ -296,9 +292,8 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Puts a value in, and makes room by removing the oldest queued values, which are added to
-    /// `displaced`. Values in hand are not removed: if they fill the mailbox, `value` itself is
-    /// displaced. Reserved values stay.
+    /// Pushes a value, and makes room by removing the oldest queued values, which are added to `displaced`. Values in hand
+    /// are not removed: if they fill the mailbox, `value` itself is displaced. Reserved values are kept.
     ///
     /// # Errors
     /// [`Closed`] gives the value back.
@@ -324,8 +319,8 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Takes everything that is queued. The hand is empty if nothing is, or if another hand of
-    /// this mailbox has not been put down yet; in that case the bell rings when it is.
+    /// Takes everything that is queued. The hand is empty if nothing is, or if another hand of this mailbox is still out; in
+    /// that case the bell rings when that one is put down.
     ///
     /// Waiting pushers are woken as values are taken from the hand, in steps of a quarter
     /// of the capacity, so that each wakes up to a batch of room.
@@ -338,7 +333,7 @@ impl<T> Mailbox<T> {
         InHand::empty(self)
     }
 
-    /// Puts a value that was handed out back to the front, whether or not there is room, and rings.
+    /// Returns a value that was handed out to the front, whether or not there is room, and rings.
     ///
     /// # Errors
     /// The value, if the mailbox is closed and discards.
@@ -354,14 +349,14 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Closes the door: pushes are refused from now on, waiting pushers get their values back, and
-    /// what is queued can still be taken. Rings, so that the consumer notices.
+    /// Refuses pushes from now on; waiting pushers get their values back, and queued values can still be taken. Rings, so
+    /// that the consumer notices.
     pub fn close(&self) {
         self.shut(Door::Draining);
     }
 
-    /// Closes the door and removes what is queued, which is returned in order. What is in hand
-    /// stays there, but what is left of it when the hand is put down is dropped.
+    /// As [`close`](Self::close), and removes what is queued, which is returned in order. Values in hand stay there, but the
+    /// rest of them is dropped when the hand is put down.
     pub fn close_discarding(&self) -> Vec<T> {
         self.shut(Door::Discarding);
         let queue = self.lock().discard();
@@ -425,8 +420,7 @@ impl<T> Mailbox<T> {
         MailboxConfig { capacity, bytes_max }
     }
 
-    /// Whether the consumer only borrows, as far as is known, so that what it has
-    /// [spent](InHand::spend) comes back.
+    /// Whether the consumer is known to only borrow, so that values that it has [spent](InHand::spend) come back.
     #[inline]
     pub(crate) fn is_borrowed_from(&self) -> bool {
         self.0.is_borrowed_from.load(Ordering::Relaxed)
@@ -444,8 +438,7 @@ impl<T> Mailbox<T> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Has `emptied` called whenever a hand is put down and nothing is queued, in place of any
-    /// former one.
+    /// Calls `emptied` whenever a hand is put down and nothing is queued, in place of any former function.
     pub(crate) fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>) {
         let former = self.lock().watch.replace(emptied);
         drop(former);
@@ -473,7 +466,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Lets go of the lock and, if the queue was empty, calls the consumer.
+    /// Releases the lock and, if the queue was empty, rings the consumer.
     #[inline]
     fn release(&self, mut state: MutexGuard<'_, MailboxState<T>>, first: bool) {
         if first {
@@ -502,7 +495,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// Nobody's code runs while the state is being changed, so a panic finds it whole.
+/// No foreign code runs while the state is being changed, so a panic leaves it consistent.
 impl<T> std::panic::UnwindSafe for Mailbox<T> {}
 
 /// As above.

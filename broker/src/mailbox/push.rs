@@ -99,7 +99,7 @@ impl<T> fmt::Debug for TryPushBatchError<T> {
     }
 }
 
-/// A place in the line before a full mailbox, given up when dropped.
+/// A place in the line before a full mailbox, given up when it is dropped.
 pub(crate) struct PushPlace<T> {
     mailbox: Mailbox<T>,
     ticket: Option<u64>,
@@ -113,7 +113,7 @@ impl<T> PushPlace<T> {
         }
     }
 
-    /// Pushes `value` if it is this one's turn and there is room, else waits in the line.
+    /// Pushes `value` if this is the first in the line and there is room, else waits in the line.
     pub(crate) fn poll(&mut self, value: T, cx: &mut Context<'_>) -> Result<(), TryPushError<T>> {
         poll_push(&self.mailbox, &mut self.ticket, value, cx)
     }
@@ -176,7 +176,7 @@ fn poll_push<T>(
     Ok(())
 }
 
-/// Gives up a place in the line, so that those behind move up.
+/// Gives up a place in the line, so that later ones move up.
 fn leave_line<T>(mailbox: &Mailbox<T>, ticket: Option<u64>) {
     let Some(ticket) = ticket else { return };
     let mut state = mailbox.lock();

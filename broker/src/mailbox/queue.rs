@@ -1,4 +1,4 @@
-//! Values in order, the first of them in place.
+//! Values in order; the first one is stored inline.
 //!
 //! ```text
 //!   push ──► first ──┐
@@ -6,8 +6,8 @@
 //!     └──► buffer ───┘
 //! ```
 //!
-//! A consumer that keeps up finds one value at a time. That one stands among the mailbox's own fields:
-//! neither a buffer nor the memory it is in is touched, and a mailbox that never holds more has none.
+//! A consumer that keeps up finds one value at a time. That value is stored among the mailbox's own fields: no buffer and no
+//! other memory is touched, and a mailbox that never holds more has no buffer.
 //!
 //! # Invariant
 //! - What is in place comes before all that is in the buffer.
@@ -65,7 +65,7 @@ impl<T> Queue<T> {
         self.buffer.pop_front()
     }
 
-    /// Takes out the first value that is such.
+    /// Removes the first value for which the check holds.
     pub(super) fn remove_first(&mut self, is_such: impl Fn(&Slot<T>) -> bool) -> Option<Slot<T>> {
         if self.first.as_ref().is_some_and(&is_such) {
             return self.first.take();
@@ -74,7 +74,7 @@ impl<T> Queue<T> {
         self.buffer.remove(position)
     }
 
-    /// Moves everything here, where nothing is, and leaves the buffer there.
+    /// Moves everything here, where nothing is, and leaves this queue's buffer there.
     #[inline]
     pub(super) fn take_all(&mut self, other: &mut Self) {
         self.first = other.first.take();

@@ -1,14 +1,14 @@
-//! Whether there is room, and who is told of it.
+//! Whether there is room, and which pushers are told of it.
 //!
 //! ```text
 //!   has_room:  queue ─ seems full ─► what is left in the hand ─ still ─► heavy spent values go
 //!   room made: pushers ─ by order of arrival, as many as are entitled ─► woken without the lock
 //! ```
 //!
-//! Invariants: the common case is one look at the state under the lock; what is evicted is dropped, and
-//! who is entitled is woken, when the lock is released; nobody else is woken.
+//! Invariants: in the common case one check of the state under the lock is enough; evicted values are dropped, and entitled
+//! pushers woken, after the lock is released; no other pusher is woken.
 //!
-//! Left out: the line of waiting pushers, which is the state's, and waiting itself, which is `push`.
+//! Left out: the line of waiting pushers, see the state, and waiting itself, see `push`.
 
 use super::Mailbox;
 use super::spent::Spent;
@@ -16,9 +16,9 @@ use super::state::{MailboxState, StillAsking, WakeList};
 use crate::sync::{MutexGuard, Ordering};
 
 impl<T> Mailbox<T> {
-    /// Whether one more value fits behind those that wait ahead of it. The hand is looked at only
-    /// if the mailbox seems full without that. If spent values are in the way, they are put into
-    /// `evicted`, to be dropped when the lock is released.
+    /// Whether one more value fits after those of the pushers that wait ahead of it. The hand is checked only if the mailbox
+    /// seems full without that. If spent values are in the way, they are put into `evicted`, to be dropped when the lock is
+    /// released.
     #[inline]
     pub(super) fn has_room(
         &self,
@@ -57,7 +57,7 @@ impl<T> Mailbox<T> {
         state.hand_weight = self.0.left.weight.load(Ordering::Relaxed);
     }
 
-    /// Wakes all that are entitled to the room there is.
+    /// Wakes all pushers that are entitled to the present room.
     pub(super) fn announce_room(&self) {
         let mut state = self.lock();
         self.look_at_hand(&mut state);
@@ -66,7 +66,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Lets go of the lock once there may be room for others, or nobody who wants it.
+    /// Releases the lock when there may be room for other pushers, or none waits.
     #[inline]
     pub(super) fn let_go(&self, state: MutexGuard<'_, MailboxState<T>>) {
         if !state.waiting.is_empty() {

@@ -1,13 +1,13 @@
-//! A value in the queue, and what it takes of the bounds.
+//! A value in the queue, and how much it counts towards the bounds.
 
-/// A value and what it takes of the bounds, in one word.
+/// A value and how much it counts, in one word.
 pub(super) struct Slot<T> {
     pub(super) value: T,
     pub(super) share: Share,
 }
 
-/// What a value takes of the bounds: its weight in bytes, at most 4 GiB, and whether it takes a
-/// place, has one reserved elsewhere, or stands for several values that were poured in together.
+/// How much a value counts towards the bounds: its weight in bytes, at most 4 GiB, and whether it takes a place, has one
+/// reserved elsewhere, or holds several values that came from an inflow together.
 #[derive(Clone, Copy)]
 pub(super) struct Share(u64);
 
@@ -20,7 +20,7 @@ impl Share {
         Self(weight as u64)
     }
 
-    /// That of several values in one; their places are counted apart, as they are handed out.
+    /// The share of several values in one slot; their places are counted separately, as they are handed out.
     pub(super) const fn several(weight: u32) -> Self {
         Self(Self::SEVERAL | weight as u64)
     }

@@ -1,4 +1,4 @@
-//! Values that their consumer has spent, on their way back to a pusher.
+//! Values that their consumer has finished with, on their way back to a pusher.
 //!
 //! ```text
 //!   spend ──► in hand ──► mailbox ──► one with each push
@@ -8,22 +8,20 @@
 //!                └─► emptied beyond a share of the bytes
 //! ```
 //!
-//! A spent value may still hold on to memory. What a thread has allocated it also frees at the least
-//! cost, so that memory goes back to the pusher with the value. While it lies in the mailbox it counts
-//! for the bytes, and is in nobody's way: a push that needs the room takes it. It lies there for no
-//! longer than pushes follow upon each other: a consumer that finds the queue empty and nobody in the
-//! line begins to empty what there is, and goes on until a push comes.
+//! A spent value may still hold memory. Freeing memory is cheapest on the thread that has allocated it, so the memory returns
+//! to the pusher with the value. While it is in the mailbox it counts towards the bytes, but is never in the way: a push that
+//! needs the room evicts it. It stays there only while pushes follow each other: a consumer that finds the queue empty and no
+//! pusher waiting begins to empty the spent values, and continues until a push comes.
 
-/// The share of a mailbox's bytes, one part in this many, that a consumer may have in hand as spent values:
-/// those are not counted.
+/// The share of a mailbox's bytes, one part in this many, that a consumer may hold in spent values without counting them.
 pub(super) const SPENT_BYTES_SHARE: usize = 8;
 
-/// Spent values, the latest to be taken first, those that weigh something before the others.
-// The weight stands in front, where every push looks at it.
+/// Spent values: the latest is reused first, and those with a weight before the others.
+// The weight is the first field, since every push reads it.
 #[repr(C)]
 pub(super) struct Spent<T> {
     weight: usize,
-    // Apart from each other, so that a value goes from register to register on its way in.
+    // In separate lists, so that a value is passed in registers on its way in.
     pub(super) values: Vec<T>,
     weights: Vec<u32>,
     pub(super) emptied: Vec<T>,
@@ -77,12 +75,12 @@ impl<T> Spent<T> {
         self.values.pop()
     }
 
-    /// Takes everything, if that weighs anything.
+    /// Takes everything, if it has any weight.
     pub(super) fn take_heavy(&mut self) -> Option<Self> {
         (self.weight != 0).then(|| std::mem::replace(self, Self::new()))
     }
 
-    /// Moves as many as there is place for to `other`, which holds at most `len_max`.
+    /// Moves as many values as fit to `other`, which holds at most `len_max`.
     #[inline]
     pub(super) fn move_to(&mut self, other: &mut Self, len_max: usize) {
         if other.is_empty() {
@@ -103,7 +101,7 @@ impl<T> Spent<T> {
         other.emptied.extend(self.emptied.drain(..count));
     }
 
-    /// Has `empty` take from each what it still weighs.
+    /// Frees with `empty` the memory that each value still holds.
     pub(super) fn empty_with(&mut self, empty: fn(&mut T)) {
         self.values.iter_mut().for_each(empty);
         if self.emptied.is_empty() {

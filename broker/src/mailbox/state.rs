@@ -1,6 +1,6 @@
 //! What the mailbox's lock protects: the queue, the line of waiting pushers, the counters.
 //!
-//! Plain data: every method runs under the lock and calls no code of others.
+//! Plain data: every method runs under the lock and calls no foreign code.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Limits {
     pub(super) bytes_max: usize,
 }
 
-/// Which values still come in and go out; it only ever moves downwards in this list.
+/// Which values may still come in and go out; it only ever moves down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Door {
     Open,
@@ -24,30 +24,30 @@ pub(super) enum Door {
     Discarding,
 }
 
-/// One who waits for room. `waker` is gone when he has been woken and did not come back yet: he
-/// keeps his place in the line.
+/// A pusher that waits for room. `waker` is `None` when it has been woken and has not come back yet: it keeps its place in
+/// the line.
 pub(super) struct Waiter {
     pub(super) ticket: u64,
     pub(super) weight: u32,
     pub(super) waker: Option<Waker>,
 }
 
-/// In order of use: what each push and each take touch, then what goes round with a consumer that
-/// borrows, then what is seldom needed.
+/// In order of use: the fields that each push and each take touch, then those for a consumer that borrows, then the seldom
+/// used ones.
 #[repr(C)]
 pub(super) struct MailboxState<T> {
     pub(super) door: Door,
     pub(super) hand_out: bool,
-    /// Someone came to take while another hand was out.
+    /// A consumer came to take while another hand was out.
     pub(super) missed: bool,
-    /// Places and weight of what is queued.
+    /// Places and weight of the queued values.
     pub(super) places: usize,
     pub(super) weight: usize,
-    /// Places and weight of what is in hand, at most: what was handed out since is not deducted.
+    /// Places and weight of the values in hand, at most: values that were handed out since are not subtracted.
     pub(super) hand_places: usize,
     pub(super) hand_weight: usize,
     pub(super) queue: Queue<T>,
-    /// How many more values than slots are queued: some slots stand for several.
+    /// How many more values than slots are queued: some slots hold several.
     pub(super) extra: usize,
     /// Where values may wait that are not in the queue yet.
     pub(super) inlet: Option<Box<Inlet<T>>>,
@@ -56,10 +56,10 @@ pub(super) struct MailboxState<T> {
     pub(super) pushed: u64,
     pub(super) taken: u64,
     pub(super) len_max: usize,
-    /// Told when a hand is put down and nothing is queued.
+    /// Called when a hand is put down and nothing is queued.
     pub(super) watch: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(super) waiting: VecDeque<Waiter>,
-    /// Values that are of no more use to the consumer, on their way back to a pusher.
+    /// Values that the consumer has finished with, on their way back to a pusher.
     pub(super) spent: Spent<T>,
     /// The buffer that the next hand leaves behind.
     pub(super) spare: VecDeque<Slot<T>>,
@@ -112,7 +112,7 @@ impl<T> MailboxState<T> {
         self.inlet.as_ref().map_or(0, |inlet| inlet.waiting())
     }
 
-    /// Lets in what waits at the inlet, so that whatever is done next comes after it.
+    /// Lets in the values that wait at the inlet, so that whatever is done next comes after them.
     #[inline]
     pub(super) fn let_in(&mut self, and: AndThen) {
         if self.inlet.is_some() {
@@ -128,7 +128,7 @@ impl<T> MailboxState<T> {
         }
     }
 
-    /// Lets in what waits at the inlet for the last time.
+    /// Lets in the values that wait at the inlet for the last time.
     pub(super) fn close_inlet(&mut self) {
         if let Some(inlet) = self.inlet.take() {
             inlet.close(&mut |poured| self.append_several(poured));
@@ -147,7 +147,7 @@ impl<T> MailboxState<T> {
         });
     }
 
-    /// Whether a value fits once the first `ahead` waiting pushers have got in.
+    /// Whether a value fits after those of the first `ahead` waiting pushers.
     #[inline]
     pub(super) fn has_room(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
         let used = self.places + self.hand_places;
@@ -161,7 +161,7 @@ impl<T> MailboxState<T> {
         self.has_room_behind(limits, ahead, weight)
     }
 
-    /// The rest of [`MailboxState::has_room`], for one who has others ahead of him.
+    /// The rest of [`MailboxState::has_room`], for a pusher that has others ahead.
     #[cold]
     #[inline(never)]
     fn has_room_behind(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
@@ -221,7 +221,7 @@ impl<T> MailboxState<T> {
         Some(slot.value)
     }
 
-    /// Whether nobody is about to push or to take, as far as can be seen.
+    /// Whether no push and no take is about to come, as far as can be seen.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.hand_out && self.waiting.is_empty()
     }
@@ -255,8 +255,8 @@ impl<T> MailboxState<T> {
             .ok()
     }
 
-    /// Takes the wakers of the pushers that are entitled to the room there is, as many as fit the list,
-    /// and says whether it leaves any behind.
+    /// Takes the wakers of the pushers that are entitled to the present room, as many as fit the list, and returns whether
+    /// any are left.
     pub(super) fn take_entitled(&mut self, limits: &Limits, woken: &mut WakeList) -> StillAsking {
         let used = self.places + self.hand_places;
         let mut held = self.weight + self.hand_weight;
@@ -280,13 +280,13 @@ impl<T> MailboxState<T> {
     }
 }
 
-/// Who waits unwoken once the room there is has been announced.
+/// Which pushers still wait unwoken once the present room has been announced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StillAsking {
     Nobody,
-    /// Some for whom there is no room.
+    /// Some for which there is no room.
     Others,
-    /// Some for whom there is room: they are next.
+    /// Some for which there is room: they are next.
     Entitled,
 }
 

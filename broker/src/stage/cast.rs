@@ -7,8 +7,7 @@ use super::state::BundleBounds;
 use super::{BUNDLES_MIN, INBOXES_MIN, Inbox, Stage, Staged};
 use crate::id::SubscriptionId;
 
-/// A topic's stage, if it has one, and who is on it, with their places. Stands under the lock of the topic's
-/// lanes.
+/// A topic's stage, if it has one, and the inboxes on it, with their places. Protected by the lock of the topic's lanes.
 pub(crate) struct Staging<T> {
     stage: Option<Arc<Stage<T>>>,
     inboxes: BTreeMap<SubscriptionId, (usize, Inbox<T>)>,
@@ -22,8 +21,8 @@ impl<T: Send + Sync + 'static> Staging<T> {
         }
     }
 
-    /// Brings the stage in line with the inboxes there are now that may be on it. What it gives belongs into
-    /// the route that is stored next; publishers that follow an older one do not reach the stage any more.
+    /// Updates the stage to the present inboxes that may be on it. The result belongs into the route that is stored next;
+    /// publishers with an older route do not reach the stage any more.
     pub(crate) fn follow<'i>(
         &mut self,
         shareable: impl Iterator<Item = (SubscriptionId, &'i Inbox<T>)>,
@@ -59,7 +58,7 @@ impl<T: Send + Sync + 'static> Staging<T> {
     }
 }
 
-/// Who is on the stage in one generation.
+/// The inboxes on the stage in one generation.
 pub(crate) struct Cast<'a, T> {
     stage: Arc<Stage<T>>,
     generation: u64,

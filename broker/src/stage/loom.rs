@@ -54,7 +54,7 @@ fn a_reader_that_sleeps_is_rung_for_whichever_way_the_next_envelope_takes() {
 fn a_reader_that_comes_while_others_push_is_rung_for_what_it_missed() {
     explore(|| {
         let scene = Scene::new(&[4, 4], 2);
-        // Not all have read: what follows goes to the stage.
+        // Not all inboxes have read everything: the next push goes to the stage.
         scene.push(1);
         scene.push(2);
         let (staged, inboxes) = (Arc::clone(&scene.staged), scene.inboxes.clone());

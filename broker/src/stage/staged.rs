@@ -8,13 +8,13 @@ use super::{Inbox, Stage};
 use crate::envelope::Envelope;
 use crate::sync::{MutexGuard, Ordering};
 
-/// The inboxes that are on a stage in one generation, and who else the topic's envelopes go to.
+/// The inboxes on a stage in one generation, and the other targets of the topic's envelopes.
 pub(crate) struct Staged<T> {
     stage: Arc<Stage<T>>,
     generation: u64,
     /// By place.
     inboxes: Box<[Option<Inbox<T>>]>,
-    /// Which targets of the route are not on the stage.
+    /// The targets of the route that are not on the stage.
     others: Box<[usize]>,
 }
 
@@ -46,8 +46,8 @@ impl<T> Staged<T> {
 }
 
 impl<T: Send + Sync + 'static> Staged<T> {
-    /// Gives all inboxes the envelope and says how many those are. It comes back if one of them has no
-    /// room, or if there are others by now.
+    /// Gives all inboxes the envelope and returns how many these are. It comes back if one of them has no room, or if the
+    /// inboxes have changed.
     #[inline]
     pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<usize, Arc<Envelope<T>>> {
         let Some(mut state) = self.lock_with_room(1, u64::from(envelope.mailbox_weight())) else {
@@ -88,8 +88,8 @@ impl<T: Send + Sync + 'static> Staged<T> {
         self.find_room(state, count, weight)
     }
 
-    /// All inboxes have come for what was pushed here. One of them is asked if its reader is done with
-    /// that: if so, there is nothing to gain by sharing a single envelope.
+    /// If all inboxes have fetched everything pushed here, asks one of them whether its reader has finished with it: then
+    /// sharing a single envelope gains nothing.
     #[cold]
     fn lock_unless_idle<'a>(
         &'a self,
@@ -112,7 +112,7 @@ impl<T: Send + Sync + 'static> Staged<T> {
         self.find_room(state, count, weight)
     }
 
-    /// Asks all inboxes for room. While it does so, others may push, take and wait.
+    /// Asks all inboxes for room. Meanwhile other threads may push, take and wait.
     #[cold]
     fn find_room<'a>(
         &'a self,
@@ -137,11 +137,11 @@ impl<T: Send + Sync + 'static> Staged<T> {
             return None;
         }
         state.grant(found);
-        // Others may have used it up.
+        // Other threads may have used it up.
         state.has_room(count, weight).then_some(state)
     }
 
-    /// Lets go of the lock and rings for the inboxes that have to know of what was pushed.
+    /// Releases the lock and rings for the inboxes that must learn of the push.
     #[inline]
     fn release(&self, mut state: MutexGuard<'_, StageState<T>>) -> usize {
         let inboxes = state.inboxes();
@@ -153,8 +153,8 @@ impl<T: Send + Sync + 'static> Staged<T> {
             .into_iter()
             .filter_map(|place| self.inboxes[place].as_ref())
         {
-            // Bells and wakers may be the user's own. They are listed no more: an inbox that is not rung for
-            // now would not be rung for again.
+            // Bells and wakers may be the user's own. The inboxes are not listed any more: one that is not rung now would
+            // never be rung.
             let called = catch_unwind(AssertUnwindSafe(|| inbox.call_to_inlet()));
             panicked = panicked.or(called.err());
         }

@@ -1,6 +1,6 @@
 //! What the stage's lock protects.
 //!
-//! Plain data: every method runs under the lock, and none runs code of others or drops an envelope.
+//! Plain data: every method runs under the lock, and none calls foreign code or drops an envelope.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use crate::delivery::Bundle;
 use crate::envelope::Envelope;
 use crate::mailbox::Reach;
 
-/// What is shared out and not yet with all inboxes.
+/// The shared envelopes that some inbox has not fetched.
 pub(super) struct StageState<T> {
     generation: u64,
-    /// How often what was known of the room was taken back.
+    /// How often the knowledge about room was withdrawn.
     withdrawn: u64,
     /// How many envelopes there have been, and their weight.
     values: u64,
     weight: u64,
-    /// Up to how many, and to which weight, all inboxes have room for certain.
+    /// Up to how many values, and to which weight, all inboxes certainly have room.
     values_max: u64,
     weight_max: u64,
-    /// The newest, which no inbox has seen.
+    /// The newest envelopes, which no inbox has seen.
     open: Vec<Arc<Envelope<T>>>,
     open_weight: u32,
     bundles: VecDeque<WaitingBundle<T>>,
-    /// How many bundles there have been before those.
+    /// How many bundles came before those.
     gone: u64,
-    /// By place: whether there is an inbox, and whether it is to be rung for.
+    /// By place: whether there is an inbox, and whether it must be rung.
     places: Vec<StagePlace>,
     /// How many there are.
     inboxes: usize,
-    /// The places that are to be rung for at the next envelope.
+    /// The places that must be rung at the next envelope.
     listed: Vec<usize>,
-    /// Whom to ask next on behalf of all.
+    /// The inbox to ask next on behalf of all.
     spokesman: usize,
     bounds: BundleBounds,
 }
@@ -43,7 +43,7 @@ struct StagePlace {
     listed: bool,
 }
 
-/// A bundle that some inboxes have not come for.
+/// A bundle that some inboxes have not fetched.
 struct WaitingBundle<T> {
     bundle: Arc<Bundle<Envelope<T>>>,
     inboxes: usize,
@@ -84,13 +84,13 @@ impl<T> StageState<T> {
         }
     }
 
-    /// Who publishes by another one than this has an older route.
+    /// A publisher with another generation than this has an older route.
     #[inline]
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The inboxes are going to change.
+    /// The inboxes are about to change.
     pub(super) fn begin_generation(&mut self, bounds: BundleBounds) -> u64 {
         self.seal();
         self.bounds = bounds;
@@ -104,7 +104,7 @@ impl<T> StageState<T> {
         self.withdrawn
     }
 
-    /// From now on nothing is pushed before the inboxes were asked for room again.
+    /// From now on nothing is pushed before the inboxes have been asked for room again.
     pub(super) const fn withdraw(&mut self) {
         self.withdrawn += 1;
         self.values_max = self.values;
@@ -117,7 +117,7 @@ impl<T> StageState<T> {
         self.weight_max = weight;
     }
 
-    /// What an inbox has to have room up to, for so much to be pushed.
+    /// Up to what an inbox must have room, for this much to be pushed.
     pub(super) const fn room_for(&self, count: usize, weight: u64) -> (u64, u64) {
         (self.values + count as u64, self.weight.saturating_add(weight))
     }
@@ -142,7 +142,7 @@ impl<T> StageState<T> {
         }
         self.values += 1;
         self.weight += u64::from(weight);
-        // One that is too heavy for any bundle is closed in alone, by the next or by an inbox.
+        // An envelope that is too heavy for any bundle gets its own bundle, closed by the next push or by an inbox.
         self.open_weight = self.open_weight.saturating_add(weight);
         self.open.push(envelope);
         if self.open.len() >= self.bounds.len {
@@ -150,7 +150,7 @@ impl<T> StageState<T> {
         }
     }
 
-    /// Those to be rung for, from now on none.
+    /// The places to ring; they are not listed any more.
     #[inline]
     pub(super) fn take_listed(&mut self) -> Vec<usize> {
         if self.listed.is_empty() {
@@ -162,7 +162,7 @@ impl<T> StageState<T> {
         std::mem::take(&mut self.listed)
     }
 
-    /// Has the inbox rung for at the next envelope.
+    /// Lists the inbox to be rung at the next envelope.
     pub(super) fn list(&mut self, reach: &mut Reach) {
         let entry = &mut self.places[reach.place];
         if !entry.listed {
@@ -172,13 +172,13 @@ impl<T> StageState<T> {
         reach.is_listed = true;
     }
 
-    /// Whether all inboxes have come for everything.
+    /// Whether all inboxes have fetched everything.
     #[inline]
     pub(super) fn is_read(&self) -> bool {
         self.listed.len() == self.inboxes
     }
 
-    /// The place of one who is asked on behalf of all; each in turn. There must be one.
+    /// The place of an inbox that is asked on behalf of all; each in turn. There must be one.
     pub(super) fn next_spokesman(&mut self) -> usize {
         let from = self.spokesman % self.places.len();
         let mut places = (from..self.places.len()).chain(0..from);
@@ -187,7 +187,7 @@ impl<T> StageState<T> {
         place
     }
 
-    /// Closes the open bundle: no inbox that can see a bundle waits for more to come into it.
+    /// Closes the open bundle: an inbox that can see a bundle never waits for more envelopes in it.
     pub(super) fn seal(&mut self) {
         if self.open.is_empty() {
             return;
@@ -221,7 +221,7 @@ impl<T> StageState<T> {
         reach
     }
 
-    /// The inbox, which has had everything, is none any more.
+    /// Removes the inbox, which has had everything.
     pub(super) fn leave(&mut self, place: usize) {
         self.places[place] = StagePlace::default();
         self.listed.retain(|listed| *listed != place);
@@ -248,9 +248,9 @@ impl<T> StageState<T> {
         reach.parcels = self.gone + self.bundles.len() as u64;
         reach.values = self.values;
         reach.weight = self.weight;
-        // What came has taken it off the list.
+        // New envelopes have taken it off the list.
         reach.is_listed = self.places[reach.place].listed;
-        // All have had all that stood before, so what has been had by all stands at the front.
+        // All inboxes have had everything before, so bundles that all have had are at the front.
         while self.bundles.front().is_some_and(|first| first.inboxes == 0) {
             self.bundles.pop_front();
             self.gone += 1;

@@ -6,9 +6,8 @@
 //!    └───────────────────────── slot ◄──────────────────────────┘
 //! ```
 //!
-//! The way back is a slot that asker and request share, not a topic: an answer needs no route and
-//! cannot meet a full inbox. When the last holder lets go of an unanswered request, the asker is
-//! told at once.
+//! The answer comes back through a slot that asker and request share, not through a topic: it needs no route and cannot meet
+//! a full inbox. When the last holder drops an unanswered request, the asker is told at once.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -22,7 +21,7 @@ use super::outcome::PublishError;
 use super::publish::Publish;
 use crate::clock::Clock;
 
-/// A payload that wants an answer of type `R`.
+/// A payload that asks for an answer of type `R`.
 pub struct Request<Q, R> {
     question: Q,
     slot: Arc<AskSlot<R>>,
@@ -52,19 +51,19 @@ pub(crate) struct AwaitedAnswer<R>(Arc<AskSlot<R>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// Nobody is subscribed, or the inboxes dropped the question by their policy.
+    /// There is no subscription, or the inboxes dropped the question by their policy.
     #[error("nobody got the question")]
     NobodyAsked,
     /// An inbox with the policy [`Overflow::Fail`](crate::Overflow::Fail) is full.
     #[error("the question met a full inbox")]
     Full,
-    /// The broker has been [closed](crate::Broker::close): nobody can get the question.
+    /// The broker has been [closed](crate::Broker::close): no consumer can get the question.
     #[error("the broker is closed")]
     Closed,
-    /// All who got the question let go of it without an answer while there was time.
+    /// All consumers that got the question dropped it without an answer before the time limit.
     #[error("the question was dropped without an answer")]
     Unanswered,
-    /// No answer in time, whether a consumer still has the question or let go of it.
+    /// No answer in time, whether a consumer still has the question or has dropped it.
     #[error("no answer in time")]
     TimedOut,
 }
@@ -95,7 +94,7 @@ impl<Q, R> Request<Q, R> {
         )
     }
 
-    /// What is asked.
+    /// The question itself.
     #[must_use]
     pub const fn question(&self) -> &Q {
         &self.question
@@ -104,7 +103,7 @@ impl<Q, R> Request<Q, R> {
     /// Answers. The first answer counts.
     ///
     /// # Errors
-    /// The answer comes back if there was one before, or the asker is gone.
+    /// The answer comes back if there was one before, or the asker has stopped waiting.
     pub fn answer(&self, answer: R) -> Result<(), R> {
         let mut state = self.slot.state();
         if !matches!(state.progress, AskProgress::Open) {
@@ -199,7 +198,7 @@ where
         }
         // An inbox that took the question may answer while others still have no room for it.
         match answer.poll(cx.waker()) {
-            // A receiver lets go of what has expired, maybe before the alarm, which may go off late.
+            // A receiver drops expired envelopes, maybe before the alarm, which may ring late.
             Poll::Ready(Err(AskError::Unanswered)) if clock.exact_now() >= expires => {
                 return Poll::Ready(Err(AskError::TimedOut));
             }

@@ -4,11 +4,11 @@ use std::fmt;
 
 /// How a topic treats its envelopes.
 pub struct TopicConfig<T> {
-    /// How many bytes a payload holds on to outside of itself. The default knows `Vec<u8>`,
-    /// `Bytes`, `String` and their like, and says zero for all other types.
+    /// How many bytes a payload holds outside of itself. The default knows `Vec<u8>`, `Bytes`, `String` and similar types,
+    /// and returns zero for all other types.
     pub weigh: fn(&T) -> usize,
-    /// Whether the topic keeps its last envelope and hands it to each new subscription, so that a
-    /// late subscriber sees the current state. Publishers of such a topic take turns. Default: no.
+    /// Whether the topic keeps its last envelope and gives it to each new subscription, so that a late subscriber sees the
+    /// current state. Publishers of such a topic take turns. Default: no.
     pub retain: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the broker holds of a topic: its lanes, the route made of them, what it retains.
+//! The broker's data on a topic: its lanes, the route made from them, the envelope that it retains.
 
 use std::any::{Any, TypeId, type_name};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use crate::watch::dead_letter::{DeadLetter, DeadLetterSink, Undeliverable};
 use crate::watch::tap::{InboxProbe, Tap};
 use crate::watch::topology::SubscriptionInfo;
 
-/// What the broker holds of a topic.
+/// The broker's data on a topic.
 ///
 /// Lock order: `retained`, then `lanes`, then a mailbox, then the stage.
 pub(crate) struct TopicCore<T> {
@@ -63,7 +63,7 @@ pub(crate) trait AnyTopic: Send + Sync {
     fn subscriptions(&self) -> Vec<SubscriptionId>;
     fn published(&self) -> u64;
     fn has_retained(&self) -> bool;
-    /// Has every delivery told from now on.
+    /// Reports every delivery to the tap from now on.
     fn tap(&self, tap: &Arc<dyn Tap>);
 }
 
@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         self.retain
     }
 
-    /// Hands the envelope to all that have room, by the present route.
+    /// Gives the envelope to all inboxes that have room, by the present route.
     pub(crate) fn hand_out(
         &self,
         envelope: Arc<Envelope<T>>,
@@ -161,7 +161,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         offer.into_pending()
     }
 
-    /// As [`TopicCore::hand_out_by`], by one push to those that share what they get.
+    /// As [`TopicCore::hand_out_by`], with one push to the inboxes that share envelopes.
     pub(crate) fn hand_out_staged(
         &self,
         route: &Route<T>,
@@ -188,8 +188,8 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         }
     }
 
-    /// Keeps the envelope and hands it out. Who subscribes meanwhile gets it once: from the route,
-    /// or as the retained one.
+    /// Keeps the envelope and hands it out. A subscriber that comes meanwhile gets it once: from the route, or as the
+    /// retained one.
     #[cold]
     fn hand_out_retained(
         &self,
@@ -204,8 +204,8 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         outcome
     }
 
-    /// Keeps the last envelope of a batch, if the topic retains. Until the guard is dropped nobody
-    /// subscribes; the route is the one to hand the batch out to.
+    /// Keeps the last envelope of a batch, if the topic retains. Until the guard is dropped no subscriber is added; the batch
+    /// must be handed out by this route.
     pub(crate) fn keep_last(
         &self,
         envelopes: &[Arc<Envelope<T>>],
@@ -307,7 +307,7 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
             .as_ref()
             .map(|envelope| lane.line.try_push(Arc::clone(envelope)));
         if let Some(Err(TryPushError::Full(envelope))) = welcome {
-            // Its filter selects more retaining topics than it has room.
+            // Its filter selects more retaining topics than it has room for.
             lane.core.count_drop();
             self.hub
                 .give_up(envelope, Undeliverable::DroppedNewest, Some(lane.core.id));

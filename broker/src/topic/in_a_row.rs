@@ -1,27 +1,27 @@
-//! When a publisher that never waits lets other tasks run.
+//! Decides when a publisher that never waits lets other tasks run.
 //!
-//! A publish that finds room is ready at once, so a task that does nothing else would keep its thread. It is bounded
-//! twice: for each publisher, and for each thread, since a task may publish to thousands of topics in turn.
+//! A publish that finds room is ready at once, so a task that only publishes would never leave its thread. There are two
+//! bounds: for each publisher, and for each thread, since a task may publish to thousands of topics in turn.
 
 use std::cell::Cell;
 
-/// How many publishes of one publisher follow each other without a wait.
+/// How many publishes of one publisher may follow each other without a wait.
 const OF_PUBLISHER_MAX: u32 = 512;
 
-/// How many publishes a publisher adds to its thread's at once: a power of two, and a divisor of the bound above.
+/// How many publishes a publisher adds to its thread's count at once: a power of two, and a divisor of the bound above.
 const STRIDE: u32 = 8;
 
-/// How many publishes of all publishers follow each other on one thread. They fill inboxes that nobody reads
-/// meanwhile: if there were more, readers would find nothing in the processor's caches; if there were fewer, each
-/// reader among a thousand would be woken for a single envelope.
+/// How many publishes of all publishers may follow each other on one thread. They fill inboxes that no reader empties
+/// meanwhile: with more, readers would find nothing in the processor's caches; with fewer, each of a thousand readers would
+/// be woken for a single envelope.
 const ON_THREAD_MAX: u32 = 8_192;
 
-/// How many more follow where many publishers take turns: what waking a reader costs is then shared by this many
-/// envelopes. Each of the publishers behind the first 512 adds as many, up to twice the bound above in all.
+/// How many more may follow where many publishers take turns: the cost of waking a reader is then shared by this many
+/// envelopes. Each of the publishers after the first 512 adds as many, up to twice the bound above in all.
 const OF_EACH_OF_MANY: u32 = 16;
 
 thread_local! {
-    /// The publishes in a row of this thread. Without a destructor or a beginning, so that a look is one load.
+    /// The publishes in a row of this thread. It has no destructor and no lazy initialisation, so that a read is one load.
     static ROW: PublishRow = const { PublishRow::new() };
 }
 
@@ -29,9 +29,9 @@ thread_local! {
 struct PublishRow {
     /// How many are left.
     left: Cell<u32>,
-    /// How many publishers have had a part.
+    /// How many publishers have taken part.
     publishers: Cell<u32>,
-    /// Tells one row from the next.
+    /// Distinguishes one row from the next.
     number: Cell<u32>,
 }
 
@@ -45,7 +45,7 @@ impl PublishRow {
         }
     }
 
-    /// A publisher has its first part.
+    /// A publisher takes part for the first time.
     fn join(&self) {
         let publishers = self.publishers.get() + 1;
         self.publishers.set(publishers);
@@ -55,7 +55,7 @@ impl PublishRow {
         }
     }
 
-    /// Others have run.
+    /// Other tasks have run.
     fn begin(&self) {
         self.left.set(ON_THREAD_MAX);
         self.publishers.set(0);
@@ -67,7 +67,7 @@ impl PublishRow {
 #[derive(Debug)]
 pub(super) struct InARow {
     left: u32,
-    /// The row of a thread in which it had a part last.
+    /// The row of a thread in which it took part last.
     row: u32,
 }
 
@@ -79,7 +79,7 @@ impl InARow {
         }
     }
 
-    /// Counts a publish. Whether others should run first.
+    /// Counts a publish. Returns whether other tasks should run first.
     // Counted down, which takes three instructions.
     #[inline]
     pub(super) fn should_yield(&mut self) -> bool {
@@ -105,7 +105,7 @@ impl InARow {
         is_spent
     }
 
-    /// Begins to count anew, because other tasks run now.
+    /// Starts counting anew, because other tasks run now.
     pub(super) fn begin(&mut self) {
         self.left = OF_PUBLISHER_MAX;
         ROW.with(PublishRow::begin);
@@ -124,8 +124,8 @@ mod tests {
         turns.take_while(|turn| !all[*turn].should_yield()).count()
     }
 
-    /// Only the publishes of each publisher were counted: a task that published to a thousand topics in turn kept
-    /// its thread for half a million of them.
+    /// With only the publishes of each publisher counted, a task that published to a thousand topics in turn kept its thread
+    /// for half a million of them.
     #[test]
     fn a_thread_is_left_to_others_however_many_publishers_take_turns() {
         assert_eq!(before_a_yield(1), 511);

@@ -1,4 +1,4 @@
-//! The way into one inbox, as a topic's publishers see it.
+//! The access to one inbox for a topic's publishers.
 //!
 //! ```text
 //!   Line ─┬─ Typed: an inbox of this payload type
@@ -58,8 +58,7 @@ impl<T: Send + Sync + 'static> Line<T> {
         }
     }
 
-    /// Pushes as many as fit, in order. Says how many that were, and gives the others back: all of them, if
-    /// the inbox is closed.
+    /// Pushes as many as fit, in order. Returns how many that were, with the others: all of them, if the inbox is closed.
     pub(crate) fn try_push_batch(&self, envelopes: Vec<Arc<Envelope<T>>>) -> (usize, Vec<Arc<Envelope<T>>>) {
         let all = envelopes.len();
         match self {
@@ -88,7 +87,7 @@ impl<T: Send + Sync + 'static> Line<T> {
         }
     }
 
-    /// Pushes at the cost of the oldest, which are handed to `dropped`.
+    /// Pushes and, if necessary, displaces the oldest envelopes, which go to `dropped`.
     pub(crate) fn push_displacing(
         &self,
         envelope: Arc<Envelope<T>>,
@@ -144,7 +143,7 @@ pub(crate) enum LinePlace<T> {
 }
 
 impl<T: Send + Sync + 'static> LinePlace<T> {
-    /// Pushes if it is this one's turn; else stays in the line (`Full`).
+    /// Pushes if this publisher is first in the line; else stays in it (`Full`).
     pub(crate) fn poll(
         &mut self,
         envelope: &Arc<Envelope<T>>,

@@ -1,4 +1,4 @@
-//! A line of a broker with a tap: the line of the inbox, and what tells of what it took.
+//! A line of a broker with a tap: the line of the inbox, which also reports what the inbox took.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -9,13 +9,13 @@ use crate::id::SubscriptionId;
 use crate::mailbox::{Closed, TryPushError};
 use crate::watch::tap::{FlowEvent, Tap};
 
-/// A line that tells what it took.
+/// A line that reports what it took.
 pub(crate) struct TappedLine<T> {
     line: Line<T>,
     tell: Teller,
 }
 
-/// Tells of what one subscription's inbox took.
+/// Reports what one subscription's inbox took.
 #[derive(Clone)]
 struct Teller {
     id: SubscriptionId,
