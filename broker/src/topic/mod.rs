@@ -129,11 +129,11 @@ impl<Q: Send + Sync + 'static, R: Send + 'static> TopicHandle<Request<Q, R>> {
     /// receiver, a service or an attached actor does not get it any more.
     ///
     /// # Errors
-    /// When nobody is subscribed, no inbox takes the question in time, all who got it let go of it
-    /// without an answer, or the time is over.
+    /// When there is no subscription, no inbox takes the question in time, all consumers that got it drop it without an
+    /// answer, or the time is over.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the question may be answered all the same; the answer is dropped.
+    /// If the future is dropped while it waits, the question may still be answered; the answer is dropped.
     pub async fn ask(&self, question: Q, limit: Duration) -> Result<R, AskError> {
         let (request, answer) = Request::new(question);
         let clock = self.0.hub().clock();

@@ -1,4 +1,4 @@
-//! Handing one envelope to all that want it.
+//! Hands one envelope to all inboxes that want it.
 //!
 //! ```text
 //!   publish ──► route ─┬─► room: pushed
@@ -34,13 +34,13 @@ pub(crate) enum Patience {
 
 /// One envelope being handed out.
 pub(crate) struct Offer<'a, T> {
-    // Where the topic has it: loading it would cost each publish an instruction or two.
+    // The place where the topic keeps it: loading it would cost each publish an instruction or two.
     hub: &'a Arc<Hub>,
     patience: Patience,
     /// Only these, if a refused envelope is tried again.
     only: Option<&'a [SubscriptionId]>,
     delivered: usize,
-    /// Some inbox has dropped it by its policy, or it was disposed of in another way before it is tried again.
+    /// An inbox has dropped it by its policy, or another one has handled it before it is tried again.
     dropped: bool,
     pending: Option<Box<Pending<T>>>,
 }
@@ -51,10 +51,10 @@ pub(crate) struct Pending<T> {
     refused: Vec<SubscriptionId>,
     delivered: usize,
     dropped: bool,
-    /// Nobody can take it any more.
+    /// No inbox can take it any more.
     is_closed: bool,
     waits: Vec<OfferWait<T>>,
-    /// Shows others that this publish waits.
+    /// Shows to others that this publish waits.
     shown: Option<WaitEntry>,
 }
 
@@ -63,7 +63,7 @@ enum OfferWait<T> {
         id: SubscriptionId,
         place: LinePlace<T>,
     },
-    /// In several lines at once; the first that gets in ends it.
+    /// Waits in several lines at once; the first that has room ends the wait.
     Group {
         places: Vec<(SubscriptionId, LinePlace<T>)>,
     },
@@ -82,7 +82,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         }
     }
 
-    /// To those that are left when `delivered` inboxes have the envelope already.
+    /// For the remaining inboxes, when `delivered` inboxes have the envelope already.
     pub(crate) const fn behind(hub: &'a Arc<Hub>, patience: Patience, delivered: usize) -> Self {
         Self {
             hub,
@@ -94,8 +94,8 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         }
     }
 
-    /// To those that refused the envelope, when `delivered` others have it already. One that is settled is
-    /// not given up, whatever comes of it.
+    /// For the inboxes that refused the envelope, when `delivered` others have it already. A settled envelope is not given
+    /// up, whatever the result.
     pub(crate) const fn retry(
         hub: &'a Arc<Hub>,
         only: &'a [SubscriptionId],
@@ -127,13 +127,13 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
 
     pub(crate) fn hand_out_to(&mut self, targets: &[Target<T>], envelope: Arc<Envelope<T>>) {
         let is_wanted = self.offer_each(targets, &envelope);
-        // Others may have come to it before, if it is tried again.
+        // Other inboxes may have had it before, if it is tried again.
         if !is_wanted && self.delivered == 0 && !self.dropped {
             self.unrouted(envelope);
         }
     }
 
-    /// Offers it to all of these; false if none of them is open.
+    /// Offers it to all of these; false if all of them are closed.
     pub(crate) fn offer_each<'t>(
         &mut self,
         targets: impl IntoIterator<Item = &'t Target<T>>,
@@ -153,7 +153,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         wanted
     }
 
-    /// Nobody wants it; in a closed broker, nobody can.
+    /// No inbox wants the envelope; if the broker is closed, none can take it.
     pub(crate) fn unrouted(&mut self, envelope: Arc<Envelope<T>>) {
         if self.hub.is_closed() {
             self.pending(envelope).is_closed = true;
@@ -179,7 +179,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         }
     }
 
-    /// Goes on where the only inbox has just refused.
+    /// Continues after the only inbox has refused.
     #[cold]
     pub(crate) fn refused_by(&mut self, lane: &Lane<T>, refused: TryPushError<Arc<Envelope<T>>>) {
         let left = match refused {
@@ -303,7 +303,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         })
     }
 
-    /// What is left to do, with what was reached so far; nothing in most cases.
+    /// The remaining work, with the number of inboxes reached so far; nothing in most cases.
     #[inline]
     pub(crate) fn into_pending(self) -> Result<usize, Box<Pending<T>>> {
         match self.pending {
@@ -318,7 +318,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
 }
 
 impl<T: Send + Sync + 'static> Pending<T> {
-    /// Moves on; ready when nobody is waited for any more.
+    /// Continues; ready when no inbox is waited for any more.
     pub(crate) fn poll(&mut self, hub: &Hub, cx: &mut Context<'_>) -> Poll<()> {
         let envelope = &self.envelope;
         let delivered = &mut self.delivered;
@@ -341,19 +341,19 @@ impl<T: Send + Sync + 'static> Pending<T> {
         Poll::Pending
     }
 
-    /// Ends all waits: those waited for have refused.
+    /// Ends all waits: the inboxes that were waited for have refused.
     pub(crate) fn stop_waiting(&mut self) {
         let ids: Vec<_> = self.waits.drain(..).flat_map(|wait| wait.ids()).collect();
         self.refused.extend(ids);
     }
 
-    /// Whether all that it waited for were closed meanwhile, and nobody else has it, refused it or dropped it.
+    /// Whether all inboxes that it waited for were closed meanwhile, and no other has taken, refused or dropped it.
     pub(crate) const fn reached_nobody(&self) -> bool {
         self.delivered == 0 && self.refused.is_empty() && !self.dropped
     }
 
-    /// As [`Pending::outcome`], of an envelope that was offered to all. One that reached nobody is given up,
-    /// or refused if the broker is closed.
+    /// As [`Pending::outcome`], for an envelope that was offered to all. If it reached no inbox, it is given up, or refused
+    /// if the broker is closed.
     pub(crate) fn finish(mut self, hub: &Hub) -> Result<usize, Box<RefusedEnvelope<T>>> {
         if self.reached_nobody() && hub.is_closed() {
             self.is_closed = true;
@@ -371,7 +371,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
         &self.envelope
     }
 
-    /// What came of it, once nobody is waited for any more.
+    /// The result, once no inbox is waited for any more.
     pub(crate) fn outcome(self) -> Result<usize, Box<RefusedEnvelope<T>>> {
         let Self {
             envelope,
@@ -398,7 +398,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
 }
 
 impl Published {
-    /// What comes of handing an envelope out to those that have room, and leaving it at that.
+    /// The result of handing an envelope to all inboxes that have room, without waiting.
     pub(crate) fn at_once<T: Send + Sync + 'static>(
         id: EnvelopeId,
         outcome: Result<usize, Box<Pending<T>>>,

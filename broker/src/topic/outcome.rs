@@ -1,4 +1,4 @@
-//! What comes of a publish.
+//! The results of a publish.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use crate::envelope::Envelope;
 use crate::id::EnvelopeId;
 use crate::id::SubscriptionId;
 
-/// What became of an accepted envelope.
+/// What happened to an accepted envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     /// The envelope's id.
     pub id: EnvelopeId,
-    /// How many inboxes took it. None, if nobody is subscribed or all dropped it by policy.
+    /// How many inboxes took it. Zero if there is no subscription or all dropped it by policy.
     pub delivered: usize,
 }
 
-/// Why an envelope did not reach all that want it. It comes back, with the names of those it did
-/// not reach; [`Publisher::retry`](crate::Publisher::retry) tries these again and no others.
+/// Why an envelope did not reach all inboxes that want it. It comes back, with the subscriptions that it did not reach;
+/// [`Publisher::retry`](crate::Publisher::retry) tries only these again.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError<T> {
@@ -27,13 +27,13 @@ pub enum PublishError<T> {
     /// An inbox had no room for as long as the publisher would wait.
     #[error("the publish waited at inboxes that stayed full: {}", .0.by().len())]
     TimedOut(Box<RefusedEnvelope<T>>),
-    /// The broker has been [closed](crate::Broker::close), and nobody has the envelope.
+    /// The broker has been [closed](crate::Broker::close), and no inbox has the envelope.
     #[error("the broker is closed")]
     Closed(Box<RefusedEnvelope<T>>),
 }
 
 impl<T> PublishError<T> {
-    /// What a refusal means where nobody has waited for a limited time.
+    /// The error for a refusal where the publisher has not waited for a limited time.
     pub(crate) fn of(refused: Box<RefusedEnvelope<T>>) -> Self {
         if refused.is_closed {
             Self::Closed(refused)
@@ -42,7 +42,7 @@ impl<T> PublishError<T> {
         }
     }
 
-    /// The envelope, and who refused it; nobody, if the broker is closed.
+    /// The envelope, and the subscriptions that refused it; none, if the broker is closed.
     #[must_use]
     pub fn into_refused(self) -> RefusedEnvelope<T> {
         match self {
@@ -75,13 +75,13 @@ pub struct RefusedEnvelope<T> {
     pub(crate) envelope: Arc<Envelope<T>>,
     pub(crate) by: Vec<SubscriptionId>,
     pub(crate) delivered: usize,
-    /// Some inbox has dropped it by its policy or, of a batch, has it.
+    /// An inbox has dropped it by its policy or, for a batch, has it.
     pub(crate) is_settled: bool,
     pub(crate) is_closed: bool,
 }
 
 impl<T> RefusedEnvelope<T> {
-    /// What comes of an envelope that a closed broker takes no more.
+    /// The result for an envelope that a closed broker refuses.
     pub(crate) const fn closed(envelope: Arc<Envelope<T>>) -> Self {
         Self {
             envelope,
@@ -92,7 +92,7 @@ impl<T> RefusedEnvelope<T> {
         }
     }
 
-    /// Whether nobody has it because the broker has been [closed](crate::Broker::close).
+    /// Whether no inbox has it because the broker has been [closed](crate::Broker::close).
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         self.is_closed
@@ -104,14 +104,14 @@ impl<T> RefusedEnvelope<T> {
         &self.envelope
     }
 
-    /// The subscriptions that did not take it. Of a queue group, all members.
-    /// [`Broker::subscription`](crate::Broker::subscription) tells what they are called.
+    /// The subscriptions that did not take it; for a queue group, all its members.
+    /// [`Broker::subscription`](crate::Broker::subscription) has their names.
     #[must_use]
     pub fn by(&self) -> &[SubscriptionId] {
         &self.by
     }
 
-    /// How many inboxes took it. Of an envelope of a batch this is not known, and zero.
+    /// How many inboxes took it. Not known for an envelope of a batch, and then zero.
     #[must_use]
     pub const fn delivered(&self) -> usize {
         self.delivered

@@ -19,9 +19,9 @@ use crate::id::EnvelopeId;
 /// The future of a publish.
 ///
 /// # Cancel safety
-/// Dropped before its first poll, nobody has got anything. Dropped while it waits, the envelope is in
-/// the inboxes that had room and in no other; it never gets into one twice. Either way it counts as
-/// published; where it did not get to, it is counted nowhere else.
+/// If it is dropped before its first poll, nothing is published. If it is dropped while it waits, the envelope is in the
+/// inboxes that had room and in no other; it is never in one twice. Either way it counts as published; the inboxes that it
+/// did not reach count nothing.
 // It is moved once into the awaiting future, so it is kept small.
 #[must_use = "nothing is published unless it is awaited"]
 pub struct Publish<'a, T> {
@@ -30,7 +30,7 @@ pub struct Publish<'a, T> {
     pending: Option<(EnvelopeId, Box<Pending<T>>)>,
 }
 
-/// Who publishes.
+/// The publisher of an envelope.
 pub(crate) enum Source<'a, T> {
     Publisher(&'a mut Publisher<T>),
     Topic(&'a TopicCore<T>),
@@ -64,16 +64,15 @@ impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Hands the payload to every matching inbox and waits for those with the policy
-    /// [`Overflow::Block`](crate::Overflow::Block) that are full. Each is its own wait: the others
-    /// have their envelope at once.
+    /// Gives the payload to every matching inbox and waits for full ones that have the policy
+    /// [`Overflow::Block`](crate::Overflow::Block). The waits are independent: the other inboxes have their envelope at once.
     ///
-    /// Ready means accepted by every matching inbox, or dropped and counted where that is the
-    /// inbox's policy. With no matching inbox it is ready at once, and counted as unrouted.
+    /// Ready means that every matching inbox has accepted the envelope, or has dropped and counted it by its policy. With no
+    /// matching inbox it is ready at once, and counted as unrouted.
     ///
     /// # Errors
-    /// [`PublishError::Full`] when an inbox with the policy
-    /// [`Overflow::Fail`](crate::Overflow::Fail) is full, once all others are served.
+    /// [`PublishError::Full`] when an inbox with the policy [`Overflow::Fail`](crate::Overflow::Fail) is full; all others are
+    /// served first.
     ///
     /// # Cancel safety
     /// See [`Publish`].
@@ -109,7 +108,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> TopicCore<T> {
-    // Inlined into the handle's, of another module, as it was when both stood in one.
+    // Inlined into the handle's module, as before, when both were in one module.
     #[inline]
     pub(super) fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {
         let envelope = Delivery::Shared(self.seal_one(headers, payload));
@@ -198,7 +197,7 @@ impl<T: Send + Sync + 'static> Future for PublishWithin<'_, T> {
             return Poll::Ready(outcome);
         }
         if this.publish.envelope.is_some() {
-            // It only let others run.
+            // It only let other tasks run.
             return Poll::Pending;
         }
         let alarm = this

@@ -17,7 +17,7 @@ use crate::envelope::{Envelope, Headers};
 /// The future of publishing a batch: each inbox gets all of it in order, at its own speed.
 ///
 /// # Cancel safety
-/// Dropped while it waits, each inbox has a beginning of the batch.
+/// If it is dropped while it waits, each inbox has a beginning of the batch.
 #[must_use = "nothing is published unless it is awaited"]
 pub struct PublishBatch<'a, T> {
     topic: &'a TopicCore<T>,
@@ -25,13 +25,13 @@ pub struct PublishBatch<'a, T> {
     envelopes: Vec<Arc<Envelope<T>>>,
     delivered: usize,
     refused: Vec<RefusedEnvelope<T>>,
-    /// For each target that was full, what it has not got yet.
+    /// For each target that was full, the envelopes that it has not got yet.
     behind: Vec<Behind<T>>,
-    /// What targets that were closed meanwhile did not get, in the order in which they gave it up.
+    /// The envelopes that targets did not get because they were closed meanwhile, in the order in which they gave them up.
     missed: Vec<Arc<Envelope<T>>>,
 }
 
-/// What the targets that are behind have come to so far.
+/// How far the targets that are behind have come.
 struct BatchProgress<'a, T> {
     delivered: &'a mut usize,
     refused: &'a mut Vec<RefusedEnvelope<T>>,
@@ -46,16 +46,16 @@ struct Behind<T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Hands out many payloads at the price of one lock per inbox. Ready, with the number of
-    /// deliveries, when every matching inbox has accepted or by its policy dropped all of them.
+    /// Publishes many payloads for the cost of one lock per inbox. Ready, with the number of deliveries, when every matching
+    /// inbox has accepted all of them or dropped them by its policy.
     ///
     /// # Ordering
-    /// Each inbox gets the batch in order. One that is full gets the rest as it finds room, while
-    /// the others are already ahead. A topic that retains keeps the last.
+    /// Each inbox gets the batch in order. A full inbox gets the rest as it finds room, while the others are already ahead. A
+    /// topic that retains keeps the last envelope.
     ///
     /// # Errors
-    /// [`PublishBatchError`] lists what inboxes with the policy
-    /// [`Overflow::Fail`](crate::Overflow::Fail) refused.
+    /// [`PublishBatchError`] lists the envelopes that inboxes with the policy [`Overflow::Fail`](crate::Overflow::Fail)
+    /// refused.
     ///
     /// # Cancel safety
     /// See [`PublishBatch`].
@@ -120,7 +120,7 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
         }
     }
 
-    /// Marks what some targets have refused and another has, or has dropped.
+    /// Marks envelopes that some targets have refused and another has taken or dropped.
     fn mark_settled(&mut self) {
         let refused = self.refused.iter().map(|refused| refused.envelope.id());
         let missed = self.missed.iter().map(|envelope| envelope.id());
@@ -134,7 +134,7 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
         }
     }
 
-    /// Gives up what all targets have missed. Another may have what one of them did not get.
+    /// Gives up the envelopes that all targets have missed. If one target did not get an envelope, another may have it.
     fn give_up_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
         missed.sort_by_key(|envelope| envelope.id());
@@ -145,7 +145,7 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
         }
     }
 
-    /// Nobody has this one.
+    /// No inbox has this envelope.
     fn unrouted(&mut self, envelope: Arc<Envelope<T>>) {
         let mut nowhere = Offer::new(self.topic.hub(), Patience::Wait);
         nowhere.unrouted(envelope);
@@ -190,7 +190,7 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
 }
 
 impl<T: Send + Sync + 'static> Behind<T> {
-    /// Moves on; ready when this target has everything, or has refused or dropped it.
+    /// Continues; ready when this target has taken, refused or dropped everything.
     fn poll(
         &mut self,
         topic: &TopicCore<T>,
@@ -263,7 +263,7 @@ impl<T: Send + Sync + 'static> Future for PublishBatch<'_, T> {
         if !this.refused.is_empty() {
             this.mark_settled();
         }
-        // Behind that: what a closed broker refuses has nobody.
+        // After that: an envelope that a closed broker refuses is in no inbox.
         this.give_up_missed();
         let refused = std::mem::take(&mut this.refused);
         Poll::Ready(if refused.is_empty() {

@@ -21,24 +21,23 @@ use crate::name::TopicName;
 /// How many ids a publisher takes from the broker at once.
 const ID_BLOCK: u64 = 1_024;
 
-/// Publishes to one topic. It keeps what a publish needs at hand (the inbox if there is one only, the
-/// route, a block of ids, a counter) and is therefore owned by one task; each task makes its own.
+/// Publishes to one topic. It keeps everything that a publish needs (the inbox if there is only one, the route, a block of
+/// ids, a counter) and is therefore owned by one task; each task makes its own.
 ///
 /// # Ordering
 /// Two publishes, the second begun after the first returned, arrive in this order in each inbox
 /// that gets both. A member of a queue group sees its share in order.
 ///
 /// # Many inboxes
-/// Where four or more inboxes want the same, it gives each envelope to all of them with one push: those
-/// with the policy [`Overflow::Block`](crate::Overflow::Block) and room for at least eight, typed, whose
-/// filter is the topic's name, of no queue group, in a broker without a tap, on a topic that does not
-/// retain. They share their envelopes in bundles of at most a quarter of the smallest inbox, by count
-/// and by bytes, or of one that is heavier. A payload is then dropped when the slowest of their readers
-/// is done with the bundle that it is in; a reader that waits for more is done with all. For a payload
-/// whose drop is a message to other code use [`TopicHandle::publish`](crate::TopicHandle::publish), which shares
-/// nothing but the envelope.
-// Of the topic itself it touches nothing from envelope to envelope, but for the cell in which it counts: who
-// publishes to thousands of topics waits for the memory of each.
+/// Where four or more inboxes want the same envelopes, it gives each envelope to all of them with one push. These inboxes
+/// must have the policy [`Overflow::Block`](crate::Overflow::Block), room for at least eight envelopes, a payload type, the
+/// topic's name as filter, and no queue group, in a broker without a tap, on a topic that does not retain. They share their
+/// envelopes in bundles of at most a quarter of the smallest inbox, by count and by bytes, or of one heavier envelope. A
+/// payload is then dropped when the slowest of their readers has finished with its bundle; a reader that waits for more has
+/// finished with all. If dropping a payload is a message to other code, use
+/// [`TopicHandle::publish`](crate::TopicHandle::publish), which shares nothing but the envelope.
+// From envelope to envelope it does not touch the topic itself, except the cell in which it counts: a task that publishes to
+// thousands of topics would wait for the memory of each.
 pub struct Publisher<T> {
     published: Cell,
     /// The only inbox of the route, if it is a typed one and the topic does not retain.
@@ -74,13 +73,13 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             topic_id: topic.id(),
             weigh: topic.weigh(),
             clock: Arc::clone(topic.hub().clock()),
-            // Its cell has news, so that it looks again before it is used.
+            // Its cell has news, so it checks the topic again before it is used.
             route: topic.route.load_full(),
             topic,
         }
     }
 
-    /// Hands the payload to every matching inbox that has room now.
+    /// Gives the payload to every matching inbox that has room now.
     ///
     /// # Errors
     /// [`PublishError::Full`] when an inbox whose policy is to block or to fail is full.
@@ -89,7 +88,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Published::at_once(envelope.id(), self.hand_out(envelope, Patience::No))
     }
 
-    /// Tries a refused envelope again, at those inboxes only that refused it.
+    /// Tries a refused envelope again, but only at the inboxes that refused it.
     ///
     /// # Errors
     /// As [`Publisher::publish`].
@@ -145,7 +144,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         }
     }
 
-    /// To an envelope that several may get, boxes are of no use.
+    /// Boxes are of no use for an envelope with several readers.
     #[inline(never)]
     fn hand_out_shared(
         &mut self,
@@ -166,7 +165,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         refused: TryPushError<Delivery<Envelope<T>>>,
         patience: Patience,
     ) -> Result<usize, Box<Pending<T>>> {
-        // What has to wait is shared with its wait: during a wait boxes only cost.
+        // An envelope that has to wait is shared with its wait: during a wait boxes only cost.
         self.boxes.are_wanted = false;
         let mut offer = Offer::new(self.topic.hub(), patience);
         if let [Target::One(lane)] = &*self.route.targets {
@@ -175,7 +174,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         offer.into_pending()
     }
 
-    /// Looks at the topic again if a subscription has come or gone.
+    /// Checks the topic again if a subscription was added or removed.
     #[inline]
     pub(super) fn follow_news(&mut self) {
         if self.published.has_news() {
@@ -211,11 +210,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         self.seal_anew(headers, payload)
     }
 
-    /// Apart from the path of publishers whose boxes go round, which has no call in it.
+    /// Kept apart from the path of publishers that reuse boxes, which contains no call.
     #[inline(never)]
     fn seal_anew(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
         let (mark, headers) = (self.mark(), headers.in_scope());
-        // Made where it goes: made before, it would be copied once more.
+        // Made in its final place: otherwise it would be copied once more.
         if self.boxes.are_wanted {
             Delivery::Own(Box::new(Envelope::new(mark, headers, self.weigh, payload)))
         } else {

@@ -1,8 +1,7 @@
-//! Whom an envelope of a topic goes to.
+//! The targets of a topic's envelopes.
 //!
-//! A route is a snapshot: it is built when a subscription comes or goes, never changed, and shared
-//! by all publishers of the topic. A publisher that still holds an older one finds the mailboxes of
-//! ended subscriptions closed and passes over them.
+//! A route is a snapshot: it is built when a subscription begins or ends, never changed, and shared by all publishers of the
+//! topic. A publisher with an older route finds the mailboxes of ended subscriptions closed and skips them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +17,7 @@ use crate::watch::tap::Tap;
 
 pub(crate) struct Route<T> {
     pub(crate) targets: Box<[Target<T>]>,
-    /// Those of the targets that get their envelopes together, if there are such.
+    /// The targets that get their envelopes together, if there are any.
     pub(crate) staged: Option<Staged<T>>,
 }
 
@@ -46,16 +45,16 @@ pub(crate) struct Lane<T> {
     pub(crate) line: Line<T>,
 }
 
-/// The boxes that go round between a publisher and the only reader of its topic.
+/// The boxes that a publisher and the only reader of its topic reuse.
 pub(crate) struct Boxes<T> {
-    /// One for the next envelope, empty.
+    /// An empty box for the next envelope.
     pub(crate) spent: Option<Delivery<Envelope<T>>>,
     /// Whether the reader gives them back.
     pub(crate) are_wanted: bool,
 }
 
 impl<T: Send + Sync + 'static> Boxes<T> {
-    /// Drops what the box that came back still carries.
+    /// Drops what the returned box still holds.
     #[inline]
     pub(crate) fn empty(&mut self) {
         if let Some(Delivery::Own(envelope)) = &mut self.spent {
@@ -65,7 +64,7 @@ impl<T: Send + Sync + 'static> Boxes<T> {
 }
 
 impl<T> Route<T> {
-    /// Its mailbox, if all that the topic carries goes to one inbox and that one is typed.
+    /// Its mailbox, if one inbox gets everything that the topic carries and it is typed.
     pub(crate) fn only_mailbox(&self) -> Option<&Mailbox<Delivery<Envelope<T>>>> {
         match &*self.targets {
             [

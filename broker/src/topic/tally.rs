@@ -1,19 +1,18 @@
-//! What a topic and its publishers share with each envelope: a counter, and whether there is news.
+//! What a topic and its publishers share for each envelope: a counter, and a flag for changes of the topic.
 //!
 //! ```text
 //!   publisher ──► its cell: one more        ◄── topic: how many in all
 //!             ◄── its cell: other inboxes   ◄── topic: a subscription came or went
 //! ```
 //!
-//! Each publisher has a cell of its own, in which only it counts, so that counting is no atomic addition.
-//! In the same place it is told to look at the topic again; until then it touches nothing else
-//! of it.
+//! Each publisher has its own cell, in which only it counts, so counting needs no atomic addition. The same cell has the flag
+//! that tells it to check the topic again; until then it touches nothing else of the topic.
 
 use std::sync::{Arc, PoisonError};
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// A counter in cells, one for each publisher, each with a flag that tells its publisher of news.
+/// A counter in cells, one for each publisher, each with a flag for changes.
 pub(crate) struct Tally {
     rest: AtomicU64,
     cells: std::sync::Mutex<Vec<Arc<CellState>>>,
@@ -34,19 +33,19 @@ impl Cell {
         self.0.count.store(counted, Ordering::Relaxed);
     }
 
-    /// Whether [`Cell::take_news`] is to be asked.
+    /// Whether [`Cell::take_news`] should be called.
     ///
     /// # Ordering
-    /// What was told before something this thread knows of is seen.
+    /// A flag that was set before something this thread knows of is seen.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.0.has_news.load(Ordering::Relaxed)
     }
 
-    /// Whether the topic has changed since this was asked last; the first time it has.
+    /// Whether the topic has changed since the last call; true for the first call.
     ///
     /// # Ordering
-    /// All that was changed before it was told is seen afterwards; what is changed later is told again.
+    /// All changes before the flag was set are seen after this; later changes set the flag again.
     pub(crate) fn take_news(&mut self) -> bool {
         self.0.has_news.swap(false, Ordering::AcqRel)
     }
@@ -60,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// Counts for someone who has no cell.
+    /// Counts for a publisher without a cell.
     pub(crate) fn add_one(&self) {
         self.rest.fetch_add(1, Ordering::Relaxed);
     }
@@ -81,7 +80,7 @@ impl Tally {
             .fetch_add(cell.0.count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Tells everyone who has a cell that something has changed.
+    /// Sets the flag in every cell.
     pub(crate) fn tell(&self) {
         for cell in &*self.cells() {
             // A swap, so that a publisher that takes one of several news has seen all changes before it.

@@ -1,8 +1,7 @@
-//! What becomes of envelopes that reach nobody.
+//! What happens to envelopes that reach no inbox.
 //!
-//! Each is counted by its reason and, if anybody subscribes to [`DEAD_LETTERS`], published there.
-//! A dead letter never waits, and is itself never dead-lettered: one that finds no room is only
-//! counted.
+//! Each is counted by its reason and, if there is a subscription to [`DEAD_LETTERS`], published there. A dead letter never
+//! waits, and never becomes a dead letter again: one that finds no room is only counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +13,13 @@ use crate::id::SubscriptionId;
 /// chance.
 pub const DEAD_LETTERS: &str = "$broker.dead-letters";
 
-/// An envelope that reached nobody, or not this subscription.
+/// An envelope that reached no inbox, or not that of this subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// Why.
     pub reason: Undeliverable,
-    /// Whom it did not reach; none if nobody wanted it.
+    /// The subscription that it did not reach; `None` if no subscription matched.
     pub subscription: Option<SubscriptionId>,
     /// The envelope.
     pub envelope: Arc<dyn AnyEnvelope>,
@@ -34,10 +33,10 @@ pub enum Undeliverable {
     Unrouted,
     /// The inbox was full, and its policy is [`Overflow::DropNewest`](crate::Overflow::DropNewest).
     DroppedNewest,
-    /// It was the oldest in a full inbox with the policy
-    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), or that inbox was all in hand.
+    /// It was the oldest in a full inbox with the policy [`Overflow::DropOldest`](crate::Overflow::DropOldest), or all
+    /// envelopes of that inbox were in hand.
     DroppedOldest,
-    /// It was handed out after its time.
+    /// It was handed out after its expiry.
     Expired,
     /// Its inbox was closed or dropped with it inside.
     Discarded,
@@ -55,7 +54,7 @@ impl Undeliverable {
         Self::Failed,
     ];
 
-    /// Its name as metrics have it: lower case, with underscores.
+    /// Its name in metrics: lower case, with underscores.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,9 +79,9 @@ impl Undeliverable {
     }
 }
 
-/// Takes dead letters: the topic that carries them, as those that give envelopes up know it.
+/// Takes dead letters: the topic that carries them, as the code that gives envelopes up sees it.
 pub(crate) trait DeadLetterSink: Send + Sync {
-    /// Whether anybody listens.
+    /// Whether there is a subscription.
     fn is_wanted(&self) -> bool;
 
     /// Publishes the letter; false if an inbox that wants it had no room.

@@ -1,5 +1,5 @@
-//! What can be seen of a broker: events off the fast path, the steps of each envelope, what is given up, who
-//! waits for whom, the picture of it all.
+//! Observing a broker: events off the fast path, the steps of each envelope, envelopes that are given up, waits and their
+//! cycles, and the topology.
 
 pub(crate) mod dead_letter;
 pub(crate) mod monitor;

@@ -1,4 +1,4 @@
-//! Telling an observer what happens off the fast path.
+//! Reports to an observer what happens off the fast path.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,8 +9,8 @@ use crate::id::SubscriptionId;
 use crate::name::TopicName;
 use crate::watch::dead_letter::Undeliverable;
 
-/// Something that a broker's owner may want to log or count. What flows as it should is not
-/// reported, only counted: see [`Topology`](crate::Topology).
+/// An event that a broker's owner may want to log or count. Normal deliveries are not reported, only counted: see
+/// [`Topology`](crate::Topology).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BrokerEvent {
@@ -18,14 +18,14 @@ pub enum BrokerEvent {
     Subscribed(SubscriptionId),
     /// A subscription was removed.
     Unsubscribed(SubscriptionId),
-    /// A typed subscription passes over a topic that its filter selects, because it carries payloads
-    /// of another type. Told once for each such pair, when the second of the two appears.
+    /// A typed subscription skips a topic that its filter selects, because the topic carries another payload type. Reported
+    /// once for each such pair, when the second of the two appears.
     PassedOver {
         /// Which subscription.
         subscription: SubscriptionId,
         /// Which topic.
         topic: TopicName,
-        /// What the topic carries.
+        /// The topic's payload type.
         payload: &'static str,
     },
     /// An envelope was given up.
@@ -34,10 +34,10 @@ pub enum BrokerEvent {
         envelope: EnvelopeId,
         /// Why.
         reason: Undeliverable,
-        /// Whom it did not reach; none if nobody wanted it.
+        /// The subscription that it did not reach; `None` if no subscription matched.
         subscription: Option<SubscriptionId>,
     },
-    /// A handler failed or panicked; its policy says what follows.
+    /// A handler failed or panicked; its policy says what happens next.
     HandlerFailed {
         /// Whose handler.
         subscription: SubscriptionId,
@@ -45,7 +45,7 @@ pub enum BrokerEvent {
         envelope: EnvelopeId,
         /// At which attempt, counted from 1.
         attempt: u32,
-        /// What it said.
+        /// The handler's error.
         cause: String,
     },
     /// A publish has waited for longer than
@@ -57,14 +57,14 @@ pub enum BrokerEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LongWait {
-    /// Whose handler publishes; none for a publisher outside of any handler.
+    /// The subscription whose handler publishes; `None` for a publisher outside of any handler.
     pub held_up: Option<SubscriptionId>,
     /// The full inboxes.
     pub waits_for: Vec<SubscriptionId>,
     /// Since when, by the broker's coarse clock.
     pub since: Timestamp,
-    /// The subscriptions that wait for each other, starting with `held_up`: empty if there is no
-    /// cycle, just a slow consumer.
+    /// The subscriptions that wait for each other, starting with `held_up`; empty if there is no cycle but only a slow
+    /// consumer.
     pub cycle: Vec<SubscriptionId>,
 }
 

@@ -1,4 +1,4 @@
-//! Seeing each step of each envelope, for tests and for tracing.
+//! Observing each step of each envelope, for tests and for tracing.
 //!
 //! ```text
 //!   publisher ──► route ──► tapped lane ──► inbox ──► service or consumer
@@ -6,8 +6,8 @@
 //!                              └────────► Tap ◄─────────┘
 //! ```
 //!
-//! A broker without a tap pays nothing for this on its data path: the lanes of a tapped broker are
-//! of a kind of their own, and everything else is told where an envelope has already left the path.
+//! A broker without a tap pays nothing for this on its data path: the lanes of a tapped broker are of another kind, and all
+//! other steps are reported where an envelope has already left the path.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -21,16 +21,15 @@ use crate::name::Filter;
 use crate::subscription::SubscriptionCore;
 use crate::watch::dead_letter::Undeliverable;
 
-/// Is told of each step of each envelope; see [`Broker::tap`](crate::Broker::tap).
+/// Gets each step of each envelope; see [`Broker::tap`](crate::Broker::tap).
 ///
 /// # Ordering
-/// The steps of one envelope at one subscription are told in order as far as one thread causes
-/// them. A consumer on another thread may be quicker than the publisher: it can tell
-/// [`Begun`](FlowEvent::Begun) before the publisher has told [`Delivered`](FlowEvent::Delivered).
+/// The steps of one envelope at one subscription are reported in order as far as one thread causes them. A consumer on
+/// another thread may be faster than the publisher: it may report [`Begun`](FlowEvent::Begun) before the publisher has
+/// reported [`Delivered`](FlowEvent::Delivered).
 pub trait Tap: Send + Sync + 'static {
-    /// Called on the thread that makes the step, which it holds up, and possibly while locks of the
-    /// broker are held: it may ask the [probes](InboxProbe) it was shown, and nothing else of the
-    /// broker. It must neither block nor panic.
+    /// Called on the thread that makes the step, which it delays, and possibly while locks of the broker are held: it may
+    /// only use the [probes](InboxProbe) that it was given, and nothing else of the broker. It must neither block nor panic.
     fn on_flow(&self, event: &FlowEvent<'_>);
 }
 
@@ -38,7 +37,7 @@ pub trait Tap: Send + Sync + 'static {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum FlowEvent<'a> {
-    /// A subscription was added, or was there when the tap was. It may be told twice.
+    /// A subscription was added, or existed when the tap was added. It may be reported twice.
     Subscribed(&'a InboxProbe),
     /// An inbox took the envelope.
     Delivered {
@@ -54,27 +53,26 @@ pub enum FlowEvent<'a> {
         /// Whose inbox.
         at: SubscriptionId,
     },
-    /// The publisher waits no longer: an inbox that took the envelope has been told as `Delivered`.
+    /// The publisher waits no longer: if an inbox took the envelope, that was reported as `Delivered`.
     WaitOver {
         /// Which envelope.
         envelope: EnvelopeId,
     },
-    /// An inbox is full, and the publisher was told so at once.
+    /// An inbox is full, and the publisher got an error at once.
     Refused {
         /// Which envelope.
         envelope: &'a dyn AnyEnvelope,
         /// Whose inbox.
         by: SubscriptionId,
     },
-    /// A consumer begins to handle the envelope: a service, or code that says so with
-    /// [`Inbox::handling`](crate::Inbox::handling).
+    /// A consumer begins to handle the envelope: a service, or code that uses [`Inbox::handling`](crate::Inbox::handling).
     Begun {
         /// Which envelope.
         envelope: &'a dyn AnyEnvelope,
         /// Whose consumer.
         by: SubscriptionId,
     },
-    /// A service's handler failed or panicked; its policy says what follows.
+    /// A service's handler failed or panicked; its policy says what happens next.
     Failed {
         /// Which envelope.
         envelope: &'a dyn AnyEnvelope,
@@ -82,7 +80,7 @@ pub enum FlowEvent<'a> {
         by: SubscriptionId,
         /// At which attempt, counted from 1.
         attempt: u32,
-        /// What it said.
+        /// The handler's error.
         cause: &'a str,
     },
     /// A service's handler succeeded.
@@ -99,7 +97,7 @@ pub enum FlowEvent<'a> {
         /// Whose inbox.
         by: SubscriptionId,
     },
-    /// What [`FlowEvent::Begun`] told of has ended, whatever came of it.
+    /// The handling that [`FlowEvent::Begun`] reported has ended, whatever the result.
     Ended {
         /// Which envelope.
         envelope: EnvelopeId,
@@ -112,14 +110,14 @@ pub enum FlowEvent<'a> {
         envelope: &'a dyn AnyEnvelope,
         /// Why.
         reason: Undeliverable,
-        /// Whom it did not reach; none if nobody wanted it.
+        /// The subscription that it did not reach; `None` if no subscription matched.
         subscription: Option<SubscriptionId>,
     },
-    /// A consumer has put down what it had in hand, and its inbox is empty.
+    /// A consumer has put its hand down, and its inbox is empty.
     Emptied(SubscriptionId),
 }
 
-/// Looks at the inbox of one subscription, without keeping the subscription alive.
+/// Observes the inbox of one subscription, without keeping the subscription alive.
 #[derive(Clone)]
 pub struct InboxProbe {
     pub(crate) core: Arc<SubscriptionCore>,
@@ -133,7 +131,7 @@ impl InboxProbe {
         self.core.id
     }
 
-    /// The subscription's name, for people; may be empty.
+    /// The subscription's name for readers; may be empty.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name
@@ -195,7 +193,7 @@ impl TapSlot {
     }
 }
 
-/// Tells that the handling of an envelope has ended, when it is dropped.
+/// Reports, when it is dropped, that the handling of an envelope has ended.
 pub(crate) struct AtWork {
     slot: Arc<TapSlot>,
     envelope: EnvelopeId,
@@ -203,7 +201,7 @@ pub(crate) struct AtWork {
 }
 
 impl TapSlot {
-    /// Tells that the handling has begun; nothing without a tap.
+    /// Reports that the handling has begun; does nothing without a tap.
     #[inline]
     pub(crate) fn begin(
         self: &Arc<Self>,

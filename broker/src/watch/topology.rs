@@ -1,4 +1,4 @@
-//! Who is connected to whom, and how much has flowed: as data, as a picture, as JSON.
+//! The connections and counters of a broker: as data, as a diagram, as JSON.
 
 use std::fmt::Write;
 
@@ -9,8 +9,7 @@ use crate::subscription::{Overflow, SubscriptionStats};
 use crate::watch::dead_letter::Undeliverable;
 use crate::watch::monitor::LongWait;
 
-/// A broker at one moment. The counters are read one after the other, so they may differ by what
-/// flows meanwhile.
+/// A broker at one moment. The counters are read one after the other, so envelopes that pass meanwhile may make them differ.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Topology {
@@ -22,7 +21,7 @@ pub struct Topology {
     pub given_up: Vec<(Undeliverable, u64)>,
     /// How many publishes wait for room now.
     pub waiting: usize,
-    /// Those that have waited for long.
+    /// The publishes that have waited for long.
     pub long_waits: Vec<LongWait>,
 }
 
@@ -46,7 +45,7 @@ pub struct TopicInfo {
 pub struct SubscriptionInfo {
     /// Its id.
     pub id: SubscriptionId,
-    /// Its name, for people.
+    /// Its name for readers.
     pub name: String,
     /// What it selects.
     pub filter: Filter,
@@ -63,8 +62,7 @@ pub struct SubscriptionInfo {
 }
 
 impl Topology {
-    /// A Mermaid flowchart: topics on the left, subscriptions on the right, and on each the
-    /// numbers that matter.
+    /// A Mermaid flowchart: topics on the left, subscriptions on the right, each with its main numbers.
     #[must_use]
     pub fn to_mermaid(&self) -> String {
         let mut text = String::from("flowchart LR\n");
@@ -199,7 +197,7 @@ fn quote(text: &str) -> String {
     quoted
 }
 
-/// Keeps a name from being read as Mermaid's markup.
+/// Escapes a name, so that Mermaid does not read it as markup.
 fn escape_html(text: &str) -> String {
     text.replace('"', "#quot;")
         .replace('<', "&lt;")

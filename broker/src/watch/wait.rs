@@ -1,4 +1,4 @@
-//! Who waits for whom, and since when.
+//! Which publish waits for which inbox, and since when.
 //!
 //! ```text
 //!   handler of A ──publishes to──► full inbox B
@@ -6,10 +6,9 @@
 //!        └───── full inbox A ◄──publishes─ handler of B        a cycle: nobody moves
 //! ```
 //!
-//! A publish that meets a full `Block` inbox enters itself here until it gets in or is dropped. A
-//! handler that publishes does so in the name of its subscription, so each entry is an edge from
-//! the subscription that is held up to those it waits for. A wait longer than the bound is
-//! reported, with the cycle it is part of if there is one.
+//! A publish that meets a full `Block` inbox is listed here until it gets in or is dropped. A handler publishes in the name
+//! of its subscription, so each entry is an edge from the delayed subscription to those it waits for. A wait longer than the
+//! bound is reported, with the cycle it is part of if there is one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +34,7 @@ pub(crate) struct Waits {
 struct WaitTable {
     entries: BTreeMap<u64, WaitingPublish>,
     next: u64,
-    /// A task looks at the entries. It takes that back under the lock under which it found none.
+    /// A task checks the entries. It clears this flag under the same lock under which it found none.
     watched: bool,
 }
 
@@ -56,7 +55,7 @@ impl Waits {
         }
     }
 
-    /// Notes that the current handler, or a publisher outside of any, waits for room in these inboxes.
+    /// Lists that the current handler, or a publisher outside of any, waits for room in these inboxes.
     pub(crate) fn enter(
         self: &Arc<Self>,
         clock: &Arc<Clock>,
@@ -107,7 +106,7 @@ impl Waits {
         long.into_iter().map(|wait| graph.complete(wait)).collect()
     }
 
-    /// Reports the long waits that were not reported yet; true if anybody still waits.
+    /// Reports the long waits that were not reported yet; true if any publish still waits.
     pub(crate) fn report(&self, now: Timestamp) -> bool {
         let mut state = self.state();
         let mut fresh = Vec::new();
@@ -125,16 +124,15 @@ impl Waits {
         let anybody = !state.entries.is_empty();
         state.watched = anybody;
         drop(state);
-        // One at a time: each of thousands that wait for each other names them all.
+        // One at a time: if thousands wait for each other, each report names them all.
         for wait in fresh {
             self.monitor.tell(|| BrokerEvent::LongWait(graph.complete(wait)));
         }
         anybody
     }
 
-    /// Starts a task that looks for long waits, unless one runs; it ends when no publisher waits. Most waits
-    /// are over before the clock's next tick, which is when this is called; of those nobody has to start a
-    /// task.
+    /// Starts a task that checks for long waits, unless one runs; it ends when no publisher waits. Most waits end before the
+    /// clock's next tick, which is when this is called; those start no task.
     pub(crate) fn watch(self: &Arc<Self>, clock: &Arc<Clock>) {
         let Some(host) = clock.host() else { return };
         {
@@ -155,11 +153,11 @@ impl Waits {
                 }
             }
         };
-        // Not kept: it ends by itself when nobody waits, or with the broker.
+        // The handle is not kept: the task ends by itself when no publish waits, or with the broker.
         drop(host.spawn("broker wait watch", Box::pin(watch)));
     }
 
-    /// The host that looked is gone, or is about to be: another one looks.
+    /// The host of the checking task has ended, or is about to: the next task starts anew.
     pub(crate) fn forget_watch(&self) {
         self.state().watched = false;
     }
@@ -170,7 +168,7 @@ impl Waits {
 }
 
 impl WaitingPublish {
-    /// All but the cycle.
+    /// The report without the cycle.
     fn describe(&self) -> LongWait {
         LongWait {
             held_up: self.held_up,
@@ -193,7 +191,7 @@ impl WaitTable {
     }
 }
 
-/// Who waits for whom at one moment, to be looked through without the lock.
+/// The waits at one moment, to be searched without the lock.
 #[derive(Default)]
 struct Graph(BTreeMap<SubscriptionId, BTreeSet<SubscriptionId>>);
 
@@ -207,7 +205,7 @@ impl Graph {
         }
     }
 
-    /// A shortest chain of waits from `start` back to it: each is looked at once.
+    /// A shortest chain of waits from `start` back to it: each subscription is visited once.
     fn cycle_through(&self, start: SubscriptionId) -> Option<Vec<SubscriptionId>> {
         let mut reached_from = BTreeMap::new();
         let mut next = VecDeque::from([start]);
