@@ -44,8 +44,8 @@ pub fn corpus(folder: impl AsRef<Path>) -> io::Result<Vec<Vec<u8>>> {
     files.iter().map(fs::read).collect()
 }
 
-/// Calls the target with every input of the corpus as it is, and then with `cases` mutations of
-/// them. The same seed gives the same mutations.
+/// Calls the target with every input of the corpus unchanged, and then with `cases` mutations of them. The same seed gives
+/// the same mutations.
 ///
 /// # Panics
 /// When the corpus is empty, or the target panics; the input is then printed in hexadecimal.

@@ -1,4 +1,4 @@
-//! Servers of PostgreSQL for tests and benchmarks: each in a folder of its own, and ended with the process that has started it.
+//! PostgreSQL servers for tests and benchmarks: each in its own folder, and ended with the process that has started it.
 //!
 //! ```text
 //!   PostgresServer ──► a shell ──► postgres      the shell's input ends with this process, however that ends:
@@ -15,11 +15,11 @@ use std::thread;
 
 use tempfile::TempDir;
 
-/// Names the folder of `initdb` and `postgres`, where they are not found otherwise.
+/// The variable that names the folder of `initdb` and `postgres`, if they are not found otherwise.
 const BIN_VARIABLE: &str = "MILLRUN_POSTGRES_BIN";
 /// Where Debian puts what it installs.
 const INSTALLED: &str = "/usr/lib/postgresql";
-/// Whom the server accepts: everybody, from this machine.
+/// The server accepts every user from this machine.
 const HBA: &str = "local all all trust\nhost all all 127.0.0.1/32 trust\n";
 
 /// The first argument is a folder to be removed at the end, if there is one.
@@ -29,8 +29,8 @@ const KEEPER: &str = r#"left=$1; shift; "$@" & server=$!; read -r _; kill -INT "
 /// A server, with checksums on and `fsync` as by default. Dropping it stops it, and removes its data.
 ///
 /// Its programs are found in `PATH`, in `/usr/lib/postgresql` (the newest), or in the folder that the environment variable
-/// `MILLRUN_POSTGRES_BIN` names. The data lie in the system's folder for temporary files. Started by `root` the server runs as the
-/// user `postgres`, for which `setpriv` is needed: PostgreSQL accepts no `root`.
+/// `MILLRUN_POSTGRES_BIN` names. The data are in the system's folder for temporary files. If `root` starts the server, it
+/// runs as the user `postgres`, which needs `setpriv`: PostgreSQL does not run as `root`.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -48,7 +48,7 @@ pub struct PostgresServer {
     bin: PathBuf,
     port: u16,
     settings: Vec<String>,
-    /// It is never dropped, and its folder goes with its keeper.
+    /// It is never dropped; its keeper removes its folder.
     is_of_process: bool,
     /// A shell that stops the server when its input ends, as it does with this process.
     keeper: Option<Child>,
@@ -73,7 +73,7 @@ fn is_root() -> bool {
     id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
 
-/// A command as a user whom PostgreSQL accepts.
+/// A command as a user that PostgreSQL accepts.
 fn as_user(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -110,7 +110,7 @@ impl PostgresServer {
     /// Makes the data of a server, which is not started yet.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound) if PostgreSQL is not installed; what `initdb` complains of; errors of the disk.
+    /// [`NotFound`](io::ErrorKind::NotFound) if PostgreSQL is not installed; the errors of `initdb`; errors of the disk.
     pub fn make() -> io::Result<Self> {
         let Some(bin) = bin() else {
             return Err(io::Error::new(
@@ -147,7 +147,7 @@ impl PostgresServer {
         })
     }
 
-    /// Lets the server and its data last as long as this process, where it is never dropped: for one in a `static`.
+    /// Keeps the server and its data until this process ends, without a drop: for a server in a `static`.
     #[must_use]
     pub fn for_this_process(mut self) -> Self {
         self.is_of_process = true;
@@ -210,7 +210,7 @@ impl PostgresServer {
         started.map_err(|log| io::Error::other(format!("the server does not start: {log}")))
     }
 
-    /// Kills the server as a power cut would, but for what the system still writes.
+    /// Kills the server as a power cut would, except that the system still writes its caches.
     ///
     /// # Errors
     /// When it does not run.
@@ -222,10 +222,10 @@ impl PostgresServer {
         self.stop()
     }
 
-    /// Stops the server in good order; it may be started again.
+    /// Stops the server properly; it may be started again.
     ///
     /// # Errors
-    /// Those of waiting for its end.
+    /// Errors of waiting for its end.
     pub fn stop(&mut self) -> io::Result<()> {
         if let Some(mut keeper) = self.keeper.take() {
             drop(keeper.stdin.take());
@@ -234,10 +234,10 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Writes a file into the folder of the data, as a user whom the server accepts.
+    /// Writes a file into the folder of the data, as a user that the server accepts.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Errors of the disk.
     pub fn put(&self, name: &str, text: &str) -> io::Result<()> {
         let path = self.data().join(name);
         fs::write(&path, text)?;
@@ -275,7 +275,7 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // Its end was waited for, or it is none of this process's.
+        // Its end was waited for, or another process has started it.
         self.stop().ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Exported histories as tests: the code of today must decide again what they record.
+//! Exported histories as tests: the present code must make the same decisions that they record.
 //!
 //! ```text
 //!   order.jsonl ─┐                     ┌─ fits
@@ -23,7 +23,7 @@ pub const HISTORY_FILE_BYTES_MAX: u64 = 1 << 30;
 /// How many files of a folder are replayed at most.
 pub const HISTORY_FILES_LEN_MAX: usize = 100_000;
 
-/// What became of the histories that were replayed.
+/// The results of replaying histories.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ReplayReport {
@@ -43,12 +43,12 @@ pub struct ReplayedFile {
     pub fit: Result<Fit, ExportedHistoryError>,
 }
 
-/// Why histories were not all replayed to their ends. Its text, which a test that fails prints, tells for each difference how many
-/// histories have it, and both columns.
+/// Why histories were not all replayed to their ends. Its text, which a failing test prints, gives for each difference the
+/// number of histories that have it, and both columns.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayRefused {
-    /// There is no history at this place: a test that replays nothing would pass for ever.
+    /// There is no history at this place: a test that replays nothing would always pass.
     #[error("there is no file `*.jsonl` in {}: export one with `millrun history ID --export`", .path.display())]
     Nothing {
         /// The place.
@@ -79,17 +79,17 @@ pub enum ReplayRefused {
     Unfit(ReplayReport),
 }
 
-/// As its text: `unwrap`, and a `main` or a test that gives it, print that.
+/// Prints its text: so `unwrap`, and a `main` or a test that returns it, show that.
 impl fmt::Debug for ReplayRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Replays an exported history, or all files `*.jsonl` of a folder (not of folders in it), with this code: that of a program's runtime is
-/// `RuntimeBuilder::implementations`.
+/// Replays an exported history, or all files `*.jsonl` of a folder (without its subfolders), with this code: for a program's
+/// runtime that is `RuntimeBuilder::implementations`.
 ///
-/// A history is one of `RunHandle::export_history`, or of `millrun history ID --export`. In the test below it stands in for the
+/// A history comes from `RunHandle::export_history`, or from `millrun history ID --export`. In the test below it replaces the
 /// files that a program commits.
 ///
 /// ```
@@ -120,12 +120,12 @@ impl fmt::Debug for ReplayRefused {
 /// # }
 /// ```
 ///
-/// Of a workflow that has several [versions](millrun_workflow::Workflow::version) a history is tried on the code that its run would
-/// have in a runtime: that of its own version, or the newest if the [policy](VersionPolicy) has runs move there.
+/// If a workflow has several [versions](millrun_workflow::Workflow::version), a history is tried on the code that its run
+/// would have in a runtime: that of its own version, or the newest if the [policy](VersionPolicy) makes runs move there.
 ///
-/// Values that the code encodes otherwise than they are recorded are no difference, as in a runtime: see
-/// [`Fit::Fits`]. A program that changes `limits` of its configuration gives them to [`replay_with`], and so does a test that is to
-/// be [strict](Limits::strict).
+/// Values that the code encodes differently from how they are recorded are not differences, as in a runtime: see
+/// [`Fit::Fits`]. A program that changes `limits` of its configuration must pass them to [`replay_with`], and so must a test
+/// that wants to be [strict](Limits::strict).
 ///
 /// # Errors
 /// See [`ReplayRefused`].
@@ -173,7 +173,7 @@ pub fn replay_with(
     Err(ReplayRefused::Unfit(report))
 }
 
-/// Whether a history fits the code that its run would have: of the versions of its workflow its own, or the newest if runs move there.
+/// Whether a history fits the code that its run would have: of its own version, or of the newest if runs move there.
 fn fit_of(
     history: &ExportedHistory,
     versions: &[Implementation],
@@ -233,7 +233,7 @@ fn read(path: &Path) -> Result<String, ReplayRefused> {
         let path = path.to_owned();
         return Err(ReplayRefused::TooLarge { path });
     }
-    // What was cut off within a letter is told as cut off.
+    // A text that was cut off within a character is reported as cut off.
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
@@ -272,7 +272,7 @@ impl ReplayedFile {
     }
 }
 
-/// How many histories fit, and of the others what is wrong: those with the same trouble together.
+/// How many histories fit, and the errors of the others: those with the same error together.
 impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut troubles: BTreeMap<String, Vec<&Path>> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! What a recorder has written down, behind its one lock.
+//! The recorder's data, behind its one lock.
 //!
-//! Lock order: the book, then a mailbox or the broker's list of waits. The broker calls in with no
-//! lock of theirs held.
+//! Lock order: the book, then a mailbox or the broker's list of waits. The broker calls in without holding either of these
+//! locks.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +26,12 @@ pub(super) struct Book {
     pub(super) subscriptions: BTreeMap<SubscriptionId, Inscription>,
     pub(super) aside: BTreeSet<SubscriptionId>,
     pub(super) keepers: BTreeMap<TypeId, Keeper>,
-    /// What is delivered and was not seen to be taken.
+    /// Envelopes that were delivered and not yet seen to be taken.
     queued: BTreeMap<SubscriptionId, BTreeSet<EnvelopeId>>,
-    /// What is being handled, by how many, and how often anything was begun.
+    /// What is being handled, by how many consumers, and how often a handling was begun.
     pub(super) at_work: BTreeMap<(SubscriptionId, EnvelopeId), usize>,
     pub(super) begun: u64,
-    /// Those who wait until nothing moves any more.
+    /// The callers that wait until nothing moves any more.
     settling: Vec<Waker>,
     pub(super) forgotten: u64,
     steps: usize,
@@ -77,14 +77,14 @@ impl Inscription {
 }
 
 impl Book {
-    /// Writes a step down, and says whom to wake because of it. `kept` is the payload's copy, if it
-    /// is the first step of its envelope.
+    /// Records a step, and returns the wakers to wake because of it. `kept` is the payload's copy, if it is the first step of
+    /// its envelope.
     pub(super) fn write(&mut self, event: &FlowEvent<'_>, kept: Option<Kept>) -> Vec<Waker> {
         match *event {
             FlowEvent::Subscribed(probe) => self.inscribe(probe),
             FlowEvent::Delivered { envelope, to } => {
                 self.step(envelope, kept, to, |delivery| {
-                    // A quick consumer may have told of its end already.
+                    // A fast consumer may have reported the end already.
                     if matches!(
                         delivery.fate,
                         Fate::Waiting | Fate::Refused | Fate::LeftTheLine | Fate::Queued
@@ -141,13 +141,13 @@ impl Book {
                 self.take_all(subscription);
                 return self.wake();
             }
-            // A kind of step that is newer than this recorder.
+            // A kind of step that this recorder does not know yet.
             _ => {}
         }
         Vec::new()
     }
 
-    /// Adds a waker to be woken when something has ended.
+    /// Adds a waker to be woken when a step has ended.
     pub(super) fn call_back(&mut self, waker: &Waker) {
         if !self.settling.iter().any(|held| held.will_wake(waker)) {
             self.settling.push(waker.clone());
@@ -208,7 +208,7 @@ impl Book {
         });
     }
 
-    /// All that was delivered there has been taken, and its reader has come back for more.
+    /// Everything that was delivered there has been taken, and its reader has come back for more.
     fn take_all(&mut self, subscription: SubscriptionId) {
         for envelope in self.queued.remove(&subscription).unwrap_or_default() {
             let entry = self.entries.get_mut(&envelope);
@@ -220,7 +220,7 @@ impl Book {
         }
     }
 
-    /// Changes what is noted of an envelope at a subscription.
+    /// Changes the notes on an envelope at a subscription.
     fn step(
         &mut self,
         envelope: &dyn AnyEnvelope,
@@ -252,8 +252,7 @@ impl Book {
         }
     }
 
-    /// Counts a step of an envelope, and makes room for it. None, if the envelope has taken all the
-    /// room there is.
+    /// Counts a step of an envelope, and makes room for it. `None` if this envelope has used all the room.
     fn entry(&mut self, envelope: &dyn AnyEnvelope, kept: Option<Kept>) -> Option<&mut Entry> {
         let id = envelope.id();
         while self.steps >= self.config.steps_max {
@@ -290,7 +289,7 @@ impl Book {
         }
     }
 
-    /// Forgets all envelopes, on purpose: they do not count as forgotten.
+    /// Forgets all envelopes at the caller's wish: they do not count as forgotten.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.order.clear();
@@ -310,7 +309,7 @@ impl Book {
         self.entries.get(&id).map(|entry| entry.topic)
     }
 
-    /// An envelope's way as data.
+    /// An envelope's steps as data.
     pub(super) fn flow(&self, id: EnvelopeId, topic: Option<TopicName>) -> Option<Flow> {
         let entry = self.entries.get(&id)?;
         let deliveries = entry.deliveries.iter().map(|noted| Delivery {

@@ -14,10 +14,9 @@ use super::recorder::{FlowRecorder, parse};
 /// How deep the printed tree is indented; deeper links say their depth.
 const INDENT_MAX: usize = 24;
 
-/// An envelope with all that came of it, down from the first cause.
+/// An envelope with all its consequences, starting from the first cause.
 ///
-/// Printed, each envelope is a line, indented under its cause, with what became of it at each
-/// subscription:
+/// Printed, each envelope is a line, indented under its cause, with its outcome at each subscription:
 ///
 /// ```text
 /// 0000000000000001 orders.eu.placed Order(42)
@@ -46,7 +45,7 @@ impl Chain {
             let book = recorder.book();
             let mut root = id;
             let mut number = book.entries.get(&id)?.number;
-            // Each step goes to an older envelope, so it ends.
+            // Each step leads to an older envelope, so the loop ends.
             while let Some(cause) = book.entries.get(&root).and_then(|entry| entry.causation) {
                 match book.entries.get(&cause) {
                     Some(entry) if entry.number < number => (root, number) = (cause, entry.number),
@@ -81,13 +80,13 @@ impl Chain {
         &self.links.first().expect("a chain has a root").flow
     }
 
-    /// All envelopes, each behind its cause and before what its cause published later.
+    /// All envelopes, each after its cause and before later consequences of that cause.
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// Every way from the first cause to an envelope without consequences.
+    /// Every path from the first cause to an envelope without consequences.
     #[must_use]
     pub fn paths(&self) -> Vec<Vec<&Flow>> {
         let mut paths = Vec::new();

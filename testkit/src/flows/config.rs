@@ -4,11 +4,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowConfig {
-    /// The most steps that are kept: each delivery, wait, refusal, attempt and end of an envelope is
-    /// one. When there are more, whole envelopes are forgotten, the oldest first; of an envelope
-    /// that has more than this by itself, the further steps are only counted. What was forgotten is
-    /// told by [`FlowRecorder::forgotten`](crate::FlowRecorder::forgotten) and by each assertion
-    /// that fails. 100,000 by default.
+    /// The most steps that are kept: each delivery, wait, refusal, attempt and end of an envelope is one. When there are
+    /// more, whole envelopes are forgotten, the oldest first; if a single envelope has more, its further steps are only
+    /// counted. [`FlowRecorder::forgotten`](crate::FlowRecorder::forgotten) and each failing assertion report how many were
+    /// forgotten. 100,000 by default.
     pub steps_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Assertions whose failures say what did happen.
+//! Assertions whose failures report what happened instead.
 
 use millrun_broker::{AnyEnvelope, EnvelopeId, Inbox, SubscriptionId, Undeliverable};
 
@@ -6,7 +6,7 @@ use super::book::Book;
 use super::flow::{Fate, Flow};
 use super::recorder::{FlowRecorder, parse};
 
-/// Whom an assertion is about: a subscription by its id, an inbox, or all subscriptions with this
+/// The subscriber of an assertion: a subscription by its id, an inbox, or all subscriptions with this
 /// [name](millrun_broker::SubscriptionConfig::name) or, if that is empty, this filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,7 +39,7 @@ impl FlowRecorder {
     /// Asserts that the inbox of this subscriber took the envelope and did not lose it unhandled.
     ///
     /// # Panics
-    /// If not, with all that is known of the envelope, and with why the subscriber had no part in it.
+    /// If not, with all that is known of the envelope, and with the reason why it was not offered to the subscriber.
     #[track_caller]
     pub fn assert_reached(&self, envelope: EnvelopeId, subscriber: impl Into<Subscriber>) {
         let subscriber = subscriber.into();
@@ -75,8 +75,7 @@ impl FlowRecorder {
         }
     }
 
-    /// Asserts that the envelope was given up for this reason, by anybody or because nobody wanted
-    /// it.
+    /// Asserts that the envelope was given up for this reason, at any subscription or because none matched.
     ///
     /// # Panics
     /// If not, with all that is known of the envelope.
@@ -117,7 +116,7 @@ impl FlowRecorder {
     #[track_caller]
     pub fn assert_chain(&self, envelope: EnvelopeId, filters: &[&str]) {
         filters.iter().for_each(|filter| drop(parse(filter)));
-        // A flow that is known has a chain: at least itself.
+        // A known flow always has a chain: at least itself.
         let flow = self.expect_flow(envelope);
         let chain = self.chain_of(envelope);
         let has_path = chain.as_ref().is_some_and(|chain| chain.has_path(filters));
@@ -193,7 +192,7 @@ impl FlowRecorder {
         }
     }
 
-    /// What may be missing from a failure's account.
+    /// What a failure's report may lack.
     fn caveat(&self) -> String {
         let book = self.book();
         match book.forgotten {

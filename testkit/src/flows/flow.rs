@@ -1,4 +1,4 @@
-//! What became of one envelope, as data and as text.
+//! What happened to one envelope, as data and as text.
 
 use std::any::Any;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use millrun_broker::{EnvelopeId, SubscriptionId, TopicName, Undeliverable};
 
-/// One envelope and all that is known of its way.
+/// One envelope and all that is known of its steps.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Flow {
     /// The envelope.
     pub id: EnvelopeId,
-    /// What it was published to; none if the broker has forgotten the topic since.
+    /// The topic that it was published to; `None` if the broker has forgotten the topic since.
     pub topic: Option<TopicName>,
     /// The first envelope of its chain; itself, if it is that.
     pub correlation: EnvelopeId,
@@ -20,29 +20,29 @@ pub struct Flow {
     pub causation: Option<EnvelopeId>,
     /// The type of its payload.
     pub payload_type: &'static str,
-    /// What it carries, if that type is [kept](crate::FlowRecorder::keep).
+    /// Its payload, if that type is [kept](crate::FlowRecorder::keep).
     pub payload: Option<Kept>,
-    /// Nobody wanted it.
+    /// No subscription matched.
     pub unrouted: bool,
-    /// What became of it at each subscription that it met, in the order in which it met them.
+    /// What happened to it at each subscription that it reached, in that order.
     pub deliveries: Vec<Delivery>,
 }
 
-/// What became of an envelope at one subscription.
+/// What happened to an envelope at one subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivery {
     /// Whose inbox.
     pub subscription: SubscriptionId,
-    /// The subscription's name and filter, for people.
+    /// The subscription's name and filter, for readers.
     pub label: String,
-    /// Where it stands.
+    /// Its state there.
     pub fate: Fate,
-    /// What the handler said each time it failed.
+    /// The handler's error of each failed attempt.
     pub failures: Vec<String>,
 }
 
-/// Where an envelope stands at one subscription.
+/// The state of an envelope at one subscription.
 ///
 /// ```text
 ///   Waiting ─┬─► LeftTheLine
@@ -58,13 +58,13 @@ pub enum Fate {
     Waiting,
     /// Its publisher waited for room, and gave up or got in at another member of the queue group.
     LeftTheLine,
-    /// The inbox was full, and the publisher was told so.
+    /// The inbox was full, and the publisher got an error.
     Refused,
     /// It is in the inbox, or in the hand of a consumer.
     Queued,
     /// It is being handled, or waits for its next attempt.
     AtWork,
-    /// A consumer took it and came back for more, or said that the handling is over.
+    /// A consumer took it and came back for more, or reported that the handling is over.
     Taken,
     /// A service's handler succeeded.
     Handled,
@@ -128,7 +128,7 @@ impl Flow {
         self.payload.as_ref()?.downcast_ref()
     }
 
-    /// What became of it at this subscription; none if it never met it.
+    /// What happened to it at this subscription; `None` if it was never offered there.
     #[must_use]
     pub fn at(&self, subscription: SubscriptionId) -> Option<&Delivery> {
         self.deliveries

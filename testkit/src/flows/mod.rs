@@ -1,4 +1,4 @@
-//! Recording what flows through a broker.
+//! Records the envelopes that pass through a broker.
 //!
 //! ```text
 //!   broker ──steps──► book: envelope → (subscription → fate), causes
@@ -10,8 +10,8 @@
 //! Invariants:
 //!
 //! - What is kept is bounded by [`FlowConfig::steps_max`].
-//! - No envelope is held on to: a recorded program sees the same reference counts as any other.
-//! - `settle` is ready only if at one moment since it was called nothing moved.
+//! - No envelope is kept: a recorded program sees the same reference counts as without a recorder.
+//! - `settle` is ready only if at some moment after the call nothing moved.
 //!
 //! Left out on purpose: time. A recorder neither sleeps nor asks for the time.
 

@@ -15,21 +15,20 @@ use super::config::FlowConfig;
 use super::flow::{Flow, Kept};
 use super::settle::{Settle, Unsettled};
 
-/// Writes down what flows through a broker: who got which envelope, what became of it there, and
-/// what it caused. See the [crate's first page](crate#flows-through-a-broker) for an example.
+/// Records the envelopes of a broker: which inboxes got each one, what happened to it there, and what it caused. See the
+/// [crate's first page](crate#flows-through-a-broker) for an example.
 ///
-/// It sees everything from the moment at which it is attached. What it keeps is bounded by
-/// [`FlowConfig`].
+/// It records everything from the moment at which it is attached. What it keeps is bounded by [`FlowConfig`].
 ///
 /// # Ordering
-/// Envelopes are listed in the order in which the first step of each was seen. That is the order of
-/// publication for one publisher; between publishers on several threads it is one that is possible.
+/// Envelopes are listed in the order in which the first step of each was seen. That is the order of publication for one
+/// publisher; between publishers on several threads it is one possible order.
 pub struct FlowRecorder {
     broker: Broker,
     notes: Arc<Notebook>,
 }
 
-/// The tap. It does not hold on to the broker, which holds on to it.
+/// The tap. It does not keep the broker alive, which keeps it.
 #[derive(Default)]
 struct Notebook(Mutex<Book>);
 
@@ -93,9 +92,8 @@ impl FlowRecorder {
         })
     }
 
-    /// Keeps a copy of each payload of this type from now on, so that tests can look at it and
-    /// failures show it. The envelope itself is not held: that would change what a consumer sees
-    /// that takes the payload out of it, or that lets go of a request.
+    /// Keeps a copy of each payload of this type from now on, so that tests can read it and failures show it. The envelope
+    /// itself is not kept: that would change what a consumer sees that takes the payload out of it, or that drops a request.
     #[must_use = "it gives the recorder back"]
     pub fn keep<T: Clone + fmt::Debug + Send + Sync + 'static>(self) -> Self {
         self.book()
@@ -104,21 +102,19 @@ impl FlowRecorder {
         self
     }
 
-    /// Leaves a subscription out of [`FlowRecorder::settle`]: one whose inbox nobody but the test
-    /// reads, at its own time. It is recorded all the same.
+    /// Leaves a subscription out of [`FlowRecorder::settle`]: one whose inbox only the test reads, when it likes. It is
+    /// recorded all the same.
     pub fn set_aside(&self, subscription: SubscriptionId) {
         self.book().aside.insert(subscription);
     }
 
-    /// Waits until nothing moves any more: no envelope is in an inbox, in a consumer's hand or being
-    /// handled, none waits for its next attempt, no publish waits for room. Time plays no part in
-    /// it: what has to wait for a pause is waited for, however long that is, and nothing is ready
-    /// before its time.
+    /// Waits until nothing moves any more: no envelope is in an inbox, in a consumer's hand or being handled, none waits for
+    /// its next attempt, no publish waits for room. There is no time limit: pauses are waited for, however long they are, and
+    /// nothing is ready before its time.
     ///
-    /// A consumer is done with an envelope when its service says so, when it comes back to the inbox
-    /// for more, or, if it said [`Inbox::handling`](millrun_broker::Inbox::handling), when that is
-    /// over. What a consumer hands to a task of its own is known only in the last case. Inboxes that
-    /// nobody empties keep this waiting for ever, unless they are
+    /// A consumer has finished with an envelope when its service reports that, when it comes back to the inbox for more, or,
+    /// with [`Inbox::handling`](millrun_broker::Inbox::handling), when the handling is over. Work that a consumer passes to
+    /// another task is only known in the last case. Inboxes that no consumer empties make this wait forever, unless they are
     /// [set aside](FlowRecorder::set_aside): [`FlowRecorder::unsettled`] names them.
     ///
     /// In a [`SimHost`](crate::SimHost) call [`FlowRecorder::settle_in`].
@@ -129,10 +125,10 @@ impl FlowRecorder {
         Settle(self).await;
     }
 
-    /// As [`FlowRecorder::settle`], but not beyond the end of `limit`, a sleep for example.
+    /// As [`FlowRecorder::settle`], but at most until `limit` (a sleep, for example) is ready.
     ///
     /// # Errors
-    /// What is not done yet, when `limit` is over.
+    /// What has not finished when `limit` is ready.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -154,7 +150,7 @@ impl FlowRecorder {
     /// Runs a simulated world until nothing moves any more; its clock jumps over pauses.
     ///
     /// # Errors
-    /// What is not done yet, when the world is idle or its steps are spent.
+    /// What has not finished when the world is idle or its steps are used up.
     ///
     /// # Panics
     /// When called from within a step of the world.
@@ -166,11 +162,11 @@ impl FlowRecorder {
         }
     }
 
-    /// What is known of an envelope; none if it was not seen, or is forgotten.
+    /// What is known of an envelope; `None` if it was not seen, or is forgotten.
     #[must_use]
     pub fn flow_of(&self, id: EnvelopeId) -> Option<Flow> {
         let topic = self.book().topic_of(id)?;
-        // The broker's table is not looked at with the book open.
+        // The broker's table is not read while the book is locked.
         let topic = self.broker.topic_name(topic);
         self.book().flow(id, topic)
     }
@@ -240,7 +236,7 @@ pub(super) fn parse(filter: &str) -> Filter {
 }
 
 impl Drop for FlowRecorder {
-    /// The broker keeps its tap, which from now on keeps nothing.
+    /// The broker keeps its tap, which from now on records nothing.
     fn drop(&mut self) {
         let steps_max = 0;
         let former = std::mem::take(&mut *self.book());

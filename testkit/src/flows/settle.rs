@@ -1,9 +1,9 @@
 //! Waiting until nothing moves any more.
 //!
-//! The truth lies in the mailboxes; what the tap tells is only the moment to look again. One look
-//! at several inboxes, one after the other, could miss an envelope that is passed on behind its
-//! back. So there are two looks: if both find everything idle and all counters, which only ever
-//! grow, are the same in both, then between the two everything was idle at once.
+//! Only the mailboxes know the truth; the tap's reports only say when to check again. One check of several inboxes, one after
+//! the other, could miss an envelope that moves from an unchecked inbox to a checked one. So there are two checks: if both
+//! find everything idle and all counters, which only ever grow, are the same in both, then everything was idle at once
+//! between the two.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ use super::recorder::FlowRecorder;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unsettled {
-    /// A line for each thing that is not done yet.
+    /// A line for each thing that has not finished yet.
     pub reasons: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Unsettled {
 
 impl std::error::Error for Unsettled {}
 
-/// What has happened until a look; equal if nothing has happened between two.
+/// What has happened until a check; equal if nothing has happened between two checks.
 #[derive(PartialEq, Eq)]
 struct Activity {
     moved: u64,
@@ -66,7 +66,7 @@ impl Book {
                     known.label(*id)
                 ));
             } else if probe.is_finished() {
-                // Finished inboxes do not come back; what they moved is in both looks or in none.
+                // Finished inboxes do not change any more; what they moved is in both checks or in none.
                 known.probe = None;
             }
         }
@@ -95,7 +95,7 @@ impl Book {
 }
 
 impl FlowRecorder {
-    /// What is not done yet; none, if at one moment during the call nothing moved.
+    /// What has not finished yet; `None` if at one moment during the call nothing moved.
     #[must_use]
     pub fn unsettled(&self) -> Option<Unsettled> {
         let waiting = || self.broker().waiting();
@@ -106,7 +106,7 @@ impl FlowRecorder {
         loop {
             match self.book().look(waiting()) {
                 Ok(activity) if activity == former => return None,
-                // Something passed through meanwhile, and everything is idle again.
+                // An envelope has passed through meanwhile, and everything is idle again.
                 Ok(activity) => former = activity,
                 Err(unsettled) => return Some(unsettled),
             }
@@ -121,7 +121,7 @@ impl Future for Settle<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // First the waker, then the look: whatever ends after the look finds the waker.
+        // First the waker, then the check: whatever ends after the check finds the waker.
         self.0.book().call_back(cx.waker());
         if self.0.unsettled().is_none() {
             return Poll::Ready(());

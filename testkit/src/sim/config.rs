@@ -1,4 +1,4 @@
-//! What a simulated world is made from.
+//! The settings of a simulated world.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ pub struct SimConfig {
     pub seed: u64,
     /// The time at which the world begins. 2024-01-01T00:00:00Z by default.
     pub starts_at: Timestamp,
-    /// How long one turn or poll takes at most; each draws its own. Zero by default: time stands
-    /// still while anything can run, and every deadline is met to the microsecond.
+    /// The most time that one turn or poll takes; each draws its own. Zero by default: time stands still while anything can
+    /// run, and every deadline is met to the microsecond.
     pub step_time_max: Duration,
     /// The largest budget of a turn; each draws its own, from 1. 64 by default.
     pub turn_budget_max: usize,
-    /// How many steps one call of a `run_…` method or of [`SimHost::block_on`](crate::SimHost::block_on)
-    /// makes before it gives up: a world that is never idle ends there. 1,000,000 by default.
+    /// How many steps one call of a `run_…` method or of [`SimHost::block_on`](crate::SimHost::block_on) makes before it
+    /// gives up, so that a world that is never idle ends. 1,000,000 by default.
     pub steps_max: u64,
     /// How many of the latest steps the trace keeps. 10,000 by default. Its digest covers all.
     pub trace_len_max: usize,

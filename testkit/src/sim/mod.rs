@@ -17,12 +17,11 @@
 //!
 //! - Parts and tasks run only on the thread that calls [`SimHost`], inside its methods.
 //! - No lock is held while foreign code runs: turns, polls, wakers, callbacks and drops.
-//! - After a [crash](SimHost::crash) nothing of the former life gets another turn or poll, and
-//!   its hosts start nothing.
+//! - After a [crash](SimHost::crash) nothing of the former life gets another turn or poll, and its hosts start nothing.
 //!
-//! Left out on purpose: the disk. A simulated one belongs to the implementation of a store; it can
-//! share the seed. Wakes from other threads work, but their moment is not the seed's choice, so
-//! a test that uses threads of its own loses repeatability.
+//! Left out on purpose: the disk. A simulated disk belongs to the implementation of a store; it can share the seed. Wakes
+//! from other threads work, but the seed does not choose their moment, so a test with its own threads cannot be repeated
+//! exactly.
 
 mod config;
 mod dice;

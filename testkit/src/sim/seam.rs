@@ -12,7 +12,7 @@ use millrun_core::{
 use super::sleep::Sleep;
 use super::world::{Body, Number, PartBody, Readier, SimWorld, Stopper};
 
-/// Given out by [`SimHost::host`](crate::SimHost::host); useless after the next crash.
+/// Given out by [`SimHost::host`](crate::SimHost::host); of no use after the next crash.
 pub(super) struct Seam {
     pub(super) world: Arc<SimWorld>,
     pub(super) life: u64,
@@ -60,7 +60,7 @@ impl Host for Seam {
     }
 
     fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
-        // Of a life that is over, nothing is started; number 0 is nobody's.
+        // After its life has ended, a host starts nothing; no task has the number 0.
         let number = self.add(name, Body::Task(task)).unwrap_or_default();
         TaskHandle::new(Stopper(self.readier(number)))
     }

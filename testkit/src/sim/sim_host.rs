@@ -16,11 +16,10 @@ use super::seam::Seam;
 use super::trace::{Action, Trace};
 use super::world::{Body, Number, PartBody, Readier, SimWorld, Timer, WorldState};
 
-/// A seeded world of one thread: clock, dice, parts and tasks.
+/// A seeded world of one thread: clock, random numbers, parts and tasks.
 ///
-/// This is the owner; it runs the world, whenever one of its methods is called and only then.
-/// What is to live in the world gets the [`Host`] from [`SimHost::host`]. Dropping the owner is a
-/// [crash](SimHost::crash).
+/// This value owns and runs the world: nothing runs except while one of its methods is called. Code that shall live in the
+/// world gets the [`Host`] from [`SimHost::host`]. Dropping the owner is a [crash](SimHost::crash).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -51,9 +50,9 @@ use super::world::{Body, Number, PartBody, Readier, SimWorld, Timer, WorldState}
 /// ```
 ///
 /// # Panics
-/// Running a world from within one of its own turns or polls is a mistake of the test, and
-/// panics; all methods whose names begin with `run_`, [`step`](SimHost::step),
-/// [`advance`](SimHost::advance) and [`block_on`](SimHost::block_on) do.
+/// Running a world from within one of its own turns or polls is an error of the test, and panics; this applies to all methods
+/// whose names begin with `run_`, and to [`step`](SimHost::step), [`advance`](SimHost::advance) and
+/// [`block_on`](SimHost::block_on).
 pub struct SimHost {
     world: Arc<SimWorld>,
     stepping: Cell<bool>,
@@ -63,9 +62,9 @@ pub struct SimHost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a simulation that did not get where it should proves nothing"]
 pub enum SimStop {
-    /// What the caller waits for has come.
+    /// The caller's condition holds.
     Reached,
-    /// Nothing is ready, and nothing ever will be without help from outside.
+    /// Nothing is ready, and nothing will be without a call from outside of the world.
     Idle,
     /// [`SimConfig::steps_max`] steps were not enough.
     StepsSpent,
@@ -121,7 +120,7 @@ impl SimHost {
         }
     }
 
-    /// The host of the present life. After a crash, ask again.
+    /// The host of the present life. After a crash, get it again.
     #[must_use]
     pub fn host(&self) -> Arc<dyn Host> {
         let life = self.world.lock().life;
@@ -177,7 +176,7 @@ impl SimHost {
         self.run_until(|| false)
     }
 
-    /// Runs until `reached` says so; it is asked before each step.
+    /// Runs until `reached` returns true; it is called before each step.
     pub fn run_until(&self, mut reached: impl FnMut() -> bool) -> SimStop {
         self.run(&mut None, Timestamp::MAX, &mut reached)
     }
@@ -196,8 +195,8 @@ impl SimHost {
         SimStop::Reached
     }
 
-    /// Sets the clock forward without running anything meanwhile, as a correction of the clock or the end of a suspend does. All
-    /// deadlines that it passes are due at once.
+    /// Sets the clock forward without running anything meanwhile, as a correction of the clock or the end of a suspend does.
+    /// All deadlines in between are due at once.
     pub fn set_forward(&self, by: Duration) {
         self.world.set_forward(by);
     }
@@ -213,8 +212,7 @@ impl SimHost {
         }
     }
 
-    /// Runs the world until `future` completes. It takes part in the draw like any task, and
-    /// survives a crash, as a test does.
+    /// Runs the world until `future` completes. The future is drawn like any task, and survives a crash, as a test does.
     ///
     /// # Errors
     /// When the world is idle, or its steps are spent, while the future still waits.
@@ -248,23 +246,22 @@ impl SimHost {
         })
     }
 
-    /// Ends a life at once, as the end of a process would: no part and no task gets another turn
-    /// or poll, no exit callback is called, hosts of that life start nothing. The clock and the
-    /// dice go on.
+    /// Ends a life at once, as the end of a process would: no part and no task gets another turn or poll, no exit callback is
+    /// called, hosts of that life start nothing. The clock and the random numbers go on.
     ///
-    /// Files are left as a kill leaves them: a store that was opened on a host of that life is cut off its
-    /// file first, so that it is neither flushed nor closed, and the next one to open it repairs it. (What
-    /// was written before stays, synced or not: the machine goes on. A power cut takes a disk of its own.)
+    /// Files are left as a kill leaves them: a store that was opened on a host of that life is first cut off from its file,
+    /// so that it is neither flushed nor closed, and is repaired when it is opened again. (Earlier writes are kept, synced or
+    /// not: the machine goes on. For power cuts use a simulated disk.)
     ///
-    /// Unlike in a process that is killed, values are dropped: what their destructors do in memory happens,
-    /// and so does what those of your own do to files of your own. Called from within a turn, it takes
-    /// effect at once for all others and for files, and at the end of the turn for that part.
+    /// Unlike in a killed process, values are dropped: their destructors take effect in memory, and so do your own
+    /// destructors on your own files. Called from within a turn, it takes effect at once for all others and for files, and at
+    /// the end of the turn for that part.
     pub fn crash(&self) {
         self.world.crash();
     }
 
-    /// What a simulated disk calls to end the life in the middle of a write: a
-    /// [crash](SimHost::crash) that can be carried into a part.
+    /// The function that a simulated disk calls to end the life in the middle of a write: a [crash](SimHost::crash) that can
+    /// be passed into a part.
     pub fn crasher(&self) -> impl Fn() + Clone + Send + Sync + 'static {
         let world = Arc::downgrade(&self.world);
         move || {
@@ -379,7 +376,7 @@ impl Drop for Stepping<'_> {
     }
 }
 
-/// Runs what was drawn, without the lock, and puts it back.
+/// Runs the drawn body, without the lock, and puts it back.
 struct OneStep<'a> {
     world: &'a Arc<SimWorld>,
     life: u64,
@@ -418,7 +415,7 @@ impl OneStep<'_> {
 
     fn poll_main(&self, main: &mut Main<'_, '_>) -> Stepped {
         let Some(main) = main.as_mut() else {
-            // A former `block_on` was cut off by a panic.
+            // A panic has cut off a former `block_on`.
             self.remove();
             return Stepped::Something;
         };

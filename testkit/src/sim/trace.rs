@@ -1,4 +1,4 @@
-//! What ran when.
+//! A record of what ran when.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use millrun_core::{Next, PartExit, Timestamp};
 
-/// What has happened in a world, in order. Two traces are equal if all their steps were, also
-/// those that are no longer kept.
+/// The steps of a world, in order. Two traces are equal if all their steps were, also those that are not kept any more.
 ///
 /// Prints one step a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub struct Trace {
     len_max: usize,
 }
 
-/// One thing that happened.
+/// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Step {
@@ -28,7 +27,7 @@ pub struct Step {
     pub at: Timestamp,
     /// The name of the part or task.
     pub name: Arc<str>,
-    /// Tells parts and tasks of the same name apart: a number, in the order of their starts.
+    /// Distinguishes parts and tasks of the same name: a number, in the order of their starts.
     pub number: u64,
     /// What happened to it.
     pub action: Action,
@@ -88,7 +87,7 @@ impl Trace {
         self.count
     }
 
-    /// One number for all of it. Comparable among programs built by the same compiler.
+    /// One number for all steps. Comparable among programs built by the same compiler.
     #[must_use]
     pub const fn digest(&self) -> u64 {
         self.digest

@@ -18,7 +18,7 @@ pub(super) struct SimWorld {
     state: Mutex<WorldState>,
 }
 
-/// Tells apart whatever runs. Never used twice in one world.
+/// Identifies a part or task. Never used twice in one world.
 pub(super) type Number = u64;
 
 /// A place in the list of timers: the time, then the order in which they were set.
@@ -30,7 +30,7 @@ pub(super) struct WorldState {
     pub(super) now: Timestamp,
     /// Makes the choices of the world.
     pub(super) order: Dice,
-    /// Gives the numbers that parts ask for; apart, so that asking changes no order.
+    /// Gives the numbers that parts ask for; separate, so that asking changes no order.
     pub(super) values: Dice,
     pub(super) running: BTreeMap<Number, Running>,
     pub(super) ready: Vec<Number>,
@@ -67,7 +67,7 @@ pub(super) struct PartBody {
 pub(super) enum Timer {
     /// A part that asked for a turn at this time.
     Part(Number),
-    /// A part that sees to something then, if the clock gets there.
+    /// A part with some upkeep to do then, if the clock gets there.
     Idle(Number),
     /// A task that awaits a sleep.
     Sleeper(Waker),
@@ -175,7 +175,7 @@ impl WorldState {
         self.timers.remove(&key)
     }
 
-    /// Ends this life. What it leaves behind is to be dropped without the lock.
+    /// Ends this life. The returned values must be dropped without the lock.
     fn end_life(&mut self) -> (BTreeMap<Number, Running>, BTreeMap<TimerKey, Timer>) {
         self.life += 1;
         self.record(0, &Arc::from("world"), Action::Crash);

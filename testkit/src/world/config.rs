@@ -1,4 +1,4 @@
-//! What a world is made from.
+//! The settings of a world.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ pub struct WorldConfig {
     /// How long one turn or poll takes at most; each draws its own. Zero by default: time stands still while anything can
     /// run.
     pub step_time_max: Duration,
-    /// How long a commit takes at most; each draws its own. Zero by default: it takes one turn of the disk, before or behind
+    /// The most time that a commit takes; each draws its own. Zero by default: it takes one turn of the disk, before or after
     /// whatever else is ready.
     pub commit_time_max: Duration,
-    /// How many steps (turns and polls) one call makes until it gives up and the test fails: a loop without an end does not
-    /// hang. 1,000,000 by default.
+    /// How many steps (turns and polls) one call makes before it gives up and the test fails, so that an endless loop does
+    /// not hang. 1,000,000 by default.
     pub steps_max: u64,
-    /// How many attempts of activities are recorded. One more is not made, and the test fails. 1,000,000 by default.
+    /// How many attempts of activities are recorded. A further attempt is not made, and the test fails. 1,000,000 by default.
     pub attempts_len_max: usize,
     /// How many faults [`crash_everywhere`](crate::World::crash_everywhere) and its like try at most. A scenario that has more
     /// points is refused. 100,000 by default.

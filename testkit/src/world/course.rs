@@ -1,4 +1,4 @@
-//! What a world counts as it goes on, and what goes wrong where.
+//! Counts what happens in a world, and makes the planned faults happen.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct CourseCounts {
     pub(super) steps: u64,
 }
 
-/// The counts of a world, and the faults that are ahead of it.
+/// The counts of a world, and its planned faults.
 pub(super) struct WorldCourse {
     state: Mutex<CourseState>,
     /// Ends the present life of the simulated host.
@@ -52,7 +52,7 @@ impl WorldCourse {
         self.lock().counts
     }
 
-    /// Whether there is a fault that has not come.
+    /// Whether a planned fault has not happened yet.
     pub(super) fn has_faults_ahead(&self) -> bool {
         !self.lock().ahead.is_empty()
     }
@@ -69,7 +69,7 @@ impl WorldCourse {
         *number
     }
 
-    /// The faults that are planned for this point, which are ahead no more.
+    /// Removes and returns the faults that are planned for this point.
     fn take(&self, point: WorldPoint) -> Vec<Fault> {
         let mut state = self.lock();
         let here = state.ahead.extract_if(.., |planned| planned.at == point);
@@ -96,7 +96,7 @@ pub(super) struct WorldLife {
 
 #[derive(Debug, Default)]
 struct LifeState {
-    /// Who is told when it is over.
+    /// The task that is woken when it is over.
     watching: Option<Waker>,
     /// Until when the disk is full.
     full_until: Option<Timestamp>,
@@ -133,7 +133,7 @@ impl WorldLife {
         self.is_over()
     }
 
-    /// Ends it as a kill does. Nothing reaches the store behind this, also not what the drops of its parts would write.
+    /// Ends it as a kill does. After this nothing reaches the store, not even writes from destructors of its parts.
     pub(super) fn crash(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         (self.course.crasher)();
@@ -173,7 +173,7 @@ impl WorldLife {
         self.lock().full_until.filter(|until| now < *until)
     }
 
-    /// Has what is planned for this point come.
+    /// Makes the faults that are planned for this point happen.
     fn come_to(&self, point: WorldPoint) {
         for fault in self.course.take(point) {
             match fault {
@@ -191,10 +191,10 @@ impl WorldLife {
     fn kill(&self, part: &str) {
         let runtime = self.lock().runtime.as_ref().and_then(WeakRuntime::upgrade);
         let Some(runtime) = runtime else {
-            // It has not opened, or has stopped.
+            // The runtime has not opened yet, or has stopped.
             return;
         };
-        // One that is being restarted is left alone. That there is such a part was seen when the world opened.
+        // A part that is being restarted is left alone. That the part exists was checked when the world opened.
         runtime.kill(part).ok();
     }
 }

@@ -1,23 +1,24 @@
-//! What goes wrong in a world, and where.
+//! Faults in a world, and their points.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What goes wrong around a program, for [`World::fault_everywhere`](crate::World::fault_everywhere).
+/// A fault around a program, for [`World::fault_everywhere`](crate::World::fault_everywhere).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The process is killed. (So it is, for a program, if the disk fails: the runtime stops, and what was not durable is
+    /// The process is killed. (For a program, a failing disk is the same: the runtime stops, and what was not durable is
     /// lost.)
     Crash,
     /// A part of the runtime fails, and is restarted: a shard, a pool, a lane of the reader, by its name in
-    /// [`Runtime::parts`](millrun::Runtime::parts), as `shard 0` and `pool default`. Nothing happens if it is just being
-    /// restarted. What a shard works on is cut off: who asks it is told to ask again, as `is_retryable` of the error says.
+    /// [`Runtime::parts`](millrun::Runtime::parts), such as `shard 0` or `pool default`. Nothing happens if it is being
+    /// restarted already. Requests that a shard is working on are cut off: their callers get an error whose `is_retryable` is
+    /// true.
     KillPart(String),
-    /// The disk is full, or does not answer, for this long: commits wait, and whoever waits for them.
+    /// The disk is full, or does not answer, for this long: commits wait, and so do their callers.
     DiskFull(Duration),
-    /// The clock is set forward by this much: all that would have been due meanwhile is due at once.
+    /// The clock is set forward by this much: everything in between is due at once.
     ClockJump(Duration),
 }
 
@@ -50,17 +51,17 @@ impl FromStr for Fault {
     }
 }
 
-/// A place in what a world does. Numbers begin with 1, and go on over all its lives.
+/// A point in the course of a world. Numbers begin with 1, and go on over all its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WorldPoint {
-    /// As this commit is about to be made: a crash here loses what is queued for it.
+    /// Just before this commit: a crash here loses what is queued for it.
     BeforeCommit(u64),
-    /// As soon as this commit is durable: nothing that follows from it has been done.
+    /// Just after this commit is durable: none of its effects has been performed.
     BehindCommit(u64),
-    /// Behind this attempt of an activity, in the order in which attempts end: its effect is there, and the runtime does not
-    /// know.
+    /// After this attempt of an activity, in the order in which attempts end: its effect has happened, and the runtime does
+    /// not know it.
     BehindAttempt(u64),
-    /// Behind this step (a turn or a poll).
+    /// After this step (a turn or a poll).
     BehindStep(u64),
 }
 
@@ -91,21 +92,21 @@ impl FromStr for WorldPoint {
     }
 }
 
-/// A fault, and where it comes.
+/// A fault, and its point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlannedFault {
     pub(super) fault: Fault,
     pub(super) at: WorldPoint,
 }
 
-/// As it is told, and read back.
+/// As it is printed, and parsed.
 impl fmt::Display for PlannedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.fault, self.at)
     }
 }
 
-/// As people read it.
+/// As text for readers.
 pub(super) fn told(faults: &[PlannedFault]) -> String {
     let told = faults.iter().map(|planned| {
         let fault = match &planned.fault {

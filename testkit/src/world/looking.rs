@@ -1,4 +1,4 @@
-//! What a test asks of a world: calls, histories, signals, publishes, and what is waited for.
+//! What a test can read from a world: calls, histories, signals, publishes, and waits.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::recorder::AttemptSeen;
 use super::world::World;
 
-/// How many live runs, and how many finished ones, are looked through at most.
+/// The most live runs, and finished runs, that are searched.
 const RUNS_LEN_MAX: usize = 100_000;
 /// How many events are read at a time.
 const PAGE_LEN: usize = 1_000;
@@ -19,8 +19,8 @@ const PAGE_LEN: usize = 1_000;
 type AllEvents = Vec<(InstanceId, RecordedEvent)>;
 
 impl World {
-    /// What this activity was called with: once for each call, however many attempts it took and crashes came between, in the
-    /// order in which the first attempts began. The activity may be mocked or real.
+    /// The inputs of this activity: one for each call, however many attempts it took and crashes came between, in the order
+    /// in which the first attempts began. The activity may be mocked or real.
     ///
     /// # Panics
     /// If an input is not of the activity's type.
@@ -37,8 +37,8 @@ impl World {
         calls
     }
 
-    /// Each attempt of this activity, in the order in which they began, over all crashes: what the world outside of the process
-    /// has seen of it.
+    /// Each attempt of this activity, in the order in which they began, over all crashes: as a service outside of the process
+    /// would have seen them.
     ///
     /// # Panics
     /// If an input is not of the activity's type.
@@ -71,8 +71,8 @@ impl World {
         history.iter().map(|recorded| recorded.event.label()).collect()
     }
 
-    /// The signals of this name that runs have in their histories, by whomever they were sent, in the order of their times,
-    /// with the instances that got them.
+    /// The signals of this name in the histories of runs, from any sender, in the order of their times, with the instances
+    /// that got them.
     ///
     /// # Panics
     /// If a value is not of the signal's type, or a history cannot be read.
@@ -84,7 +84,8 @@ impl World {
                 Event::SignalReceived { name, value, .. } | Event::RunSignalReceived { name, value, .. } => {
                     vec![(name, value)]
                 }
-                // The one that the run was started with; what a run has from the one that it continues stands there.
+                // The signal that the run was started with, and those that it has from a run that it continues, are in this
+                // event.
                 Event::Started(started) => match &started.origin {
                     Some(origin) if origin.continued.is_none() => {
                         origin.signals.iter().map(|(name, value)| (name, value)).collect()
@@ -122,8 +123,8 @@ impl World {
         values
     }
 
-    /// What this instance does and waits for when all is done that is ready, without any time passing. It is brought into
-    /// memory if it is not there.
+    /// What this instance does and waits for, once everything that is ready has run, without any time passing. It is brought
+    /// into memory if it is not there.
     ///
     /// # Panics
     /// If there is no such instance.
@@ -137,8 +138,8 @@ impl World {
         described.unwrap_or_else(|error| panic!("{id} cannot be described: {error}"))
     }
 
-    /// Why this instance does not go on when all is done that is ready, without any time passing; as text, a tree of what it
-    /// waits for.
+    /// Why this instance does not go on, once everything that is ready has run, without any time passing; as text, a tree of
+    /// what it waits for.
     ///
     /// # Panics
     /// If there is no such instance.

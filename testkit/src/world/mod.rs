@@ -1,4 +1,4 @@
-//! A world for the user's own registry: virtual time, mocked activities, and crashes wherever one may come.
+//! A world for the user's own registry: virtual time, mocked activities, and crashes at every possible point.
 //!
 //! ```text
 //!   registry ──► RuntimeBuilder ──► runtime ──on──► SimHost (one thread, a seed, virtual time)
@@ -8,16 +8,16 @@
 //!   WorldLife ◄── commits, attempts, steps: is this the point? ┘ ──► crash, and the next life on what is durable
 //! ```
 //!
-//! A *life* is a process: it begins when a store is opened, and ends by a crash or a restart. What stands outside of the
-//! process outlives it: mocks and what they were asked, and the durable part of the store.
+//! A *life* stands for a process: it begins when a store is opened, and ends by a crash or a restart. Mocks with their
+//! recorded calls, and the durable part of the store, outlive it, as services outside of a process do.
 //!
 //! Invariants:
 //!
 //! - The registry is the program's own, and knows nothing of the testkit.
 //! - The same seed, registry, mocks and scenario give the same steps, crashes included.
-//! - Of a life that is over nothing reaches the store, and no attempt of an activity begins.
+//! - After a life has ended, nothing of it reaches the store, and no attempt of an activity begins.
 //!
-//! Left out on purpose: the files of a store and power cuts, which the store's own tests have, and nodes that share a store.
+//! Left out on purpose: the files of a store and power cuts, which the store's own tests cover, and nodes that share a store.
 
 mod config;
 mod course;

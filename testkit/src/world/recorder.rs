@@ -15,22 +15,22 @@ use super::course::WorldLife;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AttemptSeen<I> {
-    /// What the activity was called with.
+    /// The activity's input.
     pub input: I,
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The id of the instance that called.
     pub instance_id: InstanceId,
-    /// Names the call: the same for all attempts of it, also behind a crash.
+    /// Identifies the call: the same for all attempts of it, also after a crash.
     pub idempotency_key: String,
     /// When it began.
     pub began_at: Timestamp,
-    /// How it ended: well, or with this error or panic. `None` while it is under way, and if a timeout, a cancel or a crash
-    /// has cut it off.
+    /// How it ended: successfully, or with this error or panic. `None` while it is under way, and if a timeout, a cancel or a
+    /// crash has cut it off.
     pub end: Option<Result<(), String>>,
 }
 
-/// Records attempts, as the world outside of the process sees them: over all lives.
+/// Records attempts over all lives, as a service outside of the process would see them.
 #[derive(Debug)]
 pub(super) struct CallRecorder {
     attempts: Mutex<Vec<RecordedAttempt>>,
@@ -59,7 +59,7 @@ impl CallRecorder {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether more attempts were to be made than are recorded.
+    /// Whether an attempt was refused because too many are recorded.
     pub(super) fn has_refused(&self) -> bool {
         self.has_refused.load(Ordering::Relaxed)
     }
@@ -136,7 +136,7 @@ impl CallRecorder {
     }
 }
 
-/// Tells the recorder and the life of the attempts of one life.
+/// Reports the attempts of one life to the recorder and to that life.
 pub(super) struct WorldTap {
     pub(super) recorder: Arc<CallRecorder>,
     pub(super) life: Arc<WorldLife>,

@@ -1,13 +1,13 @@
-//! How a failure is repeated: what the environment asks for, and the command that asks for it.
+//! Repeating a failure: the environment variable, and the command to print.
 
 use std::{env, fmt, thread};
 
 use super::fault::PlannedFault;
 
-/// The name of the variable that says which seed and faults are tried.
+/// The name of the variable with the seed and faults to try.
 const VARIABLE: &str = "MILLRUN_WORLD";
 
-/// One seed, and perhaps faults: what a failed test is repeated with.
+/// One seed, and perhaps faults: all that repeats a failed test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Repetition {
     pub(super) seed: Option<u64>,
@@ -18,7 +18,7 @@ impl Repetition {
     /// What `MILLRUN_WORLD` asks for.
     ///
     /// # Panics
-    /// If it says something else than what a failure has printed.
+    /// If its value is not one that a failure has printed.
     pub(super) fn asked_for() -> Self {
         let Ok(text) = env::var(VARIABLE) else {
             return Self::default();

@@ -15,15 +15,15 @@ use crate::sim::Dice;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FaultsTried {
-    /// Commits that the scenario makes, each of which was tried with a fault before and one behind it.
+    /// Commits that the scenario makes; each was tried with a fault before and one after it.
     pub commits: u64,
-    /// Attempts of activities that end, each of which was tried with a fault behind it.
+    /// Attempts of activities that end; each was tried with a fault after it.
     pub attempts: u64,
     /// All trials with a fault.
     pub trials: u64,
 }
 
-/// What the message of a failed trial has, so that it is told once.
+/// A part of each failed trial's message, so that it is printed once.
 const AGAIN: &str = "\nto repeat it: ";
 
 /// How long a disk is full at most in a trial whose faults are drawn.
@@ -33,12 +33,12 @@ const JUMP_MICROS_MAX: u64 = 86_400_000_000;
 
 impl World {
     /// Runs the scenario in a world like this one, and then again and again, each time with a crash at another point: before
-    /// each commit, behind each commit, and behind the end of each attempt of an activity. What holds however a process dies
-    /// is what the scenario asserts.
+    /// each commit, after each commit, and after the end of each attempt of an activity. The scenario must assert only what
+    /// holds whenever a process dies.
     ///
-    /// The worlds have this one's registry, configuration and mocks. A crash comes while the scenario is within
-    /// [`live`](World::live) (or another method that lets the world go on): that begins its closure again in the next life, as
-    /// a client would that is started again with the process.
+    /// The worlds have this one's registry, configuration and mocks. A crash happens while the scenario is within
+    /// [`live`](World::live) (or another method that runs the world): the closure is then called again in the next life, like
+    /// a client that is restarted with the process.
     ///
     /// ```
     /// use millrun::{Activity, Workflow, WorkflowContext, WorkflowError};
@@ -65,19 +65,19 @@ impl World {
     /// assert!(tried.commits >= 2 && tried.attempts == 1);
     /// ```
     ///
-    /// A closure or a mock that keeps something of its own has it through all trials: make what belongs to one trial within
-    /// the scenario.
+    /// A closure or a mock that keeps state keeps it through all trials: create the state of one trial within the scenario.
     ///
     /// # Panics
-    /// When the scenario does. The message says where the crash was, and the command that repeats this trial alone. Also when
-    /// there is nothing to crash, or the scenario does not come to the same points again: it depends on something that is
-    /// not the world's, like the order of a `HashMap` or the time of day.
+    /// When the scenario does. The message has the point of the crash, and the command that repeats only this trial. Also
+    /// when there is no point for a crash, or the scenario does not reach the same points again: then it depends on something
+    /// outside of the world, like the order of a `HashMap` or the time of day.
     pub fn crash_everywhere(&self, scenario: impl Fn(&World)) -> FaultsTried {
         self.fault_everywhere(&Fault::Crash, scenario)
     }
 
-    /// As [`crash_everywhere`](World::crash_everywhere), with a crash behind each single step: each turn of a part, and each
-    /// poll of a task. That is some ten times as many trials, and finds what depends on how far the effects of a commit had come.
+    /// As [`crash_everywhere`](World::crash_everywhere), with a crash after each single step: each turn of a part, and each
+    /// poll of a task. That is some ten times as many trials, and finds faults that depend on how far the effects of a commit
+    /// had come.
     ///
     /// # Panics
     /// As [`crash_everywhere`](World::crash_everywhere).
@@ -87,8 +87,8 @@ impl World {
         })
     }
 
-    /// As [`crash_everywhere`](World::crash_everywhere), with this in place of a crash: a part that fails, a disk that is full
-    /// for a while, a clock that is set forward.
+    /// As [`crash_everywhere`](World::crash_everywhere), with this fault in place of a crash: a part that fails, a disk that
+    /// is full for a while, a clock that is set forward.
     ///
     /// ```
     /// # use millrun::{Workflow, WorkflowContext, WorkflowError};
@@ -102,7 +102,7 @@ impl World {
     /// ```
     ///
     /// # Panics
-    /// As [`crash_everywhere`](World::crash_everywhere), and when there is no part of the name.
+    /// As [`crash_everywhere`](World::crash_everywhere), and when there is no part with this name.
     pub fn fault_everywhere(&self, fault: &Fault, scenario: impl Fn(&World)) -> FaultsTried {
         self.fault_at_each(fault, scenario, points_of)
     }
@@ -139,7 +139,7 @@ impl World {
         report_of(counts, len as u64)
     }
 
-    /// Runs the scenario in as many worlds like this one, each with another seed, beginning with this one's.
+    /// Runs the scenario in this many worlds like this one, each with another seed, beginning with this one's.
     ///
     /// ```
     /// # use millrun::{Workflow, WorkflowContext, WorkflowError};
@@ -158,12 +158,12 @@ impl World {
         }
     }
 
-    /// As [`each_seed`](World::each_seed), with up to so many faults in each world: of which kind and where, the seed decides.
-    /// Crashes are among them, parts that fail, a disk that is full for up to a minute, and a clock that is set forward by up
-    /// to a day.
+    /// As [`each_seed`](World::each_seed), with up to `faults_max` faults in each world; the seed decides their kinds and
+    /// points. They can be crashes, parts that fail, a disk that is full for up to a minute, and a clock that is set forward
+    /// by up to a day.
     ///
-    /// When a trial fails, it is tried again without each of its faults, and what is told is a failure that needs all of those
-    /// that are left.
+    /// A failed trial is tried again without each of its faults, and the message reports a failure that needs all of the
+    /// remaining faults.
     ///
     /// # Panics
     /// When the scenario does. The message has seed and faults, and the command that repeats the test with them alone.
@@ -171,7 +171,7 @@ impl World {
         let asked = Repetition::asked_for().faults;
         for seed in self.seeds(seeds) {
             if !asked.is_empty() {
-                // Code that was mended may not come to where they were.
+                // Code that was fixed may not reach their points any more.
                 self.tried(seed, &asked, &scenario)
                     .unwrap_or_else(|failed| failed.tell());
                 continue;
@@ -186,14 +186,14 @@ impl World {
         }
     }
 
-    /// The seeds that are tried: as many as are said, or the one that is to be repeated.
+    /// The seeds to try: `seeds` many, or the one that has to be repeated.
     fn seeds(&self, seeds: u64) -> std::ops::Range<u64> {
         let asked = Repetition::asked_for().seed;
         let (first, len) = asked.map_or((self.config().seed, seeds), |seed| (seed, 1));
         first..first.saturating_add(len)
     }
 
-    /// Runs the scenario in a world of its own, in which all these faults come.
+    /// Runs the scenario in a new world, in which all these faults happen.
     fn trial(&self, seed: u64, faults: &[PlannedFault], scenario: &impl Fn(&World)) -> CourseCounts {
         let world = self.alike(seed, faults.to_vec());
         let counts = match in_world(&world, scenario) {
@@ -208,8 +208,8 @@ impl World {
         counts
     }
 
-    /// Runs the scenario in a world of its own, in which these faults come as far as it comes to them: what it counts, and the
-    /// parts that it has.
+    /// Runs the scenario in a new world, in which these faults happen if it reaches their points: returns its counts, and its
+    /// parts.
     fn tried(
         &self,
         seed: u64,
@@ -222,7 +222,7 @@ impl World {
         Ok((counts, world.parts_that_may_fail()))
     }
 
-    /// Leaves out each fault without which the trial fails all the same.
+    /// Leaves out each fault without which the trial still fails.
     fn shrunk(&self, mut failed: FailedTrial, scenario: &impl Fn(&World)) -> FailedTrial {
         let mut index = 0;
         while index < failed.faults.len() {
@@ -257,7 +257,7 @@ impl FailedTrial {
     /// Fails with what it was, and how it is repeated.
     fn tell(self) -> ! {
         if self.message.contains(AGAIN) {
-            // A trial within this one has told it.
+            // A trial within this one has printed it.
             resume_unwind(Box::new(self.message));
         }
         let (seed, faults) = (self.seed, told(&self.faults));
@@ -286,7 +286,7 @@ fn points_of(counts: CourseCounts) -> Vec<WorldPoint> {
     commits.chain(attempts).collect()
 }
 
-/// Up to so many faults of this seed, at some of these points.
+/// Up to `faults_max` faults of this seed, at some of these points.
 fn drawn(seed: u64, faults_max: usize, points: &[WorldPoint], parts: &[String]) -> Vec<PlannedFault> {
     if points.is_empty() || faults_max == 0 {
         return Vec::new();

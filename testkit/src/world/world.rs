@@ -27,7 +27,7 @@ use super::recorder::{CallRecorder, WorldTap};
 use super::repeat::Repetition;
 use crate::sim::{SimHost, SimStop, Stuck, Trace};
 
-/// Of how many runs a world that does not go on tells what they wait for.
+/// For how many runs a world that is stuck reports what they wait for.
 const WAITS_LEN_MAX: usize = 32;
 
 /// A seeded world of one thread with virtual time, in which a program's own registry runs.
@@ -56,12 +56,11 @@ const WAITS_LEN_MAX: usize = 32;
 /// assert_eq!(world.calls(CHARGE), [65_000]);
 /// ```
 ///
-/// The runtime opens with the first call that needs it, on a store in memory that is the world's own. What is mocked is mocked
-/// before that.
+/// The first call that needs the runtime opens it, on the world's own store in memory. Mock activities before that.
 ///
 /// # Panics
-/// What does not go as it should panics, as an assertion does: a world is for tests. A test that panics prints the seed and
-/// the command that repeats it.
+/// Every error panics, as an assertion does: a world is for tests. A failing test prints the seed and the command that
+/// repeats it.
 pub struct World {
     config: WorldConfig,
     registry: Registry,
@@ -72,12 +71,12 @@ pub struct World {
     recorder: Arc<CallRecorder>,
     mocks: RefCell<BTreeMap<&'static str, Arc<dyn AnyMock>>>,
     present: RefCell<Option<Present>>,
-    /// What the former life has left, while there is no present one.
+    /// The store that the former life has left, while there is no present life.
     store: RefCell<Option<MemoryJournal>>,
     /// How many runs `result_of` has started.
     results_len: Cell<u64>,
     is_driving: Cell<bool>,
-    /// A trial's seed is told by the one who tries.
+    /// The seed of a trial is reported by the code that runs the trials.
     is_trial: bool,
 }
 
@@ -93,20 +92,19 @@ struct Present {
 }
 
 impl World {
-    /// A world of the seed 1, or the one that `MILLRUN_WORLD` says, with this registry: what the program itself does to a
-    /// builder.
+    /// A world with the seed 1, or the one in `MILLRUN_WORLD`, with this registry: the program's own setup of a builder.
     #[must_use]
     pub fn new(registry: impl Fn(RuntimeBuilder) -> RuntimeBuilder + 'static) -> Self {
         Self::with(WorldConfig::default(), registry)
     }
 
-    /// A world of this seed, unless `MILLRUN_WORLD` says another.
+    /// A world with this seed, unless `MILLRUN_WORLD` has another.
     #[must_use]
     pub fn seeded(seed: u64, registry: impl Fn(RuntimeBuilder) -> RuntimeBuilder + 'static) -> Self {
         Self::with(WorldConfig::seeded(seed), registry)
     }
 
-    /// A world with this configuration. `MILLRUN_WORLD` may say another seed.
+    /// A world with this configuration. `MILLRUN_WORLD` may set another seed.
     #[must_use]
     pub fn with(
         mut config: WorldConfig,
@@ -156,8 +154,8 @@ impl World {
         world
     }
 
-    /// Puts a mock in the place of an activity, which may be registered or not, and says what its attempts do. Said again, it
-    /// begins anew.
+    /// Replaces an activity, whether it is registered or not, by a mock, and sets what its attempts do. A further call
+    /// replaces the mock's behaviour.
     ///
     /// # Panics
     /// When the world has opened and the activity is not mocked there.
@@ -200,7 +198,7 @@ impl World {
     /// When the run fails, is cancelled or terminated, or is parked.
     ///
     /// # Panics
-    /// When it does not end. The message says what it waits for.
+    /// When it does not end. The message says what the run waits for.
     #[track_caller]
     pub fn result_of<I, O, E>(&self, workflow: Workflow<I, O, E>, input: I) -> Result<O, ResultError<E>>
     where
@@ -218,15 +216,16 @@ impl World {
         })
     }
 
-    /// Does what a client of the program does, in virtual time: the world goes on until it is through. What an assertion in it
-    /// says fails the test.
+    /// Runs a client of the program, in virtual time: the world goes on until the client has finished. A failed assertion in
+    /// it fails the test.
     ///
-    /// When the process crashes meanwhile, as it does under [`crash_everywhere`](World::crash_everywhere), the closure begins
-    /// again with the runtime of the next life: it does what a client does that does not know how far it had come. Starts and
-    /// updates under the same ids, and signals under the same requests, have their effects once.
+    /// When the process crashes meanwhile, as it does under [`crash_everywhere`](World::crash_everywhere), the closure is
+    /// called again with the runtime of the next life: it must act like a client that does not know how far it had come.
+    /// Starts and updates under the same ids, and signals under the same requests, take effect once.
     ///
     /// # Panics
-    /// When nothing is left to run and the closure still waits, or the steps are spent. The message says what the runs wait for.
+    /// When nothing is left to run and the closure still waits, or the steps are used up. The message says what the runs wait
+    /// for.
     #[track_caller]
     pub fn live<T>(&self, client: impl AsyncFn(Runtime) -> T) -> T {
         loop {
@@ -257,18 +256,18 @@ impl World {
             {
                 return;
             }
-            // It has crashed meanwhile, and what is left is to be done by the next life.
+            // It has crashed meanwhile; the next life does the rest.
         }
     }
 
-    /// Sets the clock forward without letting anything run meanwhile, as a correction or the end of a suspend does: all that would
-    /// have been due is due at once, in an order of the seed.
+    /// Sets the clock forward without running anything meanwhile, as a correction or the end of a suspend does: everything in
+    /// between is due at once, in an order drawn from the seed.
     pub fn jump_clock(&self, by: Duration) {
         self.sim.set_forward(by);
     }
 
-    /// The process is killed: what was durable is there in the next life, which begins with the next call that needs it, and
-    /// nothing else is.
+    /// Kills the process: the next life, which begins with the next call that needs it, has all that was durable and nothing
+    /// else.
     ///
     /// # Panics
     /// Within [`live`](World::live).
@@ -280,7 +279,7 @@ impl World {
         self.bury();
     }
 
-    /// The process is shut down, and begins again with the next call that needs it.
+    /// Shuts the process down; it begins again with the next call that needs it.
     ///
     /// # Panics
     /// Within [`live`](World::live), and when the shutdown does not come to an end.
@@ -293,7 +292,7 @@ impl World {
         self.crash();
     }
 
-    /// The runtime of the present life, which opens if it has not: to make handles of, and to ask what needs no waiting.
+    /// The runtime of the present life, which opens if necessary: for making handles, and for calls that do not wait.
     #[must_use]
     #[track_caller]
     pub fn runtime(&self) -> Runtime {
@@ -312,7 +311,7 @@ impl World {
         self.config.seed
     }
 
-    /// What has run when, one step a line. Two worlds of one seed have equal traces.
+    /// What ran when, one step a line. Two worlds of one seed have equal traces.
     #[must_use]
     pub fn trace(&self) -> Trace {
         self.sim.trace()
@@ -356,7 +355,7 @@ impl World {
         self.bury();
         let mut kept = JournalConfig::default();
         let builder = (self.registry)(Runtime::volatile()).configure(|config| {
-            // What the world is asked for afterwards is to be there.
+            // A test may ask for it afterwards, so it must be there.
             config.keep_history = true;
             kept = config.journal.clone();
         });
@@ -409,7 +408,7 @@ impl World {
         Some((life, runtime))
     }
 
-    /// Keeps what a life that is over has left in the store.
+    /// Keeps what an ended life has left in the store.
     fn bury(&self) {
         let Some(present) = self.present.take() else {
             return;
@@ -419,7 +418,7 @@ impl World {
         *self.store.borrow_mut() = Some(left);
     }
 
-    /// Runs the world until the future is through; `None` if the life ends before.
+    /// Runs the world until the future has completed; `None` if the life ends before.
     #[track_caller]
     fn drive<T>(&self, life: &Arc<WorldLife>, future: impl Future<Output = T>) -> Option<T> {
         self.assert_not_driving();
@@ -449,7 +448,7 @@ impl World {
         );
     }
 
-    /// Says why the world does not go on.
+    /// Reports why the world is stuck.
     #[track_caller]
     fn explain(&self, stuck: &Stuck) -> ! {
         let why = match stuck.outcome {
