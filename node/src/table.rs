@@ -1,4 +1,4 @@
-//! Columns for people. Nothing in them is cut: what reads them may be a program.
+//! Columns for readers. No text is cut, since a program may read it.
 
 use std::fmt;
 

@@ -1,11 +1,10 @@
-//! The shop's book: what has really been done, outside the store.
+//! The shop's book: a record, outside the store, of the effects that have really happened.
 //!
-//! An activity may run twice, after a crash for instance. The book takes each effect under the
-//! idempotency key of its step, and takes it once: this is the part of a payment provider or a
-//! warehouse that makes *at least once* come out as *once*.
+//! An activity may run twice, after a crash for instance. The book records each effect under the idempotency key of its step,
+//! and only once: it plays the part of a payment provider or a warehouse, which turns *at least once* into *once*.
 //!
-//! The book is a file with one effect a line, `key TAB effect`, each synced before it counts. A
-//! torn last line was never counted, and is cut off when the book is opened.
+//! The book is a file with one effect a line, `key TAB effect`, each synced before it counts. An incomplete last line was
+//! never counted, and is cut off when the book is opened.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -13,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// The book, open for writing. Its keys are in memory: about 100 bytes for each effect ever made.
+/// The book, open for writing. Its keys are in memory: about 100 bytes for each effect ever recorded.
 #[derive(Debug)]
 pub(crate) struct Book(Mutex<Open>);
 
@@ -23,7 +22,7 @@ struct Open {
     keys: HashSet<String>,
 }
 
-/// Whether an effect was made by this call or had been made before.
+/// Whether this call or an earlier one has recorded the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
     Now,
@@ -34,7 +33,7 @@ impl Book {
     /// Opens or makes the book. Blocks.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or is no book.
+    /// When the file cannot be read or written, or is not a book.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -58,10 +57,10 @@ impl Book {
         Ok(Self(Mutex::new(Open { file, keys })))
     }
 
-    /// Makes an effect, unless it was made under this key before. Blocks until it is on the disk.
+    /// Records an effect, unless its key is in the book already. Blocks until it is on the disk.
     ///
     /// # Errors
-    /// When the disk refuses; the effect may or may not have been made.
+    /// When the disk refuses; the effect may or may not have been recorded.
     pub(crate) fn enter(&self, key: &str, effect: &str) -> io::Result<Entered> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.keys.contains(key) {

@@ -32,7 +32,7 @@ use workflow::{APPROVAL, CHARGE, CHECKOUT, Decision, REFUND, RELEASE, RESERVE, R
 /// How many lines are read ahead of the orders under way.
 const LINES_AHEAD_MAX: usize = 16;
 
-/// Checks out the orders of the input, or goes on with what an earlier process left.
+/// Checks out the orders of the input, and continues those that an earlier process has left.
 ///
 /// # Errors
 /// When the input, the store or the book cannot be opened or fail.
@@ -90,7 +90,7 @@ async fn open(options: &Checkout, shop: Shop) -> Result<Runtime, OpenError> {
         .await
 }
 
-/// What became of the lines.
+/// The outcomes of the lines.
 #[derive(Debug, Default)]
 struct Counts {
     decided: u64,
@@ -177,7 +177,7 @@ enum CheckoutError {
 }
 
 impl CheckoutError {
-    /// Whether there is no sense in trying the other orders.
+    /// Whether the error concerns all orders, so that trying the others is pointless.
     fn concerns_all(&self) -> bool {
         matches!(
             self,
@@ -210,7 +210,7 @@ struct InputError {
     source: io::Error,
 }
 
-/// Reads until the end, or until nobody wants more. Blocks.
+/// Reads until the end, or until no order is wanted any more. Blocks.
 fn read(input: Box<dyn BufRead + Send>, lines: &mpsc::Sender<NumberedOrder>) -> io::Result<()> {
     let mut orders = Orders::new(input);
     while let Some(line) = orders.next_order()? {

@@ -1,7 +1,7 @@
 //! Orders as lines of JSON: one object a line, from a file or standard input.
 //!
-//! A line that is not an order does not end the work: it is reported with its number, and the
-//! next one is read. Lines are bounded, so that a file without line ends cannot fill the memory.
+//! A line that is not an order does not end the program: it is reported with its number, and the next one is read. Lines are
+//! bounded, so that a file without line ends cannot fill the memory.
 
 use std::io::{self, BufRead};
 
@@ -118,7 +118,7 @@ pub(crate) enum OrderError {
 /// A line of input: its number, counted from 1, and what it held.
 pub(crate) type NumberedOrder = (u64, Result<Order, OrderError>);
 
-/// Reads orders line by line. Empty lines are passed over. Blocks.
+/// Reads orders line by line. Empty lines are skipped. Blocks.
 #[derive(Debug)]
 pub(crate) struct Orders<R> {
     input: R,
@@ -133,7 +133,7 @@ impl<R: BufRead> Orders<R> {
     /// The next line that is not empty; `None` at the end.
     ///
     /// # Errors
-    /// When the input itself fails. There is no sense in reading on.
+    /// When the input itself fails. Do not read on then.
     pub(crate) fn next_order(&mut self) -> io::Result<Option<NumberedOrder>> {
         loop {
             let Some(line) = next_line(&mut self.input)? else {
@@ -161,7 +161,7 @@ enum Line {
     TooLong,
 }
 
-/// The next line without its end; what a line has beyond the limit is read past and dropped.
+/// The next line without its end; the part of a line beyond the limit is skipped.
 fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let (mut is_begun, mut is_too_long) = (false, false);

@@ -1,5 +1,5 @@
-//! The checkout: reserve, wait for approval if it is a large order, charge, ship; and undo in
-//! reverse order what was done when a later step fails.
+//! The checkout: reserve, wait for approval if it is a large order, charge, ship; when a later step fails, undo the earlier
+//! ones in reverse order.
 //!
 //! ```text
 //!   reserve ──► large? ──► approval or timeout ──► charge ──► ship ──► Shipped
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{Address, Approval, Card, Order};
 
-/// From this price on a person has to approve.
+/// From this price on a large order needs approval.
 pub(crate) const APPROVAL_FROM_CENTS: u64 = 50_000;
 
 pub(crate) const CHECKOUT: Workflow<Request, Decision> = Workflow::named("shop.checkout");
@@ -62,7 +62,7 @@ pub(crate) enum Decision {
     Shipped {
         cents: u64,
     },
-    /// Nobody approved in time.
+    /// No approval came in time.
     Expired,
     /// The customer or the shop has refused.
     Refused,
@@ -140,7 +140,7 @@ pub(crate) async fn checkout(cx: WorkflowContext, request: Request) -> Result<De
     {
         Ok(Decision::Shipped { cents }) => Ok(Decision::Shipped { cents }),
         unsold => {
-            // Shielded: a request to cancel ends the sale, and must not end the tidying up.
+            // Shielded: a request to cancel ends the sale, but must not end the undoing.
             cx.shielded().call(RELEASE, parcel).await?;
             unsold
         }
@@ -184,7 +184,7 @@ async fn sell(
     }
 }
 
-/// Waits for a person's answer, but not for ever.
+/// Waits for an answer, but not forever.
 async fn approve(cx: &WorkflowContext, within: Duration) -> Result<Option<Approval>, SignalError> {
     match cx.race(cx.receive(APPROVAL), cx.sleep(within)).await {
         Either::Left(approval) => approval.map(Some),

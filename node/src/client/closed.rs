@@ -1,10 +1,11 @@
-//! A store that no process answers for, read from its file.
+//! A store without a running process, read from its file.
 //!
 //! ```text
 //!   operation that only looks ──► the router of millrun-http, in this process ──► ClosedStore ──► the file, unchanged
 //! ```
 //!
-//! So every command prints of a file what it prints of a program. What needs one is refused before the file is opened.
+//! So every command prints for a file what it prints for a program. Commands that need a process are refused before the file
+//! is opened.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,10 @@ use tokio::sync::OnceCell;
 use super::error::ClientError;
 use super::wire::exchange;
 
-/// What the pipe to the router holds.
+/// How many bytes the pipe to the router holds.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// The operations that a file answers without a program: those that only look, and do not go on.
+/// The operations that a file answers without a program: they only read, and do not wait.
 const OF_A_FILE: [&str; 20] = [
     "instances",
     "finished",
@@ -51,7 +52,7 @@ const OF_A_FILE: [&str; 20] = [
     "verify_store",
 ];
 
-/// The file of a store, opened when it is asked something.
+/// The file of a store, opened at the first request.
 pub(crate) struct ClosedFile {
     store: PathBuf,
     socket: PathBuf,
@@ -79,7 +80,7 @@ impl ClosedFile {
         &self.store
     }
 
-    /// The error of what needs a process.
+    /// The error for an operation that needs a process.
     pub(super) fn needs_process(&self) -> ClientError {
         ClientError::Closed {
             store: self.store.clone(),
@@ -87,7 +88,7 @@ impl ClosedFile {
         }
     }
 
-    /// What an error of opening the file is to the user.
+    /// The user's error for a file that cannot be opened.
     pub(super) fn unopened(&self, error: OpenError) -> ClientError {
         match error {
             OpenError::Store(StoreError::AlreadyOpen { .. }) => ClientError::Taken {
@@ -110,7 +111,7 @@ impl ClosedFile {
         let open = async {
             let store = ClosedStore::open(&self.store).await;
             let store = store.map_err(|error| self.unopened(error))?;
-            // Who may read the file may see all of it; nothing can be changed.
+            // A user who may read the file may see all of it; nothing can be changed.
             let router = router(store.runtime(), Access::operator());
             Ok((store, router))
         };

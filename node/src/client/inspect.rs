@@ -1,4 +1,4 @@
-//! What a store holds: its file, its oldest and newest runs, and how many there are of each workflow.
+//! The contents of a store: its file, its oldest and newest runs, and how many runs each workflow has.
 //!
 //! ```text
 //!   process ── what it counts ───────────────────────────────┐
@@ -6,8 +6,8 @@
 //!   both ───── a page at each end of live and finished runs ───► table of ends
 //! ```
 //!
-//! A file keeps no counts of the runs that ended, so they are read for it, the latest ended first, up to a bound. A process
-//! has counted those that ended since it began.
+//! A file keeps no counts of ended runs, so the runs are read, the latest ended first, up to a bound. A process has counted
+//! those that ended since it started.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -25,7 +25,7 @@ use crate::output::{note, tell};
 
 /// How many finished runs of a file are counted.
 const COUNTED_MAX: u64 = 20_000;
-/// Among how many live runs the one that began first is looked for.
+/// The most live runs that are searched for the one that began first.
 const LIVE_MAX: u64 = 10_000;
 
 const LIVE: &str = "running,parked,paused,delayed,not-registered";
@@ -87,7 +87,7 @@ async fn asked(client: &Client, operation: &str) -> Result<Raw, ClientError> {
     Raw::parse(&client.ask(ask).await?)
 }
 
-/// The counts that a process keeps, or those of a file with the runs that ended; and whether they are of all runs.
+/// The counts that a process keeps, or those of a file with its ended runs; and whether they cover all runs.
 async fn counted(client: &Client) -> Result<(Raw, bool), ClientError> {
     let counts = asked(client, "counts").await?;
     if !client.is_closed() {
@@ -98,7 +98,7 @@ async fn counted(client: &Client) -> Result<(Raw, bool), ClientError> {
     Ok((with_ended(&counts, &ended, !has_more)?, !has_more))
 }
 
-/// Counts of live runs, and of these that ended.
+/// Adds up counts of live runs, and of these ended ones.
 fn with_ended(counts: &Raw, ended: &[Raw], is_all: bool) -> Result<Raw, ClientError> {
     let wrong = |error: serde_json::Error| ClientError::Answer(error.to_string());
     let mut counts: Map<String, Value> = serde_json::from_str(counts.json()).map_err(wrong)?;
@@ -130,7 +130,7 @@ fn with_ended(counts: &Raw, ended: &[Raw], is_all: bool) -> Result<Raw, ClientEr
     Raw::parse(&Value::from(counts).to_string())
 }
 
-/// The runs at either end: of those that live, by their beginning, and of those that ended, by their end.
+/// The first and the last run: of live ones, by their beginning, and of ended ones, by their end.
 struct Ends {
     newest_live: Option<Raw>,
     /// Unknown if there are too many live runs.

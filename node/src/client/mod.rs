@@ -1,4 +1,4 @@
-//! The client: a program that runs, asked over HTTP or at the socket beside its store.
+//! The client: asks a running program over HTTP or at the socket next to its store.
 //!
 //! ```text
 //!   command line ──► place ──► wire: one operation of the table of millrun-http ──► raw answer
@@ -111,7 +111,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
     }
 }
 
-/// Writes an answer: as it is, or as a person reads it.
+/// Writes an answer: unchanged, or formatted for readers.
 fn write(answer: &str, form: Form, shown: impl FnOnce(&Raw) -> String) -> Result<(), Box<dyn Error>> {
     if form.json || form.jsonl {
         tell(answer)?;
@@ -266,7 +266,7 @@ async fn list(options: List) -> Result<Outcome, Box<dyn Error>> {
     }
 }
 
-/// Whether this is a run, and no id of an instance: its 32 digits.
+/// Whether this is a run id (32 digits) and not an instance id.
 fn is_run(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -302,7 +302,7 @@ async fn history(options: History) -> Result<Outcome, Box<dyn Error>> {
 
 async fn result(options: ResultOf) -> Result<Outcome, Box<dyn Error>> {
     let client = client(&options.at).await?;
-    // In a file nothing goes on.
+    // In a file no run advances.
     let waited = if client.is_closed() { 0 } else { options.wait };
     let mut left = Duration::from_secs(waited);
     loop {
@@ -393,7 +393,7 @@ async fn query(options: Say) -> Result<Outcome, Box<dyn Error>> {
     .await
 }
 
-/// The name of a request, or one that no other request has.
+/// The given request id, or a new unique one.
 fn request_or_own(request: Option<String>) -> String {
     request.unwrap_or_else(|| {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Webhooks of the settings file: where they come, how they are signed, and what is done about them.
+//! Webhooks of the settings file: their paths, their signatures, and their actions.
 //!
 //! ```text
 //!   [[hook]] ──► table, with its line ──► checked: secrets read, fields that fit the action ──► Hook of the console
 //!                                                   webhook ── JSON pointers ──► id, input, signal
 //! ```
 //!
-//! Invariants: a secret is in the environment or in a file, is read once and is shown nowhere. What a table says in vain
-//! is an error, as is what it leaves out.
+//! Invariants: a secret is in the environment or in a file, is read once and is never shown. A field of a table that has no
+//! effect is an error, and so is a missing one.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -81,7 +81,7 @@ impl TryFrom<String> for JsonPointer {
     }
 }
 
-/// What is wrong with a table.
+/// The error in a table.
 #[derive(Debug, thiserror::Error)]
 #[error("the [[hook]] in line {line}: `{key}` {why}")]
 pub(crate) struct HookError {
@@ -91,7 +91,7 @@ pub(crate) struct HookError {
     why: String,
 }
 
-/// A table whose fields fit each other, with its secrets.
+/// A table with consistent fields, with its secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct HookSetting {
     path: String,
@@ -104,7 +104,7 @@ pub(crate) struct HookSetting {
     result_within: Duration,
 }
 
-/// What is done, and where what it needs stands in the body.
+/// What the hook does, and where in the body its values are.
 #[derive(Clone, Debug)]
 enum HookAction {
     Start {
@@ -140,7 +140,7 @@ impl HookSetting {
     /// Checks the tables of a settings file with this text, and reads their secrets.
     ///
     /// # Errors
-    /// What is wrong with the first that is wrong.
+    /// The error in the first invalid table.
     pub(super) fn all(tables: Vec<Spanned<HookTable>>, text: &str) -> Result<Vec<Self>, HookError> {
         let mut all: Vec<Self> = Vec::new();
         for table in tables {
@@ -339,7 +339,7 @@ impl HookAction {
     ) -> Result<Reaction, RefusedWebhook> {
         let body: &RawValue = serde_json::from_slice(webhook.body())?;
         if let Some((at, is)) = when {
-            // A webhook of another kind may not have the place.
+            // A webhook of another kind may not have the field.
             let found = at.find(body).and_then(|found| word(found).ok());
             if !found.is_some_and(|found| is.contains(&found)) {
                 return Ok(Reaction::nothing());

@@ -1,4 +1,4 @@
-//! `millrun serve`: a store with the demo workflows, asked over HTTP until it is told to stop.
+//! `millrun serve`: a store with the demo workflows, served over HTTP until the program is told to stop.
 //!
 //! ```text
 //!   settings ──► log ──► runtime ──► console ──► address, socket
@@ -71,7 +71,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<Outcome, Box<dyn Error>
         .start()
         .await?;
     let ended = begin(&runtime, &settings).await;
-    // What was acknowledged is in the store, however this goes.
+    // Everything acknowledged is in the store, whatever the result.
     let stopped = runtime.shutdown().await;
     ended?;
     interrupt::report_cut(&stopped);
@@ -105,7 +105,7 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
             .await?,
     ];
     if settings.socket.value {
-        // Only this user can ask there.
+        // Only this user can connect there.
         let console = Console::new(runtime, Access::operator())
             .redact(redaction)
             .keep_past();

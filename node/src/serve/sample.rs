@@ -1,4 +1,4 @@
-//! The demo workflows of `serve`: something to see, to signal, to kill and to find again.
+//! The demo workflows of `serve`, for trying the page, signals, crashes and searches.
 //!
 //! ```text
 //!   every 10 s  a record of sample.ordered, a durable topic ──► its trigger starts sample-order, under the record's key;
@@ -9,7 +9,7 @@
 //!   on demand   sample-shelf ── an entity: put, take, stock
 //! ```
 //!
-//! They are registered whether they are started or not, so that those of an earlier process go on.
+//! They are registered whether or not they are started, so that those of an earlier process continue.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -33,7 +33,7 @@ const STATUS: Query<String, (), String> = Query::named("status");
 const SENT: Topic<String> = Topic::named("sample.sent");
 const ORDERED_NAME: &str = "sample.ordered";
 const ORDERED: DurableTopic<Order> = Topic::named(ORDERED_NAME).durable();
-/// Orders that no workflow could be started for, under a key that is no id say.
+/// Orders for which no workflow could be started, because their key is no valid id, for example.
 const REFUSED: DurableTopic<UndeliveredRecord> = Topic::named("sample.refused").durable();
 const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
 /// What the activities of an order send while they work.
@@ -49,7 +49,7 @@ const STOCK: Query<Shelf, (), u64> = Query::named("stock");
 const EVERY: Duration = Duration::from_secs(10);
 /// How long an order waits to be paid, so that no more than some sixty are live.
 const PAID_WITHIN: Duration = Duration::from_secs(600);
-/// How long a shipment is on its way.
+/// How long a shipment takes.
 const ON_ITS_WAY: Duration = Duration::from_secs(30);
 /// The instance whose code panics.
 const STUCK_ID: &str = "sample-stuck";
@@ -67,13 +67,13 @@ struct Payment {
     by: String,
 }
 
-/// What stands on a shelf.
+/// The stock on a shelf.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shelf {
     stock: u64,
 }
 
-/// What becomes of a shelf.
+/// What happens to a shelf.
 #[derive(Debug, Serialize, Deserialize)]
 enum ShelfEvent {
     Put(u64),
@@ -135,10 +135,11 @@ pub(super) fn expose(console: Console) -> Result<Console, Box<dyn Error>> {
         .expose_durable(REFUSED)?)
 }
 
-/// Starts an order for each record of the topic of orders, as long as the trigger is there: under its key, or one of its own.
+/// Starts an order for each record of the topic of orders, as long as the trigger exists: under the record's key, or a
+/// generated one.
 ///
 /// # Errors
-/// When the trigger cannot be had.
+/// When the trigger cannot be created.
 pub(super) async fn trigger(runtime: &Runtime) -> Result<DurableTrigger, Box<dyn Error>> {
     let ordered = runtime.durable_topic(ORDERED)?;
     let trigger = ordered.trigger("sample-orders").undelivered_to(REFUSED, 3);
@@ -152,8 +153,8 @@ pub(super) async fn trigger(runtime: &Runtime) -> Result<DurableTrigger, Box<dyn
     Ok(trigger.await?)
 }
 
-/// Publishes an order every ten seconds, until the topic of orders is deleted. A topic is its operator's: the program serves on
-/// without it, and declares it anew at its next start.
+/// Publishes an order every ten seconds, until the topic of orders is deleted. An operator may delete it: the program
+/// continues without it, and declares it anew at its next start.
 ///
 /// # Errors
 /// When a publish or a start is refused, or the runtime has stopped.
@@ -170,7 +171,7 @@ pub(super) async fn start(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
             customer: customer.to_owned(),
             cents: 1_000 + turn % 100 * 100,
         };
-        // Started again within these seconds, the program publishes it once.
+        // A program that is restarted within these seconds publishes the order only once.
         let id = format!("sample-order-{turn}");
         match ordered.publish(&order).key(&id).id(&id).await {
             Err(DurablePublishError::UnknownTopic) => {
@@ -215,12 +216,12 @@ async fn shipment(cx: WorkflowContext, place: String) -> Result<String, Workflow
     Ok(cx.call(LABEL, place).await?)
 }
 
-/// Its code cannot go on, as code with a mistake.
+/// Its code cannot continue, like code with a mistake.
 async fn stuck(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
     panic!("the mistake of the sample: see `millrun why {STUCK_ID}`")
 }
 
-/// A warehouse that is out of reach at first.
+/// A warehouse that cannot be reached at first.
 async fn reserve(cx: ActivityContext, order: Order) -> Result<String, ActivityError> {
     cx.stream(PROGRESS)?.send("asking the warehouse")?;
     match cx.attempt() {

@@ -1,6 +1,6 @@
-//! What `serve` is told: on the command line, in the environment, in a file, or not at all.
+//! The settings of `serve`: from the command line, the environment, a file, or defaults.
 //!
-//! Each value comes from the first of these that has it. `millrun config` tells which that was.
+//! Each value comes from the first of these that has it. `millrun config` shows which one.
 
 use std::env;
 use std::fmt;
@@ -100,7 +100,7 @@ struct SettingsFile {
     hook: Vec<Spanned<HookTable>>,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Flag(String),
@@ -120,14 +120,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and where it comes from.
+/// A value and its source.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting<T> {
     pub(crate) value: T,
     pub(crate) origin: Origin,
 }
 
-/// All that `serve` is told.
+/// All settings of `serve`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) store: Setting<PathBuf>,
@@ -145,11 +145,11 @@ pub(crate) struct Settings {
     pub(crate) log: Setting<LogForm>,
     pub(crate) log_filter: Setting<LogFilter>,
     pub(crate) sample: Setting<bool>,
-    /// Webhooks, which only the file can tell of.
+    /// Webhooks, which can only be set in the file.
     pub(crate) hooks: Setting<Vec<HookSetting>>,
 }
 
-/// Why the settings are none.
+/// Why the settings are not valid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     #[error("the settings file {} cannot be read", path.display())]
@@ -176,7 +176,7 @@ pub(crate) enum SettingsError {
     Token(#[from] TokenError),
 }
 
-/// The file of settings, if there is one, in which values are looked for.
+/// The settings file, if there is one.
 struct Layers {
     path: PathBuf,
 }
@@ -243,7 +243,7 @@ impl Settings {
         })
     }
 
-    /// Who may do what at the address.
+    /// The access rights at the address.
     pub(crate) fn access(&self) -> Access {
         match (&self.reading_token.value, &self.token.value) {
             (None, None) => Access::operator(),
