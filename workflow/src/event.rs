@@ -423,7 +423,7 @@ impl Event {
 
     /// Whether the code decided it, so that a replay must decide it again.
     #[must_use]
-    pub(crate) fn is_decision(&self) -> bool {
+    pub fn is_decision(&self) -> bool {
         match self {
             Self::ActivityScheduled(_)
             | Self::TimerStarted { .. }

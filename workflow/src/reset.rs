@@ -27,7 +27,7 @@ pub struct ResetPoint {
 }
 
 /// What becomes of the signals and updates that a run was told behind the event to which it is reset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LaterSignals {
     /// The new run knows nothing of them: a signal or update that is sent again under the same request is taken again.
     #[default]
@@ -35,6 +35,18 @@ pub enum LaterSignals {
     /// The new run is told them again in their order, as soon as it has begun. An update is performed again, and may be answered
     /// otherwise; one that the run rejects as it is now is left out.
     Keep,
+}
+
+impl LaterSignals {
+    /// Whether the new run is told this event again, if it stands behind the point.
+    #[must_use]
+    pub fn keeps(self, event: &Event) -> bool {
+        let is_told = matches!(
+            event,
+            Event::SignalReceived { .. } | Event::RunSignalReceived { .. } | Event::UpdateAccepted { .. }
+        );
+        self == Self::Keep && is_told
+    }
 }
 
 impl ResetPoint {
@@ -106,7 +118,8 @@ pub enum ResetRefused {
     },
     /// The first events are gone, without which none can be decided again: a checkpoint has taken their place.
     #[error(
-        "the history was trimmed, and begins with event {first}, so that the run cannot be reset to any event: start it anew, and let          runs to come keep theirs (keep_history)"
+        "the history was trimmed, and begins with event {first}, so that the run cannot be reset to any event: start it anew, and let \
+         runs to come keep theirs (keep_history)"
     )]
     Trimmed {
         /// The number that was asked for.
@@ -159,7 +172,8 @@ pub enum ResetRefused {
     },
     /// A call of an activity was waited for at that event, and the time that it had since it was issued is over.
     #[error(
-        "at event {to} the run waits for the call of event {call}, whose schedule-to-close or schedule-to-start timeout has passed          since: reset to an event before that, so that it is issued anew"
+        "at event {to} the run waits for the call of event {call}, whose schedule-to-close or schedule-to-start timeout has passed \
+         since: reset to an event before that, so that it is issued anew"
     )]
     CallTimedOut {
         /// The number that was asked for.
@@ -208,10 +222,11 @@ pub enum ResetRefused {
     },
     /// The events that are kept, with what the code makes of them, are more than one turn may have.
     #[error(
-        "the events to keep have {bytes} bytes, and a turn may have {bytes_max}: raise journal.turn_bytes_max, or reset further back"
+        "the events to keep have {bytes} bytes at least, and a turn may have {bytes_max}: raise journal.turn_bytes_max, or reset \
+         further back"
     )]
     TooLarge {
-        /// Their size.
+        /// Their size, as far as they were read.
         bytes: usize,
         /// The limit, `journal.turn_bytes_max`.
         bytes_max: usize,

@@ -1,12 +1,11 @@
 //! A shard's question to a reader about the finished runs of an id, and the answer.
 
-use std::sync::Arc;
-
 use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 use millrun_persistence::ReadError;
-use millrun_workflow::{ChildFailure, Event, OperationId, OutcomeKind, Payload, Started};
+use millrun_workflow::{
+    ChildFailure, Event, LaterSignals, OperationId, OutcomeKind, Payload, ResetPoint, Started,
+};
 
-use super::local::Story;
 use crate::RunError;
 
 /// Which finished run of an instance is the latest?
@@ -26,8 +25,34 @@ pub(crate) enum FinishedReads {
     Run,
     /// Also whose child it is, and its outcome.
     End,
-    /// Also its whole history.
-    Events,
+    /// And the events with which it is reset.
+    ToReset(ResetReads),
+}
+
+/// Which part of a history a run is reset with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ResetReads {
+    /// The last event that is kept.
+    pub(crate) to: Sequence,
+    pub(crate) later: LaterSignals,
+}
+
+impl From<&ResetPoint> for ResetReads {
+    fn from(point: &ResetPoint) -> Self {
+        Self {
+            to: point.to,
+            later: point.later,
+        }
+    }
+}
+
+/// The events with which a run is reset.
+#[derive(Debug)]
+pub(crate) struct ResetReading {
+    pub(crate) began: Box<Started>,
+    /// The events up to the last one that is kept, those that were decided with it, and those that are told again; or why the
+    /// run cannot be reset there.
+    pub(crate) events: Result<Vec<(Event, Timestamp)>, RunError>,
 }
 
 /// The answer to an [`AskFinished`].
@@ -36,6 +61,8 @@ pub(crate) struct Answered {
     pub(crate) ask: AskFinished,
     /// `None` if the reader failed before it had found out.
     pub(crate) found: Option<Found>,
+    /// The events with which that run is reset, if they were asked for.
+    pub(crate) to_reset: Option<Box<Result<ResetReading, RunError>>>,
 }
 
 /// What is known of the finished runs of an instance.
@@ -47,33 +74,6 @@ pub(crate) struct Found {
     pub(crate) child: Option<Result<Option<EndedChild>, RunError>>,
     /// The outcome of that run; `None` if that was not read.
     pub(crate) outcome: Option<Result<OutcomeKind, RunError>>,
-    /// All events of its history; `None` if that was not read.
-    pub(crate) whole: Option<Box<Result<WholeHistory, RunError>>>,
-}
-
-/// All events of a history, with the times at which they were recorded. A cheap clone.
-#[derive(Clone, Debug)]
-pub(crate) struct WholeHistory {
-    pub(crate) events: Arc<[(Event, Timestamp)]>,
-    /// The last event that was trimmed, if some were.
-    pub(crate) trimmed: Option<Sequence>,
-}
-
-impl WholeHistory {
-    pub(crate) fn of(story: &Story) -> Self {
-        Self {
-            events: story.events.as_slice().into(),
-            trimmed: story.kept.as_ref().map(|kept| kept.sequence()),
-        }
-    }
-
-    /// The beginning of the run, unless it was trimmed.
-    pub(crate) fn started(&self) -> Option<&Started> {
-        match self.events.first() {
-            Some((Event::Started(started), _)) => Some(started),
-            _ => None,
-        }
-    }
 }
 
 /// A child that has ended.
@@ -96,7 +96,6 @@ impl Found {
             finished,
             child: None,
             outcome: None,
-            whole: None,
         }
     }
 

@@ -18,6 +18,7 @@
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 use millrun_workflow::{Event, KeptBeginning, Name, OperationId, Payload, PublishOutcome, Started};
 
+use super::finished::{ResetReading, ResetReads};
 use crate::RunError;
 use crate::code::version_trials::TriedRun;
 
@@ -62,6 +63,20 @@ pub(crate) enum LocalMessage {
         /// `None` if the reader failed before it had read the history.
         history: Option<Result<Story, RunError>>,
     },
+    /// The answer to a [`Load`] of a run that is to be reset.
+    ReadToReset {
+        load: Load,
+        /// `None` if the reader failed before it had read it.
+        read: Option<Box<ReadToReset>>,
+    },
+}
+
+/// The reader's answer about a run that is to be reset.
+#[derive(Debug)]
+pub(crate) struct ReadToReset {
+    pub(crate) reading: Result<ResetReading, RunError>,
+    /// The story that brings the run back. `None` if the run is in memory, or is not reset and stays on disk.
+    pub(crate) story: Option<Result<Story, RunError>>,
 }
 
 /// What a run is brought back from.
@@ -128,8 +143,16 @@ impl Story {
 pub(crate) struct Load {
     pub(crate) run: RunId,
     pub(crate) life: Epoch,
-    /// Whether the whole history is read, even if less would bring the run back.
-    pub(crate) is_whole: bool,
+    /// The reset that the run is read for, if it is read for one.
+    pub(crate) to_reset: Option<LoadToReset>,
+}
+
+/// How much is read of a run that is to be reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoadToReset {
+    pub(crate) reads: ResetReads,
+    /// Whether the run is in memory, so that it need not be brought back.
+    pub(crate) is_in_memory: bool,
 }
 
 impl LocalMessage {
@@ -139,7 +162,7 @@ impl LocalMessage {
     pub(crate) fn life(&self) -> Option<(RunId, Epoch)> {
         match self {
             // A history describes the run at the time when it was read.
-            Self::Loaded { load, .. } => Some((load.run, load.life)),
+            Self::Loaded { load, .. } | Self::ReadToReset { load, .. } => Some((load.run, load.life)),
             // A new life sets its timers anew, and begins at once what is due. If it also heard of its predecessor's timer,
             // an attempt would be started twice under one number.
             Self::TimerFired { run, life, .. } | Self::ResumeDue { run, life } => Some((*run, *life)),

@@ -27,8 +27,10 @@ mod target;
 
 pub(crate) use command::{CommandRefused, CommandReply, CommandRequest, EntityRequest};
 pub(crate) use doors::{ShardDoor, ShardDoors};
-pub(crate) use finished::{Answered, AskFinished, EndedChild, FinishedReads, Found, WholeHistory};
-pub(crate) use local::{Load, LocalMessage, Story};
+pub(crate) use finished::{
+    Answered, AskFinished, EndedChild, FinishedReads, Found, ResetReading, ResetReads,
+};
+pub(crate) use local::{Load, LoadToReset, LocalMessage, ReadToReset, Story};
 pub(crate) use mailed::{MailPlace, Mailed};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
 pub(crate) use reply::{AskedBy, CallerReply, MailToAnswer, Replies, RepliesToNode, Reply};

@@ -97,7 +97,7 @@ impl ReadRequest {
     /// Whether the request is mostly small, and can be read together with others of its kind.
     pub(super) fn goes_together(&self) -> bool {
         match self {
-            Self::Load(load) => !load.is_whole,
+            Self::Load(load) => load.to_reset.is_none(),
             Self::Finished(ask) => ask.reads == FinishedReads::Run,
             _ => false,
         }

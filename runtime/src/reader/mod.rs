@@ -7,6 +7,7 @@ pub(crate) mod door;
 mod exporting;
 pub(crate) mod finding;
 mod lanes;
+mod resetting;
 mod spans;
 mod together;
 
@@ -30,7 +31,7 @@ use crate::looking::pages::{HistoryPage, RecordedEvent};
 use crate::mail::{
     Answered, AskFinished, EndedChild, FinishedReads, Found, LocalMessage, OnDisk, PartitionMessage,
     Question, Router, RunSignal, ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused,
-    WholeHistory, check_workflow, child_end,
+    check_workflow, child_end,
 };
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
@@ -122,11 +123,6 @@ impl Reader {
         story(&self.shared.journal.history(run)?)
     }
 
-    /// The whole history of a run, live or finished.
-    fn whole(&self, run: RunId) -> Result<Story, RunError> {
-        story(&self.history(run)?)
-    }
-
     /// The snapshot of a run, with all events behind it; `None` if there is none, or anything is wrong with it: the whole
     /// history tells what.
     fn load_kept(&self, run: RunId) -> Option<Story> {
@@ -211,30 +207,28 @@ impl Reader {
         let unread = Answered {
             ask: ask.clone(),
             found: None,
+            to_reset: None,
         };
         let owed = Owed::new(self, Said::Answered(unread));
         let finished = self.shared.journal.finished(&ask.id);
         let finished = finished.map(|finished| finished.map(|finished| finished.run));
         let (child, outcome) = match finished {
-            Ok(Some(run)) if ask.reads >= FinishedReads::End => (
+            Ok(Some(run)) if ask.reads == FinishedReads::End => (
                 Some(self.ended_child(run)),
                 Some(self.outcome(run).map(|outcome| outcome.kind())),
             ),
             Ok(_) | Err(_) => (None, None),
         };
-        let whole = match finished {
-            Ok(Some(run)) if ask.reads == FinishedReads::Events => {
-                Some(Box::new(self.whole(run).map(|story| WholeHistory::of(&story))))
-            }
-            Ok(_) | Err(_) => None,
+        let to_reset = match (&finished, ask.reads) {
+            (Ok(Some(run)), FinishedReads::ToReset(reads)) => Some(Box::new(self.reading(*run, reads, true))),
+            _ => None,
         };
         let found = Some(Found {
             finished,
             child,
             outcome,
-            whole,
         });
-        owed.pay(Said::Answered(Answered { ask, found }));
+        owed.pay(Said::Answered(Answered { ask, found, to_reset }));
     }
 
     /// The parent and the end of a finished run; `None` if it is no child.
@@ -509,13 +503,13 @@ impl Reader {
     fn answer(&self, request: ReadRequest) {
         match request {
             ReadRequest::Load(load) | ReadRequest::LoadAlone(load) => {
+                if let Some(to_reset) = load.to_reset {
+                    return self.read_to_reset(load, to_reset);
+                }
                 let unread = LocalMessage::Loaded { load, history: None };
                 let owed = Owed::new(self, Said::Here(load.run, unread));
-                let history = match load.is_whole {
-                    true => self.whole(load.run),
-                    false => (self.load(load.run)).map(|story| self.shared.with_trial(load.run, story)),
-                };
-                let history = Some(history);
+                let history = self.load(load.run);
+                let history = Some(history.map(|story| self.shared.with_trial(load.run, story)));
                 owed.pay(Said::Here(load.run, LocalMessage::Loaded { load, history }));
             }
             // The caller may have given up.

@@ -125,7 +125,11 @@ impl Reader {
     fn tell_finished(&self, request: Option<ReadRequest>, finished: Result<Option<RunId>, ReadError>) {
         if let Some(ReadRequest::Finished(ask)) = request {
             let found = Some(Found::unread(finished));
-            self.shards.answer(Answered { ask, found });
+            self.shards.answer(Answered {
+                ask,
+                found,
+                to_reset: None,
+            });
         }
     }
 }

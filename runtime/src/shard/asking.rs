@@ -18,14 +18,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use millrun_core::{Epoch, InstanceId, Partition};
+use millrun_core::{Epoch, InstanceId, Partition, RunId};
 use millrun_persistence::{Glance, ReadError};
 use millrun_workflow::{Moment, Parent};
 
 use super::Shard;
 use super::runs::roster::Known;
+use crate::RunError;
 use crate::mail::{
-    Answered, AskFinished, FinishedReads, Found, Mailed, PartitionMessage, Request, ShardMessage,
+    Answered, AskFinished, FinishedReads, Found, Mailed, PartitionMessage, Request, ResetReading, ResetReads,
+    ShardMessage,
 };
 use crate::ownership::partition_set::PartitionSet;
 
@@ -41,6 +43,8 @@ pub(super) struct Asking {
     waiting_len: usize,
     /// The answer for the id whose line is being handled; `None` otherwise.
     present: Option<(InstanceId, Found)>,
+    /// The events with which that run is reset, and the point for which they were read.
+    to_reset: Option<(ResetReads, Result<ResetReading, RunError>)>,
 }
 
 #[derive(Debug, Default)]
@@ -184,12 +188,22 @@ impl Shard {
         self.asking.begin(id, message.into(), reads);
     }
 
-    /// What the reader has found and read of the finished run of an id; `None` if the reader has to be [asked](Self::ask)
-    /// first.
-    pub(super) fn finished_events(&self, id: &InstanceId) -> Option<Found> {
+    /// The finished run of an id, and the events with which it is reset, which are given once; `None` if the reader has to be
+    /// [asked](Self::ask) first.
+    pub(super) fn take_to_reset(
+        &mut self,
+        id: &InstanceId,
+        reads: ResetReads,
+    ) -> Option<Result<(RunId, ResetReading), RunError>> {
         let (_, found) = self.asking.present.as_ref().filter(|(of, _)| of == id)?;
-        let is_read = found.whole.is_some() || !matches!(found.finished, Ok(Some(_)));
-        is_read.then(|| found.clone())
+        let run = match &found.finished {
+            Ok(Some(run)) => *run,
+            Ok(None) => return Some(Err(RunError::NotFound)),
+            Err(ReadError::Expired { .. }) => return Some(Err(RunError::Expired)),
+            Err(error) => return Some(Err(error.clone().into())),
+        };
+        let (_, reading) = self.asking.to_reset.take_if(|(of, _)| *of == reads)?;
+        Some(reading.map(|reading| (run, reading)))
     }
 
     /// Whether the end of the latest run of an id is still on its way to the disk.
@@ -231,7 +245,7 @@ impl Shard {
     /// Handles the messages that waited for an answer, in order. The one answer serves all of them, since no other run of the
     /// id has begun meanwhile.
     pub(super) fn on_answered(&mut self, answered: Answered, moment: Moment) {
-        let AskFinished { id, life, .. } = answered.ask;
+        let AskFinished { id, life, reads } = answered.ask;
         if self.epochs.get(id.partition()) != Some(life) {
             return;
         }
@@ -241,9 +255,13 @@ impl Shard {
         };
         let waiting = self.asking.end(&id);
         self.asking.present = Some((id, found));
+        if let FinishedReads::ToReset(reads) = reads {
+            self.asking.to_reset = answered.to_reset.map(|reading| (reads, *reading));
+        }
         for message in waiting {
             self.handle(message, moment);
         }
         self.asking.present = None;
+        self.asking.to_reset = None;
     }
 }

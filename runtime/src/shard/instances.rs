@@ -116,8 +116,7 @@ impl Shard {
                     Tell::EndPromise { operation, end } => Input::EndPromise { operation, end },
                     Tell::RecordReceived { operation, record } => Input::RecordReceived { operation, record },
                     Tell::Resume => Input::Resume,
-                    // A reset needs the whole history.
-                    Tell::Reset(order) => return self.reload(run, Errand::Tell(Tell::Reset(order), reply)),
+                    Tell::Reset(order) => return self.read_to_reset(run, order, reply),
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);
                 if let (Some((operation, sequence)), Err(RunError::Refused(InputRefused::Stale))) =
@@ -410,6 +409,7 @@ impl Shard {
             entry.residence = Residence::Loading(Box::new(Loading {
                 held: vec![errand],
                 park: Some(ParkReason::Stuck { message }),
+                ..Loading::default()
             }));
             self.residency.read(run);
         } else {

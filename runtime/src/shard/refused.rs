@@ -43,6 +43,10 @@ impl Shard {
                 // The same turn was appended before: it is, or will be, durable.
                 TurnRefused::AlreadyAppended => {}
                 TurnRefused::Fenced { .. } => lost.insert(run.partition()),
+                // The turn would fit by itself. Its group is too large, and is not decided again.
+                TurnRefused::TooLarge { max, .. } if turn.bytes() <= *max => {
+                    runs.entry(run).or_insert((head, TurnRefused::ReadAgain));
+                }
                 error => {
                     runs.entry(run).or_insert((head, error.clone()));
                 }
@@ -101,7 +105,11 @@ impl Shard {
             }
             Residence::Cold | Residence::Ended(_) => false,
         };
-        entry.residence = Residence::Loading(Box::new(Loading { held, park }));
+        entry.residence = Residence::Loading(Box::new(Loading {
+            held,
+            park,
+            ..Loading::default()
+        }));
         // Everything that is queued by now is durable once this sweep is.
         entry.last_sweep = self.sweeps.present();
         if !is_listed {

@@ -312,6 +312,7 @@ impl Shard {
                 self.with_run(run, Errand::Input(input), moment);
             }
             LocalMessage::Loaded { load, history } => self.on_loaded(load, history, moment),
+            LocalMessage::ReadToReset { load, read } => self.on_read_to_reset(load, read, moment),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use millrun_core::RunId;
-use millrun_workflow::Moment;
+use millrun_workflow::{Instance, Moment};
 use rustc_hash::FxHashSet;
 
 use super::Shard;
@@ -13,7 +13,7 @@ use super::runs::line::Spot;
 use super::runs::roster::Roster;
 use super::sweeps::answers::Response;
 use crate::code::version_trials::TriedRun;
-use crate::mail::{Load, Standing, Story, Tell, WholeHistory};
+use crate::mail::{Load, LoadToReset, Standing, Story, Tell};
 use crate::ownership::partition_set::PartitionSet;
 use crate::{RunError, RuntimeConfig};
 
@@ -82,6 +82,17 @@ impl Residency {
         self.loads.push_back(run);
     }
 
+    /// Leaves a run on disk that was loading, and for which nothing waits any more.
+    pub(super) fn leave_on_disk(run: RunId, entries: &mut Roster, durable_len: u64) {
+        let Some(entry) = entries.get_mut(run) else {
+            return;
+        };
+        entry.residence = Residence::Cold;
+        if entry.last_sweep <= durable_len {
+            entries.put_to_sleep(run);
+        }
+    }
+
     /// Has a run read when no other is to be read, so that it is tried on the newest version of its workflow.
     pub(super) fn move_later(&mut self, run: RunId) {
         self.to_move.push_back(run);
@@ -117,7 +128,7 @@ impl Residency {
         entries: &Roster,
         durable_len: u64,
         len_max: usize,
-        mut start: impl FnMut(RunId, bool),
+        mut start: impl FnMut(RunId, Option<LoadToReset>),
     ) {
         for _ in 0..self.loads.len() {
             if self.loads_in_flight.len() >= len_max {
@@ -133,7 +144,7 @@ impl Residency {
                 continue;
             }
             self.loads_in_flight.insert(run);
-            start(run, entry.is_to_be_reset());
+            start(run, entry.to_be_reset());
         }
     }
 
@@ -193,9 +204,9 @@ impl Shard {
         let (epochs, reader) = (&self.epochs, &self.shared.reader);
         let durable_len = self.sweeps.durable_len();
         self.residency
-            .start_loads(&self.entries, durable_len, len_max, |run, is_whole| {
+            .start_loads(&self.entries, durable_len, len_max, |run, to_reset| {
                 let life = epochs.of(run);
-                reader.load(Load { run, life, is_whole });
+                reader.load(Load { run, life, to_reset });
             });
     }
 
@@ -221,14 +232,24 @@ impl Shard {
     /// A history has been read: brings the run back, and performs the errands that waited for it.
     pub(super) fn on_loaded(&mut self, load: Load, history: Option<Result<Story, RunError>>, moment: Moment) {
         let run = load.run;
-        self.residency.loads_in_flight.remove(&run);
+        self.note_read(run);
         let before = self.effects.work_on(run);
-        self.bring_back(load, history, moment);
+        self.bring_back(run, history, moment);
         self.effects.resume(before);
     }
 
-    fn bring_back(&mut self, load: Load, history: Option<Result<Story, RunError>>, moment: Moment) {
-        let Load { run, is_whole, .. } = load;
+    /// What was asked of the reader has come.
+    pub(super) fn note_read(&mut self, run: RunId) {
+        self.residency.loads_in_flight.remove(&run);
+    }
+
+    /// Has a run read that is loading.
+    pub(super) fn bring_back(
+        &mut self,
+        run: RunId,
+        history: Option<Result<Story, RunError>>,
+        moment: Moment,
+    ) {
         let Some(history) = history else {
             // The reader failed: its successor reads the run, or the runtime stops with the reader.
             return self.residency.read(run);
@@ -237,7 +258,7 @@ impl Shard {
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
-        let Residence::Loading(loading) = &mut entry.residence else {
+        let Residence::Loading(loading) = &entry.residence else {
             return;
         };
         if let Ok(history) = &history
@@ -245,17 +266,7 @@ impl Shard {
         {
             return self.let_go_ended(run, moment);
         }
-        // Whether the run was read whole to be reset, and has had no other input since.
-        let is_to_be_reset = is_whole && loading.begins_with_reset();
-        if let (Err(error), true) = (&history, is_to_be_reset) {
-            // Reading the whole history failed, but the run may still come back from a kept beginning, for the other errands.
-            let reset = loading.held.remove(0);
-            self.residency.read(run);
-            return self.answer_unknown(reset, error.clone());
-        }
-        let Loading { held, park } = std::mem::take(&mut **loading);
-        let to_reset = history.as_ref().ok().filter(|_| is_to_be_reset);
-        let mut to_reset = to_reset.map(WholeHistory::of);
+        let is_parked_here = loading.park.is_some();
         let workflows = &self.shared.workflows;
         let workflow = entry.workflow.as_str();
         let replayed = history.and_then(|mut story| {
@@ -269,9 +280,32 @@ impl Shard {
             }
             Ok((Box::new(instance), false))
         });
+        let replayed = replayed.map(|(instance, is_moving)| (instance, is_moving && !is_parked_here));
+        self.take_up(run, replayed, moment);
+    }
+
+    /// A run that was loading is in memory, unless it could not be brought back: what waited for it is done. It moves to other
+    /// code then, perhaps.
+    pub(super) fn take_up(
+        &mut self,
+        run: RunId,
+        replayed: Result<(Box<Instance>, bool), RunError>,
+        moment: Moment,
+    ) {
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        let Residence::Loading(loading) = &mut entry.residence else {
+            return;
+        };
+        let Loading {
+            held,
+            park,
+            in_memory: _,
+            mut to_reset,
+        } = std::mem::take(&mut **loading);
         match replayed {
             Ok((mut instance, is_moving)) => {
-                let is_moving = is_moving && park.is_none();
                 if let Some(reason) = park {
                     instance.park(reason);
                 }
@@ -295,8 +329,8 @@ impl Shard {
                 }
                 for errand in held {
                     match (errand, to_reset.take()) {
-                        (Errand::Tell(Tell::Reset(order), reply), Some(whole)) => {
-                            self.reset(run, *order, &whole, reply, moment);
+                        (Errand::Tell(Tell::Reset(order), reply), Some(reading)) => {
+                            self.reset(run, *order, reading, reply, moment);
                         }
                         (errand, _) => self.apply_fresh(run, errand, moment),
                     }

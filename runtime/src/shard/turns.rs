@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// Turns the commands of a recorded turn into the sweep's effects, and updates the run's entry.
-    fn carry_out(&mut self, run: RunId, turn: &mut Turn) {
+    pub(super) fn carry_out(&mut self, run: RunId, turn: &mut Turn) {
         if !turn.events.is_empty() {
             self.watchers.tell(run, &mut self.effects);
         }

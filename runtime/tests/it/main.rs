@@ -63,6 +63,7 @@ mod quick;
 mod reading;
 mod refusals;
 mod relaxed;
+mod reset_reads;
 mod resetting;
 mod run_retries;
 mod salvaged;

@@ -33,6 +33,9 @@ impl Instance {
     /// The last event is shown to the code as if it came now, if it is one that the code is shown. So what the code decides of it
     /// may be something else than it was.
     ///
+    /// Of the events behind the point only those are needed that were decided with its last event, and those that are
+    /// [kept](LaterSignals::keeps).
+    ///
     /// # Errors
     /// When there is no such point, or the code does not go on from there. What the turn has is to be dropped then.
     pub fn begin_reset(

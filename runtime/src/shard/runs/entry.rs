@@ -7,13 +7,13 @@ use millrun_core::{InstanceId, RunId, TraceContext};
 use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, Payload, Started};
 
 use super::results::ResultNumber;
-use crate::QueryError;
 use crate::activity::AttemptFailure;
 use crate::code::workflows::Beginning;
 use crate::mail::{
-    CallerReply, CommandReply, Described, EntityRequest, Question, Replacement, Reply, RunSignal, Standing,
-    Tell, UpdateReply, UpdateRequest,
+    CallerReply, CommandReply, Described, EntityRequest, LoadToReset, Question, Replacement, Reply,
+    ResetReading, ResetReads, RunSignal, Standing, Tell, UpdateReply, UpdateRequest,
 };
+use crate::{QueryError, RunError};
 
 /// One run.
 #[derive(Debug)]
@@ -116,6 +116,10 @@ pub(in crate::shard) struct Loading {
     pub(in crate::shard) held: Vec<Errand>,
     /// If set, the run is parked for this reason once it has been read.
     pub(in crate::shard) park: Option<ParkReason>,
+    /// The run itself, if it was in memory when it was to be reset.
+    pub(in crate::shard) in_memory: Option<Box<Instance>>,
+    /// What was read, if it is to be reset.
+    pub(in crate::shard) to_reset: Option<Result<ResetReading, RunError>>,
 }
 
 /// Something to be done with a run that is in memory.
@@ -236,9 +240,12 @@ impl Entry {
         self.parking.is_parked()
     }
 
-    /// Whether it is being read to be reset.
-    pub(in crate::shard) fn is_to_be_reset(&self) -> bool {
-        matches!(&self.residence, Residence::Loading(loading) if loading.begins_with_reset())
+    /// What is to be read of it, if it is to be reset.
+    pub(in crate::shard) fn to_be_reset(&self) -> Option<LoadToReset> {
+        match &self.residence {
+            Residence::Loading(loading) => loading.reads_to_reset(),
+            Residence::Cold | Residence::Hot(_) | Residence::Ended(_) => None,
+        }
     }
 
     pub(in crate::shard) const fn has_ended(&self) -> bool {
@@ -283,9 +290,15 @@ impl Entry {
 }
 
 impl Loading {
-    /// Whether the first errand is a reset, which needs the whole history.
-    pub(in crate::shard) fn begins_with_reset(&self) -> bool {
-        matches!(self.held.first(), Some(Errand::Tell(Tell::Reset(_), _)))
+    /// How much is to be read, if the first errand is a reset.
+    pub(in crate::shard) fn reads_to_reset(&self) -> Option<LoadToReset> {
+        match self.held.first()? {
+            Errand::Tell(Tell::Reset(order), _) => Some(LoadToReset {
+                reads: ResetReads::from(&order.point),
+                is_in_memory: self.in_memory.is_some(),
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -294,7 +307,7 @@ impl Residence {
     pub(in crate::shard) fn loading(errand: Errand) -> Self {
         Self::Loading(Box::new(Loading {
             held: vec![errand],
-            park: None,
+            ..Loading::default()
         }))
     }
 }

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Timestamp};
 use millrun_persistence::{
     Batch, HandledMail, Journal, MailAddress, MailStep, OutgoingMail, RefusedTurn, TopicAppend,
-    TopicRecordHeader, TurnError, TurnHeader, TurnView,
+    TopicRecordHeader, TurnError, TurnHeader, TurnView, TurnWriter,
 };
-use millrun_workflow::{Event, EventError, wire};
+use millrun_workflow::{Event, EventError, Turn, wire};
 
 use crate::cluster::mail_desk::MailDesk;
 use crate::mail::AskedBy;
@@ -87,14 +87,19 @@ impl Sweeps {
         events: &[Event],
         recorded: &[Timestamp],
     ) -> Result<(), TurnError> {
-        let mut writer = self.batch.turn(header);
-        let times = recorded.iter().copied().chain(std::iter::repeat(header.time));
-        for (event, time) in events.iter().zip(times) {
-            let encoded: Result<(), EventError> =
-                writer.record_at(time, wire::kind(event), |body| wire::encode(event, body));
-            encoded.expect("events made by the engine encode");
+        let time = header.time;
+        write_at_their_times(self.batch.turn(header), time, events, recorded)
+    }
+
+    /// Appends two turns to the present sweep, each of another run, of which the journal takes both or neither; all or nothing.
+    #[cold]
+    pub(super) fn write_both(&mut self, turns: [(TurnHeader<'_>, &Turn); 2]) -> Result<(), TurnError> {
+        let mut group = self.batch.group();
+        for (header, turn) in turns {
+            let time = header.time;
+            write_at_their_times(group.turn(header), time, &turn.events, &turn.recorded)?;
         }
-        writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
+        group.finish().map(drop)
     }
 
     /// Adds a record of a durable topic to the present sweep. Returns its index among these records.
@@ -286,4 +291,20 @@ impl Sweeps {
     pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         self.in_flight.lose(lost, moved);
     }
+}
+
+/// Writes a turn whose first events were recorded at these times, and the others now.
+fn write_at_their_times(
+    mut writer: TurnWriter<'_>,
+    now: Timestamp,
+    events: &[Event],
+    recorded: &[Timestamp],
+) -> Result<(), TurnError> {
+    let times = recorded.iter().copied().chain(std::iter::repeat(now));
+    for (event, time) in events.iter().zip(times) {
+        let encoded: Result<(), EventError> =
+            writer.record_at(time, wire::kind(event), |body| wire::encode(event, body));
+        encoded.expect("events made by the engine encode");
+    }
+    writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
 }
