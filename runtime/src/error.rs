@@ -592,7 +592,8 @@ pub enum RunError {
         /// The name of the workflow.
         workflow: String,
     },
-    /// The run was not [reset](crate::RunHandle::reset), for this reason: nothing has changed.
+    /// The run was not [reset](crate::RunHandle::reset), or is not shown [as it was](crate::RunHandle::at) at an event, for this
+    /// reason: nothing has changed.
     #[error(transparent)]
     NotReset(Box<ResetRefused>),
     /// As many callers wait at the run with [`until`](crate::RunHandle::until) or

@@ -149,6 +149,7 @@ pub mod operating {
     };
     pub use crate::cluster::view::{ClusterStatus, NodeStatus};
     pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
+    pub use crate::looking::at_event::{DescribedAt, RunAt};
     pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueSignal, CatalogueWorkflow};
     pub use crate::looking::changes::{
         ChangeFeed, ChangeKind, ChangePosition, ChangePositionError, ChangedRun, Changes, FeedChange, Lost,

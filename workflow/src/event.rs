@@ -421,6 +421,13 @@ impl Event {
         }
     }
 
+    /// Whether it stands in one turn with the event `before` it, whatever it is: as a decision, or as the parking of a run whose code
+    /// has not begun.
+    #[must_use]
+    pub fn goes_with(&self, before: &Self) -> bool {
+        self.is_decision() || matches!((before, self), (Self::Started(_), Self::Parked { .. }))
+    }
+
     /// Whether the code decided it, so that a replay must decide it again.
     #[must_use]
     pub fn is_decision(&self) -> bool {

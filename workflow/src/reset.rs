@@ -85,12 +85,12 @@ impl ResetPoint {
     }
 }
 
-/// Why a run was not reset: nothing has changed.
+/// Why a run was not reset, or is not shown as it was at an event: nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ResetRefused {
     /// The history has no event of this number.
-    #[error("the history has events 1 to {head}, and no event {to}: reset to one of them")]
+    #[error("the history has events 1 to {head}, and no event {to}: choose one of them")]
     NoEvent {
         /// The number that was asked for.
         to: Sequence,
@@ -118,8 +118,8 @@ pub enum ResetRefused {
     },
     /// The first events are gone, without which none can be decided again: a checkpoint has taken their place.
     #[error(
-        "the history was trimmed, and begins with event {first}, so that the run cannot be reset to any event: start it anew, and let \
-         runs to come keep theirs (keep_history)"
+        "the history was trimmed, and begins with event {first}: the run cannot be reset, nor shown as it was before that; start it \
+         anew, and let runs to come keep theirs (keep_history)"
     )]
     Trimmed {
         /// The number that was asked for.

@@ -99,6 +99,10 @@ impl<O, E> RunHandle<O, E> {
         self
     }
 
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }

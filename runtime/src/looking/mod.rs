@@ -3,6 +3,7 @@
 //!
 //! Looking changes nothing, and wakes no sleeping run unless a method says so.
 
+pub(crate) mod at_event;
 pub(crate) mod catalogue;
 pub(crate) mod changes;
 pub(crate) mod counts;

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::LaneId;
 use super::finding::{FoundFinished, ListedFinished};
 use super::lanes::Lanes;
+use crate::looking::at_event::DescribedAt;
 use crate::looking::find::RunSearch;
 use crate::looking::pages::HistoryPage;
 use crate::looking::trace::TraceBeginning;
@@ -40,6 +41,19 @@ pub(super) enum ReadRequest {
     /// The description of a live run that stays on disk.
     DescribeOnDisk(OnDisk, oneshot::Sender<Result<InstanceDescription, RunError>>),
     /// A query of the final state of a finished run, which is replayed without effects.
+    /// What there was to say about a run behind an event of its history.
+    DescribeAt(
+        RunId,
+        Sequence,
+        oneshot::Sender<Result<Box<DescribedAt>, RunError>>,
+    ),
+    /// A question to the state that a run had there.
+    QueryAt(
+        RunId,
+        Sequence,
+        Question,
+        oneshot::Sender<Result<Payload, QueryError>>,
+    ),
     Query(Target, Question, oneshot::Sender<Result<Payload, QueryError>>),
     /// The answer of a finished run to an update.
     Update(
@@ -226,6 +240,26 @@ impl ReaderDoor {
     /// Asks for a whole history; as [`describe`](Self::describe).
     pub(crate) async fn exported(&self, run: RunId) -> Option<Result<Box<ExportedHistory>, RunError>> {
         self.view(|reply| ReadRequest::Export(run, reply)).await
+    }
+
+    /// Asks for the description of a run as it was behind an event; as [`describe`](Self::describe).
+    pub(crate) async fn describe_at(
+        &self,
+        run: RunId,
+        to: Sequence,
+    ) -> Option<Result<Box<DescribedAt>, RunError>> {
+        self.view(|reply| ReadRequest::DescribeAt(run, to, reply)).await
+    }
+
+    /// Asks the state that a run had behind an event; as [`describe`](Self::describe).
+    pub(crate) async fn query_at(
+        &self,
+        run: RunId,
+        to: Sequence,
+        question: Question,
+    ) -> Option<Result<Payload, QueryError>> {
+        self.view(|reply| ReadRequest::QueryAt(run, to, question, reply))
+            .await
     }
 
     /// Asks how a run began and ended; as [`describe`](Self::describe).

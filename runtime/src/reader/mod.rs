@@ -2,6 +2,7 @@
 //! callers ask about finished runs. Several [lanes] read at a time. One more lane, the viewer, is for observers, so that
 //! neither a page of a history nor a list delays the waking of a run.
 
+mod at_event;
 mod beginnings;
 pub(crate) mod door;
 mod exporting;
@@ -525,6 +526,10 @@ impl Reader {
             ReadRequest::FindSignal(finished, signal) => self.find_signal(finished, signal),
             ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
             ReadRequest::DescribeOnDisk(on_disk, reply) => drop(reply.send(self.describe_on_disk(on_disk))),
+            ReadRequest::DescribeAt(run, to, reply) => drop(reply.send(self.describe_at(run, to))),
+            ReadRequest::QueryAt(run, to, question, reply) => {
+                drop(reply.send(self.query_at(run, to, &question)));
+            }
             ReadRequest::Query(target, question, reply) => {
                 drop(reply.send(self.query(&target, &question)));
             }

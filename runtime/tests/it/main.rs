@@ -9,6 +9,7 @@
 mod activities;
 mod actors;
 mod asking;
+mod at_event;
 mod awaiting;
 mod beginnings;
 mod bulk;

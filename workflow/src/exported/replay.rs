@@ -60,6 +60,24 @@ impl Fit {
         events: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
     ) -> Result<(Self, Vec<(Name, bool)>), ReplayError> {
+        let (fit, instance) = Self::with_instance(implementation, run, kept, events, limits)?;
+        Ok((fit, instance.patches()))
+    }
+
+    /// As [`of`](Self::of), with the run as it is where the events end: what it waits for, and what it answers to
+    /// [queries](Instance::query). If the code does not fit, what the events tell is all that is known of it.
+    ///
+    /// The events end where a turn does: behind them stands none that [goes with](Event::goes_with) the last.
+    ///
+    /// # Errors
+    /// When the events are no history, whatever the code.
+    pub fn with_instance(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        kept: Option<KeptBeginning>,
+        events: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<(Self, Instance), ReplayError> {
         let (instance, difference) = match kept {
             Some(kept) => Instance::try_kept(implementation, run, kept, events, limits)?,
             None => Instance::try_whole(implementation, run, events, limits)?,
@@ -68,7 +86,7 @@ impl Fit {
             let started = instance.ledger().started();
             let workflow = started.map_or_else(String::new, |started| started.workflow.to_string());
             let version = instance.ledger().version();
-            return Ok((Self::NoCode { workflow, version }, Vec::new()));
+            return Ok((Self::NoCode { workflow, version }, instance));
         }
         let fit = match difference {
             Some(Unfit::Differs(difference)) => Self::Differs(Box::new(difference)),
@@ -77,7 +95,7 @@ impl Fit {
                 changed_values: instance.changed_values(),
             },
         };
-        Ok((fit, instance.patches()))
+        Ok((fit, instance))
     }
 
     /// Whether the code fits.

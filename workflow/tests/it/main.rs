@@ -1,6 +1,7 @@
 //! The engine from outside: every test runs event by event and by replay from every prefix.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod at_event;
 mod bytes;
 mod cancelling;
 mod delaying;
