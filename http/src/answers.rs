@@ -22,7 +22,7 @@ use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::publish::publish;
-use crate::query::{FindQuery, PageQuery, StreamQuery, next_of, own_page, past_after, wait};
+use crate::query::{FindQuery, PageQuery, StreamQuery, at_event, next_of, own_page, past_after, wait};
 use crate::router::{Served, value_of};
 use crate::schedules::on_schedule;
 use crate::starts::{start_lines, start_one};
@@ -35,8 +35,8 @@ use crate::trace::{trace_instance, trace_record, trace_run};
 use crate::traceparent::trace_of;
 use crate::upkeep_time::UpkeepMark;
 use crate::view::{
-    Json, bulks, catalogue, counts, description, finished, found, history, instances, object, output_streams,
-    park_reason, parts, past, schedules, stats, versions, why,
+    Json, bulks, catalogue, counts, described_at, description, finished, found, history, instances, object,
+    output_streams, park_reason, parts, past, schedules, stats, versions, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role, TopicRequest, TopicUse};
@@ -140,8 +140,14 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::Parts => parts(&runtime.parts()),
         Action::Topology => Json::raw(runtime.broker().topology().to_json()),
         Action::Metrics => return Ok(metrics_answer(runtime)),
-        Action::DescribeInstance => description(&instance()?.describe().await?),
-        Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
+        Action::DescribeInstance => match at_event(query)? {
+            Some(at) => described_at(&instance()?.at(at).describe().await?),
+            None => description(&instance()?.describe().await?),
+        },
+        Action::DescribeRun => match at_event(query)? {
+            Some(at) => described_at(&runtime.run_at(run(value)?, at).describe().await?),
+            None => description(&runtime.describe_run(run(value)?).await?),
+        },
         Action::Why => why(&instance()?.why().await?),
         Action::WhyRun => why(&runtime.why_run(run(value)?).await?),
         Action::TraceInstance => trace_instance(runtime, value, query).await?,
@@ -221,7 +227,11 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         Action::Publish => publish(served, value, query, &head.headers, parse(body)?).await?,
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
-            let answer = instance()?.query(&name, payload(question)?).await?;
+            let (instance, question) = (instance()?, payload(question)?);
+            let answer = match at_event(query)? {
+                Some(at) => instance.at(at).query_untyped(&name, question).await?,
+                None => instance.query(&name, question).await?,
+            };
             object([("answer", (&answer).into())])
         }
         Action::Entities => entities_page(runtime, value, query).await?,

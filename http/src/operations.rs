@@ -254,7 +254,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::GET,
         path: "v1/instances/{id}",
         role: Role::Reader,
-        about: "what the latest run of an instance does and waits for; no run is woken",
+        about: "what the latest run of an instance does and waits for, or did `at` an event of its history; no run is woken",
         action: Action::DescribeInstance,
     },
     Operation {
@@ -398,7 +398,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::POST,
         path: "v1/instances/{id}/query",
         role: Role::Reader,
-        about: "asks the state of an instance, without a trace; its code is woken",
+        about: "asks the state of an instance, without a trace, or the state that it had `at` an event; its code is woken unless there is an `at`",
         action: Action::Query,
     },
     Operation {

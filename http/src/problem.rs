@@ -167,8 +167,8 @@ pub static PROBLEMS: &[ProblemType] = &[
     problem(
         "not-reset",
         409,
-        "the run was not reset",
-        "nothing has changed; the detail says why, and which events it can be reset to",
+        "the run was not reset, or has no such event to be shown at",
+        "nothing has changed; the detail says why, and which events can be chosen",
     ),
     problem(
         "refused",

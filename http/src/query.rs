@@ -155,6 +155,12 @@ pub(crate) fn next_of(query: &str, after: &str) -> String {
     format!("?{}", kept.join("&"))
 }
 
+/// The number of the event at which a run is looked at, if it is not looked at as it is now.
+pub(crate) fn at_event(query: &str) -> Result<Option<u64>, Problem> {
+    let [at] = parameters(query, ["at"])?;
+    at.map(|at| number("at", &at)).transpose()
+}
+
 /// The time after which samples are asked for, in microseconds; 0 by default.
 pub(crate) fn past_after(query: &str) -> Result<u64, Problem> {
     let [after] = parameters(query, ["after"])?;

@@ -2,7 +2,8 @@
 
 use super::parameters::{record_token, run};
 use super::schema::{
-    Shape, anything, flag, list, named, number, object, open_object, or_null, pattern, text, time, word,
+    Shape, anything, flag, list, named, number, object, object_with, open_object, or_null, pattern, text,
+    time, word,
 };
 use crate::PROBLEMS;
 use millrun::operating::RunStatus;
@@ -77,7 +78,7 @@ fn status() -> Shape {
 }
 
 fn description() -> Shape {
-    object([
+    let fields = [
         ("id", text()),
         ("run", run()),
         ("workflow", text()),
@@ -108,7 +109,13 @@ fn description() -> Shape {
         ("awaited", list(named("Awaited"))),
         ("lines", list(object([("operation", number()), ("at", text())]))),
         ("history", text()),
-    ])
+    ];
+    let fit = object([
+        ("kind", word(["fits", "differs", "fails", "no-code", "other"])),
+        ("event", or_null(number())),
+        ("message", or_null(text())),
+    ]);
+    object_with(fields, [("fit", fit)])
 }
 
 fn why() -> Shape {

@@ -24,6 +24,11 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             number(),
             "the time behind which it begins, in microseconds since 1970",
         )),
+        Action::DescribeInstance | Action::DescribeRun | Action::Query => all.push(behind(
+            "at",
+            number_between(1, u64::MAX),
+            "the number of an event: the run as it was behind that, with whether its code fits up to there (`fit`)",
+        )),
         Action::History => all.extend([
             behind("after", number(), "the number behind which the page begins"),
             limit(),

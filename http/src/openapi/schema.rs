@@ -94,6 +94,18 @@ pub(super) fn open_object<const N: usize>(fields: [(&str, Shape); N]) -> Shape {
     record.into()
 }
 
+/// An object whose first fields are all there, and the others at times.
+pub(super) fn object_with<const N: usize, const M: usize>(
+    fields: [(&str, Shape); N],
+    optional: [(&str, Shape); M],
+) -> Shape {
+    let mut record = record(fields);
+    for (name, shape) in optional {
+        record.properties.insert(name.to_owned(), shape);
+    }
+    record.into()
+}
+
 /// A request body: the first fields are required, the others optional, and further ones are refused.
 pub(super) fn sent<const N: usize, const M: usize>(
     needed: [(&str, Shape); N],

@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use millrun::history::{KeyFilter, RecordFilter, RunTry};
-use millrun::operating::{InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
+use millrun::history::{Fit, KeyFilter, RecordFilter, RunTry};
+use millrun::operating::{DescribedAt, InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
 use millrun::workflow::{Awaited, OperationId};
 
 use super::json::{Json, list, object};
@@ -35,6 +35,31 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("lines", list(&run.lines, line)),
         // This link resolves to the same URL from `v1/instances/..` and `v1/runs/..`.
         ("history", format!("../runs/{}/history", run.run).into()),
+    ])
+}
+
+/// The description of a run as it was at an event.
+pub(crate) fn described_at(described: &DescribedAt) -> Json {
+    let mut told = description(&described.description);
+    if let Json::Object(fields) = &mut told {
+        fields.push(("fit", fit(&described.fit)));
+    }
+    told
+}
+
+/// Whether code fits a history.
+fn fit(fit: &Fit) -> Json {
+    let (kind, difference) = match fit {
+        Fit::Fits { .. } => ("fits", None),
+        Fit::Differs(difference) => ("differs", Some(difference)),
+        Fit::Fails(difference) => ("fails", Some(difference)),
+        Fit::NoCode { .. } => ("no-code", None),
+        _ => ("other", None),
+    };
+    object([
+        ("kind", kind.into()),
+        ("event", difference.map(|difference| difference.sequence).into()),
+        ("message", difference.map(ToString::to_string).into()),
     ])
 }
 

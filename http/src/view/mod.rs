@@ -14,7 +14,7 @@ mod trace;
 mod why;
 
 pub(crate) use bulk::{bulk, bulk_started, bulk_would_reach, bulks};
-pub(crate) use described::{description, park_reason};
+pub(crate) use described::{described_at, description, park_reason};
 pub(crate) use event::{history, recorded};
 pub(crate) use found::{change, counts, found};
 pub(crate) use json::{Json, list, object};

@@ -372,3 +372,49 @@ async fn a_history_is_exported_as_the_file_that_a_test_replays_and_so_many_at_on
     assert_eq!(get(&app, &path).await.status, StatusCode::OK);
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_run_is_told_as_it_was_at_an_event() {
+    const SUM: millrun::Query<u64, (), u64> = millrun::Query::named("sum");
+    async fn sum(cx: WorkflowContext, begin: u64) -> Result<u64, WorkflowError> {
+        let sum = cx.state(begin);
+        let paid = cx.receive(PAID).await?;
+        sum.change(|sum| *sum += paid);
+        Ok(sum.read(|sum| *sum))
+    }
+    let builder = Runtime::volatile().register(ORDER.query(SUM, |sum, ()| *sum), sum);
+    let runtime = builder.start().await.unwrap();
+    let app = router(&runtime, Access::operator());
+    let run = runtime.start(ORDER, "o", 1).await.unwrap();
+    run.signal(PAID, 2).await.unwrap();
+    run.result().await.unwrap();
+    let run = run.run_id().unwrap();
+    for path in ["/v1/instances/o".to_owned(), format!("/v1/runs/{run}")] {
+        let told = get(&app, &format!("{path}?at=1")).await.json();
+        assert_eq!(
+            (told["status"].as_str(), told["sequence"].as_u64()),
+            (Some("running"), Some(1))
+        );
+        assert_eq!(told["awaited"][0]["name"], "paid");
+        assert_eq!(told["fit"]["kind"], "fits");
+        let told = get(&app, &format!("{path}?at=3")).await.json();
+        assert_eq!(told["status"], "finished");
+        assert!(get(&app, &path).await.json().get("fit").is_none());
+        let none = get(&app, &format!("{path}?at=4")).await;
+        assert_eq!(
+            (none.status, none.code()),
+            (StatusCode::CONFLICT, "not-reset".to_owned())
+        );
+        let wrong = get(&app, &format!("{path}?at=first")).await;
+        assert_eq!(wrong.code(), "invalid-query");
+    }
+    for (query, sum) in [("?at=1", 1), ("?at=2", 3), ("", 3)] {
+        let body = Body::from(r#"{"name": "sum"}"#);
+        let request = Request::post(format!("/v1/instances/o/query{query}"))
+            .header("content-type", "application/json")
+            .body(body);
+        let answer = send(&app, request.unwrap()).await;
+        assert_eq!(answer.json()["answer"]["value"], sum, "{}", answer.text);
+    }
+    runtime.shutdown().await.unwrap();
+}

@@ -40,7 +40,9 @@ use crate::output::tell;
 pub(crate) use error::ClientError;
 use moment::{DateTime, Pause};
 pub(crate) use options::ClientCommand;
-use options::{At, Call, End, Form, History, List, OfProgram, Reset, ResultOf, Say, Signal, Start, Update};
+use options::{
+    At, Call, Describe, End, Form, History, List, OfProgram, QueryOf, Reset, ResultOf, Signal, Start, Update,
+};
 use place::client;
 use raw::Raw;
 use wire::{Ask, Client};
@@ -59,9 +61,7 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error>> {
     match command {
         ClientCommand::List(options) => list(options).await,
-        ClientCommand::Describe(of) => {
-            show_one("describe_instance", &of.id, &of.at, of.form, show::fields).await
-        }
+        ClientCommand::Describe(options) => describe(options).await,
         ClientCommand::Why(of) => show_one("why", &of.id, &of.at, of.form, |why| why.text_of("text")).await,
         ClientCommand::Trace(options) => trace::trace(options).await,
         ClientCommand::History(options) => history(options).await,
@@ -119,6 +119,18 @@ fn write(answer: &str, form: Form, shown: impl FnOnce(&Raw) -> String) -> Result
         tell(shown(&Raw::parse(answer)?))?;
     }
     Ok(())
+}
+
+async fn describe(options: Describe) -> Result<Outcome, Box<dyn Error>> {
+    let Describe { of, then } = options;
+    let ask = Ask {
+        operation: "describe_instance",
+        value: &of.id,
+        query: then.query(),
+        ..Ask::default()
+    };
+    write(&client(&of.at).await?.ask(ask).await?, of.form, show::fields)?;
+    Ok(Outcome::Complete)
 }
 
 async fn show_one(
@@ -382,15 +394,19 @@ async fn signal(
     say("signal", &options.id, body, &options.at, options.form, recorded).await
 }
 
-async fn query(options: Say) -> Result<Outcome, Box<dyn Error>> {
-    let body = object(&[
-        ("name", &text(&options.name)),
-        ("question", &*json(options.value)?),
-    ]);
-    say("query", &options.id, body, &options.at, options.form, |answer| {
-        answer.text_of("answer")
-    })
-    .await
+async fn query(options: QueryOf) -> Result<Outcome, Box<dyn Error>> {
+    let QueryOf { say, then } = options;
+    let body = object(&[("name", &text(&say.name)), ("question", &*json(say.value)?)]);
+    let ask = Ask {
+        operation: "query",
+        value: &say.id,
+        query: then.query(),
+        body: Some(body),
+        ..Ask::default()
+    };
+    let answer = client(&say.at).await?.ask(ask).await?;
+    write(&answer, say.form, |answer| answer.text_of("answer"))?;
+    Ok(Outcome::Complete)
 }
 
 /// The given request id, or a new unique one.

@@ -53,6 +53,41 @@ pub(crate) struct OfInstance {
     pub(crate) form: Form,
 }
 
+/// An instance, as it is or as it was.
+#[derive(Debug, Args)]
+pub(crate) struct Describe {
+    #[command(flatten)]
+    pub(crate) of: OfInstance,
+    #[command(flatten)]
+    pub(crate) then: AtEvent,
+}
+
+/// A question to an instance.
+#[derive(Debug, Args)]
+pub(crate) struct QueryOf {
+    #[command(flatten)]
+    pub(crate) say: Say,
+    #[command(flatten)]
+    pub(crate) then: AtEvent,
+}
+
+/// An event at which a run is looked at.
+#[derive(Debug, Args)]
+pub(crate) struct AtEvent {
+    /// Its latest run as it was behind the event of this number, which millrun history tells: the history up to there is replayed,
+    /// and nothing comes of it.
+    #[arg(long = "at", value_name = "EVENT")]
+    event: Option<u64>,
+}
+
+impl AtEvent {
+    /// The parameters of a request.
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
+        let event = self.event.map(|event| ("at", event.to_string()));
+        event.into_iter().collect()
+    }
+}
+
 /// Nothing in particular.
 #[derive(Debug, Args)]
 pub(crate) struct OfProgram {
@@ -538,8 +573,8 @@ pub(crate) struct Subscriptions {
 pub(crate) enum ClientCommand {
     /// List live instances, finished runs, or the runs that a filter finds.
     List(List),
-    /// Describe what an instance does and waits for.
-    Describe(OfInstance),
+    /// Describe what an instance does and waits for, or did at an event of its history.
+    Describe(Describe),
     /// Tell why an instance does not go on, down to the child or attempt that holds it up.
     Why(OfInstance),
     /// Tell what led to a run or to a record of a durable topic, and what came of it, as a tree.
@@ -558,8 +593,8 @@ pub(crate) enum ClientCommand {
     Start(Start),
     /// Send a signal to an instance.
     Signal(Signal),
-    /// Ask an instance a query, which leaves no trace.
-    Query(Say),
+    /// Ask an instance a query, which leaves no trace; also of the state that it had at an event of its history.
+    Query(QueryOf),
     /// Ask an instance for an update, and print its answer.
     Update(Update),
     /// Have an entity perform a command, and print its answer.

@@ -193,6 +193,13 @@ fn a_query_is_answered_and_an_update_that_is_none_refused() {
     let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
     program.folder.run(&order).expect(0);
     assert!(program.run("query o status").expect(0).out.contains('r'));
+    // As it was when it had begun.
+    let before = program.json("describe o --at 1 --json");
+    assert_eq!(before["fit"]["kind"], "fits", "{before}");
+    assert_eq!(before["status"], "running");
+    assert!(program.run("query o status --at 1").expect(0).out.contains('r'));
+    let none = program.run("describe o --at 1000000").expect(1).err;
+    assert!(none.contains("no event 1000000"), "{none}");
     let refused = program.run("start nonsense n").expect(1);
     assert!(refused.err.contains("try: millrun catalogue"), "{refused:#?}");
     let refused = program.run("query o nonsense").expect(1);
