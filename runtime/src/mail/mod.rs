@@ -17,6 +17,7 @@
 mod command;
 mod doors;
 mod finished;
+mod gathered;
 mod local;
 mod mailed;
 mod partition;
@@ -30,6 +31,7 @@ pub(crate) use doors::{ShardDoor, ShardDoors};
 pub(crate) use finished::{
     Answered, AskFinished, EndedChild, FinishedReads, Found, ResetReading, ResetReads,
 };
+pub(crate) use gathered::{GatheredAnswer, GatheredAnswers};
 pub(crate) use local::{Load, LoadToReset, LocalMessage, ReadToReset, Story};
 pub(crate) use mailed::{MailPlace, Mailed};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};

@@ -1,4 +1,5 @@
-//! Where the answer to a request goes: to a caller in this process, or by mail to a caller of another node.
+//! Where the answer to a request goes: to a caller in this process, alone or among other answers, or by mail to a caller of
+//! another node.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrun_core::{Epoch, Partition};
 use tokio::sync::oneshot;
 
+use super::gathered::GatheredReply;
 use super::request::Changed;
 use crate::RunError;
 use crate::cluster::mail_desk::MailDesk;
@@ -18,6 +20,8 @@ pub(crate) type CallerReply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 /// Where an answer goes. It is sent only when everything that it depends on is durable.
 pub(crate) enum Reply<T, E = RunError> {
     Caller(CallerReply<T, E>),
+    /// A caller of this process that gathers the answers to many requests.
+    Gathered(GatheredReply<T, E>),
     /// The answer is mailed in the commit of the sweep that gives it.
     Node(Box<AskedBy>),
 }
@@ -26,8 +30,10 @@ impl<T, E> Reply<T, E> {
     /// Sends the answer to a caller of this process; it is no error if the caller has gone. A caller of another node gets it
     /// by mail.
     pub(crate) fn send(self, answer: Result<T, E>) {
-        if let Self::Caller(caller) = self {
-            drop(caller.send(answer));
+        match self {
+            Self::Caller(caller) => drop(caller.send(answer)),
+            Self::Gathered(gathered) => gathered.send(answer),
+            Self::Node(_) => {}
         }
     }
 
@@ -39,7 +45,7 @@ impl<T, E> Reply<T, E> {
     /// The caller of another node, if it is one.
     pub(crate) fn asked_by(&self) -> Option<&AskedBy> {
         match self {
-            Self::Caller(_) => None,
+            Self::Caller(_) | Self::Gathered(_) => None,
             Self::Node(asked) => Some(asked),
         }
     }

@@ -22,8 +22,8 @@ use super::{Asked, MakeHandle, OnConflict, Start, ask, handle_of};
 use crate::StartError;
 use crate::ending::stop::UnlessOver;
 use crate::handles::run::End;
-use crate::inner::Inner;
-use crate::mail::{Request, StartedRun};
+use crate::inner::{ForRoom, Inner};
+use crate::mail::{GatheredAnswers, Reply, Request, StartedRun};
 
 /// An awaited [`Start`].
 #[must_use = "nothing is started until this is polled"]
@@ -69,6 +69,30 @@ impl<'a, H> IntoFuture for Start<'a, H> {
             on_conflict: self.on_conflict,
             handle: self.handle,
         }
+    }
+}
+
+impl<'a, H> Start<'a, H> {
+    /// Asks the shard, whose answer is gathered under this number. A run that is not
+    /// [checked](StartedRun::is_checked) is still to be, if the start attaches to it. Where the mailbox is full, gives the wait for
+    /// room: nothing is asked until that is over.
+    ///
+    /// # Errors
+    /// When nothing is asked: then there is no answer either.
+    pub(crate) fn asks(
+        self,
+        answers: &Arc<GatheredAnswers<StartedRun, StartError>>,
+        number: u32,
+    ) -> Result<Option<ForRoom<'a>>, StartError> {
+        let asked = self.asked?;
+        let door = self.inner.doors.of(asked.id.partition());
+        let reply = Reply::Gathered(answers.reply(number));
+        let (request, _end) = asked.request(self.on_conflict, reply);
+        // A runtime that stops drops the request, and with it the reply, which says so.
+        Ok(self
+            .inner
+            .push_or_wait(door, Request::Start(request))
+            .unwrap_or_default())
     }
 }
 

@@ -621,7 +621,7 @@ impl Asked {
 
 impl Inner {
     /// Checks that a finished run is of this workflow; if it is not retained any more, that is unknown.
-    async fn check_workflow(&self, run: RunId, workflow: Name) -> Result<(), StartError> {
+    pub(crate) async fn check_workflow(&self, run: RunId, workflow: Name) -> Result<(), StartError> {
         match self.read(self.shared.reader.check_workflow(run, workflow)).await {
             Ok(()) => Ok(()),
             Err(RunError::OtherWorkflow { expected, workflow }) => {

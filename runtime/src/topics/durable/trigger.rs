@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use millrun_core::TaskHandle;
-use millrun_workflow::{DurableTopic, Signal, Workflow};
+use millrun_workflow::{DurableTopic, Name, Signal, Workflow};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,7 +18,9 @@ use super::subscription::{
     DurableSubscription, SubscribeRecords, SubscriptionLost, SubscriptionOpenError, SubscriptionStatus,
     UndeliveredRecord,
 };
-use super::triggered::{TriggerOutcome, TriggerTally, Triggered, UNKEPT_MAX, work};
+use super::triggered::{
+    AskedAs, Handing, TriggerOutcome, TriggerTally, TriggerWork, Triggered, UNKEPT_MAX, work,
+};
 use crate::Runtime;
 use crate::topics::trigger::asked_by_trigger;
 
@@ -202,16 +203,18 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         // A record that is delivered again finds its instance among the retained ones.
         let retained = self.topic.inner.shared.config.journal.retention.len_max;
         let unkept_max = retained.clamp(1, UNKEPT_MAX);
-        self.open(unkept_max, make, move |runtime, asked: Triggered<I>| {
-            let request = asked.request();
-            let start = runtime.start(workflow, &asked.id, asked.value);
-            let start = asked_by_trigger(start, asked.stems).triggered_by(request);
-            // Not an async block, which would keep all of this beside the start.
-            Box::pin(start.into_future().map(|started| match started {
-                Ok(_) => TriggerOutcome::Done,
-                Err(error) => TriggerOutcome::of_start(runtime, error),
-            }))
-        })
+        let starts = Some(workflow.name().into());
+        self.open_handing(
+            unkept_max,
+            starts,
+            make,
+            move |runtime, asked: Triggered<I>, to| {
+                let request = asked.request();
+                let start = runtime.start(workflow, &asked.id, asked.value);
+                let start = asked_by_trigger(start, asked.stems).triggered_by(request);
+                Handing::start(runtime, start, to)
+            },
+        )
         .await
     }
 
@@ -308,6 +311,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         .await
     }
 
+    /// Opens a trigger that waits for what `deliver` gives for each record.
     pub(super) async fn open<V, F, D>(
         self,
         unkept_max: usize,
@@ -319,6 +323,25 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
         D: for<'r> Fn(&'r Runtime, Triggered<V>) -> BoxFuture<'r, TriggerOutcome> + Send + Sync + 'static,
     {
+        self.open_handing(unkept_max, None, make, move |runtime, asked, _| {
+            Handing::Future(deliver(runtime, asked))
+        })
+        .await
+    }
+
+    /// Opens a trigger that hands its records over by `hand_over`, which starts this workflow if it starts one.
+    async fn open_handing<V, F, D>(
+        self,
+        unkept_max: usize,
+        starts: Option<Name>,
+        make: F,
+        hand_over: D,
+    ) -> Result<DurableTrigger, SubscriptionOpenError>
+    where
+        V: Send + 'static,
+        F: Fn(&DurableRecord<T>) -> (String, V) + Send + Sync + 'static,
+        D: for<'r> Fn(&'r Runtime, Triggered<V>, AskedAs<'_>) -> Handing<'r> + Send + Sync + 'static,
+    {
         let inner = Arc::clone(&self.topic.inner);
         let subscription: DurableSubscription<T> = self.subscribe.await?;
         let tally = Arc::new(TriggerTally::default());
@@ -329,11 +352,15 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TriggerRecords<'_, T> {
         };
         let work = work(
             Runtime::of(Arc::clone(&inner)),
-            (self.name.to_owned(), unkept_max),
+            TriggerWork {
+                name: self.name.into(),
+                unkept_max,
+                starts,
+            },
             subscription,
             Arc::clone(&tally),
             make,
-            deliver,
+            hand_over,
         );
         let task = inner.shared.host.spawn("durable trigger", Box::pin(work));
         Ok(DurableTrigger {

@@ -14,26 +14,31 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::future::{poll_fn, ready};
+use std::future::{self, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use millrun_core::panic_message;
-use millrun_workflow::{ANSWERS_LEN_MAX, SIGNAL_REQUESTS_LEN_MAX};
+use millrun_core::{RunId, panic_message};
+use millrun_workflow::{ANSWERS_LEN_MAX, Name, SIGNAL_REQUESTS_LEN_MAX};
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
+use slab::Slab;
+use tokio::task::coop;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::record::DurableRecord;
 use super::subscription::{DurableSubscription, RecordDelivery, SubscriptionLost, SubscriptionReadError};
 use super::token::RecordToken;
+use crate::builders::Start;
+use crate::inner::ForRoom;
+use crate::mail::{GatheredAnswer, GatheredAnswers, StartedRun};
 use crate::topics::trigger::Provenance;
 use crate::{RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
@@ -170,41 +175,104 @@ impl<T> Drop for RecordAtWork<T> {
     }
 }
 
-/// An attempt for one record. Hand-written and small: a trigger has hundreds of them.
-struct RecordAttempt<'r, T> {
-    record: Option<RecordAtWork<T>>,
-    instance: InstanceHash,
-    /// How many earlier attempts for this record have an unknown outcome.
-    unknown: u32,
-    attempt: BoxFuture<'r, TriggerOutcome>,
-}
-
-/// The result of one attempt.
+/// A record that is tried, in the slot whose number its answer has.
 struct TriedRecord<T> {
     record: RecordAtWork<T>,
     instance: InstanceHash,
+    /// How many attempts for this record came before, of which nobody knows what they did.
     unknown: u32,
-    outcome: TriggerOutcome,
 }
 
-// Only the boxed future needs to be pinned.
-impl<T> Unpin for RecordAttempt<'_, T> {}
+/// A record that waits for others of its instance; those behind it in the topic wait too.
+struct HeldRecord<T, V> {
+    record: RecordAtWork<T>,
+    instance: InstanceHash,
+    asked: Result<Triggered<V>, String>,
+}
 
-impl<T> Future for RecordAttempt<'_, T> {
-    type Output = Option<TriedRecord<T>>;
+/// The runs that the starts of a trigger have led to.
+pub(super) type StartAnswers = GatheredAnswers<StartedRun, StartError>;
+
+/// Where what becomes of a record is told: the number of its slot, and the answers to all starts.
+#[derive(Clone, Copy)]
+pub(super) struct AskedAs<'t> {
+    slot: usize,
+    starts: &'t Arc<StartAnswers>,
+}
+
+/// How a record is handed over.
+pub(super) enum Handing<'r> {
+    /// It was asked for a start, whose answer is gathered.
+    Gathered,
+    /// As `Gathered`, once there is room for it.
+    WaitsForRoom(ForRoom<'r>),
+    /// What this gives is what becomes of it.
+    Future(BoxFuture<'r, TriggerOutcome>),
+}
+
+impl<'r> Handing<'r> {
+    fn told(outcome: TriggerOutcome) -> Self {
+        Self::Future(Box::pin(future::ready(outcome)))
+    }
+
+    /// Asks for a start.
+    pub(super) fn start<H>(runtime: &'r Runtime, start: Start<'r, H>, to: AskedAs<'_>) -> Self {
+        let Ok(number) = u32::try_from(to.slot) else {
+            unreachable!("there are few slots");
+        };
+        match start.asks(to.starts, number) {
+            Ok(None) => Self::Gathered,
+            Ok(Some(room)) => Self::WaitsForRoom(room),
+            Err(error) => Self::told(TriggerOutcome::of_start(runtime, error)),
+        }
+    }
+}
+
+/// What a trigger waits for because of the record in a slot.
+struct PendingHandover<'r> {
+    slot: usize,
+    step: PendingStep<'r>,
+}
+
+enum PendingStep<'r> {
+    Outcome(BoxFuture<'r, TriggerOutcome>),
+    Room(ForRoom<'r>),
+    /// The pause before it is tried again.
+    Pause(BoxFuture<'r, ()>),
+}
+
+/// What a trigger has waited for.
+enum PendingOver {
+    Outcome(TriggerOutcome),
+    /// The answer is gathered.
+    HasRoom,
+    Again,
+}
+
+impl Future for PendingHandover<'_> {
+    type Output = (usize, PendingOver);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let attempt = self.attempt.as_mut();
-        let outcome = match catch_unwind(AssertUnwindSafe(|| attempt.poll(cx))) {
-            Ok(polled) => std::task::ready!(polled),
-            Err(panic) => TriggerOutcome::Never(panic_message(panic)),
+        let slot = self.slot;
+        let over = match &mut self.step {
+            PendingStep::Outcome(outcome) => {
+                let outcome = outcome.as_mut();
+                PendingOver::Outcome(match catch_unwind(AssertUnwindSafe(|| outcome.poll(cx))) {
+                    Ok(polled) => ready!(polled),
+                    Err(panic) => TriggerOutcome::Never(panic_message(panic)),
+                })
+            }
+            // Without room the reply has been dropped, which is an answer too.
+            PendingStep::Room(room) => {
+                let _has_room = ready!(room.as_mut().poll(cx));
+                PendingOver::HasRoom
+            }
+            PendingStep::Pause(pause) => {
+                ready!(pause.as_mut().poll(cx));
+                PendingOver::Again
+            }
         };
-        Poll::Ready(self.record.take().map(|record| TriedRecord {
-            record,
-            instance: self.instance,
-            unknown: self.unknown,
-            outcome,
-        }))
+        Poll::Ready((slot, over))
     }
 }
 
@@ -267,15 +335,26 @@ fn pause_after(attempts: u32) -> Duration {
 
 /// The next event for a trigger.
 enum TriggerNews<T> {
-    Tried(TriedRecord<T>),
-    /// All answers up to this version are saved.
+    Started(GatheredAnswer<StartedRun, StartError>),
+    Over(usize, PendingOver),
+    /// All answers up to this version are kept.
     Kept(Result<u64, SubscriptionLost>),
     Next(Result<Box<RecordDelivery<T>>, SubscriptionReadError>),
+    /// Nothing that was asked is answered any more.
+    Stopped,
+}
+
+/// What the task of a trigger is given beside its records.
+pub(super) struct TriggerWork {
+    pub(super) name: Arc<str>,
+    pub(super) unkept_max: usize,
+    /// What is started for each record, if that is what the trigger does.
+    pub(super) starts: Option<Name>,
 }
 
 pub(super) async fn work<T, V, F, D>(
     runtime: Runtime,
-    (name, unkept_max): (String, usize),
+    of: TriggerWork,
     subscription: DurableSubscription<T>,
     tally: Arc<TriggerTally>,
     make: F,
@@ -284,17 +363,19 @@ pub(super) async fn work<T, V, F, D>(
     T: DeserializeOwned + Send + Sync + 'static,
     V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V) + Sync,
-    D: for<'r> Fn(&'r Runtime, Triggered<V>) -> BoxFuture<'r, TriggerOutcome> + Sync,
+    D: for<'r> Fn(&'r Runtime, Triggered<V>, AskedAs<'_>) -> Handing<'r> + Sync,
 {
-    let name: Arc<str> = name.into();
-    let mut trying = FuturesUnordered::new();
+    let starts = Arc::new(StartAnswers::default());
+    let mut started = VecDeque::new();
+    let mut tried: Slab<TriedRecord<T>> = Slab::new();
+    let mut pending = FuturesUnordered::new();
     let mut unkept = Unkept::default();
     // The versions of answers that are not saved, in order.
     let mut answered: VecDeque<(u64, InstanceHash)> = VecDeque::new();
-    // A record that waits for others of its instance; later records of the topic wait too.
-    let mut held: Option<RecordAttempt<'_, T>> = None;
+    let mut held: Option<HeldRecord<T, V>> = None;
     let mut keeping: Option<BoxFuture<'_, Result<u64, SubscriptionLost>>> = None;
     let (host, subscription) = (&runtime.inner().shared.host, &subscription);
+    let mut stopped = runtime.inner().stop.unless_over(future::pending::<()>());
     let next_after = |pause: Duration| async move {
         if !pause.is_zero() {
             host.sleep_until(host.now() + pause).await;
@@ -302,61 +383,93 @@ pub(super) async fn work<T, V, F, D>(
         subscription.next().await.map(Box::new)
     };
     let mut next = Box::pin(next_after(Duration::ZERO));
+    let hand_over = |asked: Result<Triggered<V>, String>, slot: usize| {
+        let to = AskedAs {
+            slot,
+            starts: &starts,
+        };
+        let handing = match asked {
+            Ok(asked) => catch_unwind(AssertUnwindSafe(|| deliver(&runtime, asked, to)))
+                .unwrap_or_else(|panic| Handing::told(TriggerOutcome::Never(panic_message(panic)))),
+            Err(panic) => Handing::told(TriggerOutcome::Never(panic)),
+        };
+        let step = match handing {
+            Handing::Gathered => return None,
+            Handing::WaitsForRoom(room) => PendingStep::Room(room),
+            Handing::Future(outcome) => PendingStep::Outcome(outcome),
+        };
+        Some(PendingHandover { slot, step })
+    };
     loop {
         if let (None, Some((first, _))) = (&keeping, answered.front()) {
             keeping = Some(Box::pin(subscription.kept(*first)));
         }
-        if let Some(attempt) = held.take_if(|held| unkept.may_take(held.instance)) {
-            unkept.take(attempt.instance);
-            trying.push(attempt);
+        if let Some(HeldRecord {
+            record,
+            instance,
+            asked,
+        }) = held.take_if(|held| unkept.may_take(held.instance))
+        {
+            unkept.take(instance);
+            let slot = tried.insert(TriedRecord {
+                record,
+                instance,
+                unknown: 0,
+            });
+            pending.extend(hand_over(asked, slot));
         }
-        let has_room = held.is_none() && unkept.len < unkept_max;
-        let told = poll_fn(|cx| {
-            if let Poll::Ready(Some(Some(tried))) = trying.poll_next_unpin(cx) {
-                return Poll::Ready(TriggerNews::Tried(tried));
+        let has_room = held.is_none() && unkept.len < of.unkept_max && tried.len() < AT_ONCE_MAX;
+        let mut look = |cx: &mut Context<'_>| {
+            if started.is_empty() && of.starts.is_some() {
+                // What is found is in the list.
+                let _is_found = starts.poll_take(cx, &mut started);
+            }
+            if let Some(answer) = started.pop_front() {
+                return Poll::Ready(TriggerNews::Started(answer));
+            }
+            if let Poll::Ready(Some((slot, over))) = pending.poll_next_unpin(cx) {
+                return Poll::Ready(TriggerNews::Over(slot, over));
             }
             if let Some(keeping) = &mut keeping
                 && let Poll::Ready(kept) = keeping.as_mut().poll(cx)
             {
                 return Poll::Ready(TriggerNews::Kept(kept));
             }
-            match has_room && trying.len() < AT_ONCE_MAX {
-                true => next.as_mut().poll(cx).map(TriggerNews::Next),
-                false => Poll::Pending,
+            if has_room && let Poll::Ready(next) = next.as_mut().poll(cx) {
+                return Poll::Ready(TriggerNews::Next(next));
             }
+            Pin::new(&mut stopped).poll(cx).map(|_| TriggerNews::Stopped)
+        };
+        let news = poll_fn(|cx| {
+            // Gathered answers do not count as work of the task by themselves, as those of channels do: with many of them it
+            // would keep its worker thread from other tasks.
+            let budget = ready!(coop::poll_proceed(cx));
+            let news = ready!(look(cx));
+            budget.made_progress();
+            Poll::Ready(news)
         });
-        let lost = match told.await {
-            TriggerNews::Tried(TriedRecord {
-                outcome: TriggerOutcome::Stopped(cause),
-                ..
-            }) => cause.into(),
-            TriggerNews::Tried(tried) => {
-                let TriedRecord {
-                    record,
-                    instance,
-                    unknown,
-                    outcome,
-                } = tried;
-                if let (TriggerOutcome::Unknown, Some(delivery)) = (&outcome, &record.0) {
-                    if unknown == 0 {
-                        unkept.note_unknown(instance);
+        let (slot, outcome) = match news.await {
+            TriggerNews::Started((number, answer)) => {
+                let outcome = match answer {
+                    Some(Ok(begun)) if begun.is_checked => TriggerOutcome::Done,
+                    Some(Ok(found)) => {
+                        let workflow = of.starts.clone().expect("only starts are answered here");
+                        let step = PendingStep::Outcome(Box::pin(check(&runtime, found.run, workflow)));
+                        let slot = number as usize;
+                        pending.push(PendingHandover { slot, step });
+                        continue;
                     }
-                    let again = attempt(&runtime, &name, delivery.record(), &make, &deliver).1;
-                    let late = host.sleep_until(host.now() + pause_after(unknown));
-                    trying.push(RecordAttempt {
-                        record: Some(record),
-                        instance,
-                        unknown: unknown.saturating_add(1),
-                        attempt: Box::pin(late.then(|()| again)),
-                    });
-                    continue;
-                }
-                if unknown > 0 {
-                    unkept.note_known(instance);
-                }
-                match answer(&tally, record, outcome) {
-                    Some(version) => answered.push_back((version, instance)),
-                    None => unkept.leave(instance),
+                    Some(Err(error)) => TriggerOutcome::of_start(&runtime, error),
+                    None => TriggerOutcome::stopped(&runtime, runtime.inner().stop_cause()),
+                };
+                (number as usize, outcome)
+            }
+            TriggerNews::Over(slot, PendingOver::Outcome(outcome)) => (slot, outcome),
+            TriggerNews::Over(_, PendingOver::HasRoom) => continue,
+            TriggerNews::Over(slot, PendingOver::Again) => {
+                if let Some(delivery) = tried.get(slot).and_then(|tried| tried.record.0.as_ref()) {
+                    let (_, asked) = ask(&of.name, delivery.record(), &make);
+                    pending.extend(hand_over(asked, slot));
                 }
                 continue;
             }
@@ -368,16 +481,19 @@ pub(super) async fn work<T, V, F, D>(
                 }
                 continue;
             }
-            TriggerNews::Kept(Err(lost)) | TriggerNews::Next(Err(SubscriptionReadError::Lost(lost))) => lost,
+            TriggerNews::Kept(Err(lost)) | TriggerNews::Next(Err(SubscriptionReadError::Lost(lost))) => {
+                return tally.lose(lost);
+            }
+            TriggerNews::Stopped => return tally.lose(runtime.inner().stop_cause().into()),
             TriggerNews::Next(Err(SubscriptionReadError::Missed(missed))) => {
-                // Their number is in the status of the subscription.
-                tracing::warn!(subscription = &*name, error = %missed, "records are passed over");
+                // Their count is in the status of the subscription.
+                tracing::warn!(subscription = &*of.name, error = %missed, "records are passed over");
                 next.set(next_after(Duration::ZERO));
                 continue;
             }
             TriggerNews::Next(Err(SubscriptionReadError::Unreadable { problem })) => {
                 tracing::warn!(
-                    subscription = &*name,
+                    subscription = &*of.name,
                     problem,
                     "the topic of a trigger cannot be read now"
                 );
@@ -385,51 +501,85 @@ pub(super) async fn work<T, V, F, D>(
                 continue;
             }
             TriggerNews::Next(Ok(delivery)) => {
-                let (instance, attempt) = attempt(&runtime, &name, delivery.record(), &make, &deliver);
-                held = Some(RecordAttempt {
-                    record: Some(RecordAtWork(Some(delivery))),
+                let (instance, asked) = ask(&of.name, delivery.record(), &make);
+                held = Some(HeldRecord {
+                    record: RecordAtWork(Some(delivery)),
                     instance,
-                    unknown: 0,
-                    attempt,
+                    asked,
                 });
                 next.set(next_after(Duration::ZERO));
                 continue;
             }
         };
-        return tally.lose(lost);
+        match outcome {
+            TriggerOutcome::Stopped(cause) => return tally.lose(cause.into()),
+            TriggerOutcome::Unknown => {
+                let Some(tried) = tried.get_mut(slot) else {
+                    continue;
+                };
+                if tried.unknown == 0 {
+                    unkept.note_unknown(tried.instance);
+                }
+                let pause = host.sleep_until(host.now() + pause_after(tried.unknown));
+                tried.unknown = tried.unknown.saturating_add(1);
+                let step = PendingStep::Pause(Box::pin(pause));
+                pending.push(PendingHandover { slot, step });
+            }
+            outcome => {
+                let Some(TriedRecord {
+                    record,
+                    instance,
+                    unknown,
+                }) = tried.try_remove(slot)
+                else {
+                    continue;
+                };
+                if unknown > 0 {
+                    unkept.note_known(instance);
+                }
+                match answer(&tally, record, outcome) {
+                    Some(version) => answered.push_back((version, instance)),
+                    None => unkept.leave(instance),
+                }
+            }
+        }
     }
 }
 
-/// Determines the effect of one record, and its instance.
-fn attempt<'r, T, V, F, D>(
-    runtime: &'r Runtime,
+/// What becomes of a record whose id is taken by a run of which the shard does not know the workflow.
+async fn check(runtime: &Runtime, run: RunId, workflow: Name) -> TriggerOutcome {
+    match runtime.inner().check_workflow(run, workflow).await {
+        Ok(()) => TriggerOutcome::Done,
+        Err(error) => TriggerOutcome::of_start(runtime, error),
+    }
+}
+
+/// What one record asks for, and of which instance; what its code has panicked with, if it has.
+fn ask<T, V, F>(
     name: &Arc<str>,
     record: &DurableRecord<T>,
     make: &F,
-    deliver: &D,
-) -> (InstanceHash, BoxFuture<'r, TriggerOutcome>)
+) -> (InstanceHash, Result<Triggered<V>, String>)
 where
-    V: Send + 'static,
     F: Fn(&DurableRecord<T>) -> (String, V),
-    D: Fn(&'r Runtime, Triggered<V>) -> BoxFuture<'r, TriggerOutcome>,
 {
-    let stems = Provenance {
-        cause: record.run_cause(),
-        trace: record.trace().copied(),
-    };
-    let asked = catch_unwind(AssertUnwindSafe(|| {
-        let (id, value) = make(record);
-        let instance = xxh3_64(id.as_bytes());
-        let triggered = Triggered {
-            id,
-            value,
-            stems,
-            trigger: Arc::clone(name),
-            token: record.token(),
-        };
-        (instance, deliver(runtime, triggered))
-    }));
-    asked.unwrap_or_else(|panic| (0, Box::pin(ready(TriggerOutcome::Never(panic_message(panic))))))
+    match catch_unwind(AssertUnwindSafe(|| make(record))) {
+        Ok((id, value)) => {
+            let instance = xxh3_64(id.as_bytes());
+            let triggered = Triggered {
+                id,
+                value,
+                stems: Provenance {
+                    cause: record.run_cause(),
+                    trace: record.trace().copied(),
+                },
+                trigger: Arc::clone(name),
+                token: record.token(),
+            };
+            (instance, Ok(triggered))
+        }
+        Err(panic) => (0, Err(panic_message(panic))),
+    }
 }
 
 /// Answers one delivery. Returns the version that includes the answer, if it has to be saved.
