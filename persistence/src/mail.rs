@@ -66,8 +66,8 @@ pub struct MailStep {
     pub with: Option<RunId>,
     /// Mail that has been handled and is removed. If that is not possible, nothing is posted either.
     pub handled: Option<HandledMail>,
-    /// Mail to be posted.
-    pub post: Option<OutgoingMail>,
+    /// Mail to be posted, in order: all of it or none.
+    pub posts: Vec<OutgoingMail>,
 }
 
 impl Batch {
@@ -83,7 +83,7 @@ impl Batch {
     ///     to: MailAddress::Partition(Partition::of(b"order-42")),
     ///     body: Bytes::from_static(b"shipped"),
     /// };
-    /// batch.mail(MailStep { with: None, handled: None, post: Some(mail) });
+    /// batch.mail(MailStep { with: None, handled: None, posts: vec![mail] });
     /// assert_eq!(batch.mail_steps().len(), 1);
     /// ```
     pub fn mail(&mut self, step: MailStep) {

@@ -623,7 +623,7 @@ impl SharedState {
                 }
                 self.discard_mail(&[handled.number]);
             }
-            if let Some(post) = &step.post {
+            for post in &step.posts {
                 self.post_with_turns(post.clone());
             }
         }

@@ -302,20 +302,18 @@ impl MailPart {
         why: &str,
     ) -> MailFate {
         let mut batch = Batch::new();
-        let mut handled = Some(HandledMail {
-            number,
-            owned: Some(owned),
+        let posts = questions.map(|question| OutgoingMail {
+            to: MailAddress::Node(node),
+            body: calls::encode_answer(question, AnswerToNode::Failed(why.to_owned())).into(),
         });
-        for question in questions {
-            batch.mail(MailStep {
-                with: None,
-                handled: handled.take(),
-                post: Some(OutgoingMail {
-                    to: MailAddress::Node(node),
-                    body: calls::encode_answer(question, AnswerToNode::Failed(why.to_owned())).into(),
-                }),
-            });
-        }
+        batch.mail(MailStep {
+            with: None,
+            handled: Some(HandledMail {
+                number,
+                owned: Some(owned),
+            }),
+            posts: posts.collect(),
+        });
         self.desk.take(number, owned, 0);
         match self.shared.journal.enqueue(&batch) {
             Ok(enqueued) => self.desk.handled([number].into_iter(), enqueued.offset),

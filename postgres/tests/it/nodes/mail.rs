@@ -42,7 +42,7 @@ impl Node {
                 number: mail.number,
                 owned: Some((author.run.partition(), author.epoch)),
             }),
-            post: Some(answer),
+            posts: vec![answer],
         });
         batch
     }
@@ -166,7 +166,10 @@ fn nothing_becomes_of_mail_with_a_turn_that_is_refused_or_a_partition_that_is_lo
             number: unread[0].number,
             owned: Some((partition, author.epoch)),
         }),
-        post: Some(mail(MailAddress::Node(b.number()), "no")),
+        // Nothing of the step is done, also where it answers several callers.
+        posts: ["no", "nor you"]
+            .map(|body| mail(MailAddress::Node(b.number()), body))
+            .into(),
     });
     assert_eq!(a.journal.enqueue(&batch).unwrap().refused, []);
     a.flush();

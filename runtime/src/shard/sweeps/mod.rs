@@ -113,8 +113,9 @@ impl Sweeps {
         self.mail.push((number, owned));
     }
 
-    /// Adds the mail steps of the present sweep: handled mail is removed, and answers to callers of other nodes are posted,
-    /// each with the removal of the mail that it answers.
+    /// Adds the mail steps of the present sweep: handled mail is removed, and answers to callers of other nodes are posted. The
+    /// answers to one piece of mail, and its removal, are one step: if a partition has moved meanwhile, its next owner answers
+    /// all of them again, and no caller is told what the other owner decided.
     pub(super) fn put_mail(&mut self, effects: &Effects, epoch: impl Fn(RunId) -> Epoch) {
         let handled = |number, owned| HandledMail {
             number,
@@ -124,11 +125,11 @@ impl Sweeps {
             self.batch.mail(MailStep {
                 with: None,
                 handled: Some(handled(*number, *owned)),
-                post: None,
+                posts: Vec::new(),
             });
         }
-        // For each piece of mail: the number of its answers in this sweep, and whether the mail is removed with one of them.
-        let mut answered: BTreeMap<u64, (usize, bool)> = BTreeMap::new();
+        let mut steps: Vec<MailStep> = Vec::new();
+        let mut answered: BTreeMap<u64, AnsweredMail> = BTreeMap::new();
         let mut runs = None;
         for (answer, of) in effects.answers() {
             let Some(asked) = answer.asked_by() else { continue };
@@ -141,32 +142,35 @@ impl Sweeps {
                     .collect::<BTreeMap<_, _>>()
             });
             let with = runs.get(&of).copied();
-            let to_asker = |question, body| {
-                Some(OutgoingMail {
-                    to: MailAddress::Node(asked.node),
-                    body: calls::encode_answer(question, body).into(),
-                })
+            let to_asker = |question, body| OutgoingMail {
+                to: MailAddress::Node(asked.node),
+                body: calls::encode_answer(question, body).into(),
             };
-            let goes = asked.mail.as_ref().filter(|mail| {
-                let (len, goes) = answered.entry(mail.number).or_default();
-                *len += 1;
-                let is_last = !*goes && asked.is_last(*len);
-                *goes |= is_last;
-                is_last
-            });
-            self.batch.mail(MailStep {
+            let mut step = MailStep {
                 with,
-                handled: goes.map(|mail| handled(mail.number, mail.owned)),
-                post: to_asker(asked.question, body),
-            });
-            // The other callers of the mail, which get no answer of their own.
-            for question in goes.map(|mail| mail.dropped()).unwrap_or_default() {
-                self.batch.mail(MailStep {
-                    with,
-                    handled: None,
-                    post: to_asker(question, AnswerToNode::Dropped),
-                });
+                handled: None,
+                posts: vec![to_asker(asked.question, body)],
+            };
+            if let Some(mail) = &asked.mail {
+                let of_mail = answered.entry(mail.number).or_default();
+                of_mail.len += 1;
+                if !of_mail.goes && asked.is_last(of_mail.len) {
+                    of_mail.goes = true;
+                    step.handled = Some(handled(mail.number, mail.owned));
+                    // The other callers of the mail, which get no answer of their own.
+                    let dropped = mail.dropped().into_iter();
+                    step.posts
+                        .extend(dropped.map(|question| to_asker(question, AnswerToNode::Dropped)));
+                }
+                match of_mail.step {
+                    Some(index) if joined(&mut steps[index], &mut step) => continue,
+                    _ => of_mail.step = Some(steps.len()),
+                }
             }
+            steps.push(step);
+        }
+        for step in steps {
+            self.batch.mail(step);
         }
     }
 
@@ -307,4 +311,25 @@ fn write_at_their_times(
         encoded.expect("events made by the engine encode");
     }
     writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
+}
+
+/// The answers of one sweep to one piece of mail.
+#[derive(Default)]
+struct AnsweredMail {
+    len: usize,
+    /// Whether the mail is removed with one of them.
+    goes: bool,
+    /// The index of the step that has them.
+    step: Option<usize>,
+}
+
+/// Whether the second step has become a part of the first: not if they depend on the turns of two runs.
+fn joined(first: &mut MailStep, second: &mut MailStep) -> bool {
+    if first.with.is_some() && second.with.is_some() && first.with != second.with {
+        return false;
+    }
+    first.with = first.with.or(second.with);
+    first.handled = first.handled.or(second.handled);
+    first.posts.append(&mut second.posts);
+    true
 }
