@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use millrun_core::{InstanceIdError, Partition, RunId};
 use millrun_persistence::{FailureKind, JournalFailure, ReadError};
-use millrun_workflow::{InputRefused, ParkReason, PayloadError, ResetRefused, Unanswered, WrongType};
+use millrun_workflow::{
+    InputRefused, ParkReason, PayloadError, ResetRefused, RunTimeout, Unanswered, WrongType,
+};
 
 use crate::host::HostError;
 
@@ -228,6 +230,14 @@ pub enum StartError {
         /// Its length.
         bytes: usize,
     },
+    /// The start has a timeout of zero, which is over before the run begins.
+    #[error(
+        "a {timeout} timeout of zero is over before the run begins: leave it out, or give the run some time"
+    )]
+    NoTime {
+        /// Which one.
+        timeout: RunTimeout,
+    },
     /// The encoded input does not have the workflow's type: nothing was started.
     #[error(transparent)]
     WrongType(#[from] WrongType),
@@ -387,11 +397,12 @@ impl From<ReadError> for RunError {
 
 impl StartError {
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 19] = [
+    pub const CODES: [&'static str; 20] = [
         "id",
         "payload",
         "too-large",
         "name",
+        "no-time",
         "wrong-type",
         "reserved-name",
         "turn",
@@ -417,6 +428,7 @@ impl StartError {
             Self::Payload(_) => "payload",
             Self::TooLarge { .. } => "too-large",
             Self::Name { .. } => "name",
+            Self::NoTime { .. } => "no-time",
             Self::WrongType(_) => "wrong-type",
             Self::ReservedName { .. } => "reserved-name",
             Self::Turn(_) => "turn",
@@ -796,6 +808,8 @@ pub enum ResultError<E> {
         /// Why.
         reason: String,
     },
+    /// It was [out of time](crate::builders::Start::run_timeout), by this timeout.
+    TimedOut(RunTimeout),
     /// It has not ended, but its code does not run: fix the cause, [resume](crate::RunHandle::resume) it, and ask again.
     Parked(Box<ParkReason>),
     /// The recorded value is not of the expected type.
@@ -811,6 +825,7 @@ impl<E> ResultError<E> {
             Self::Failed(error) => decode(error).map(ResultError::Failed),
             Self::Cancelled(error) => decode(error).map(ResultError::Cancelled),
             Self::Terminated { reason } => Ok(ResultError::Terminated { reason }),
+            Self::TimedOut(timeout) => Ok(ResultError::TimedOut(timeout)),
             Self::Parked(reason) => Ok(ResultError::Parked(reason)),
             Self::Payload(error) => Err(error),
             Self::Run(error) => Ok(ResultError::Run(error)),
@@ -825,6 +840,7 @@ impl<E: fmt::Display> fmt::Display for ResultError<E> {
             Self::Failed(error) => write!(f, "the workflow failed: {error}"),
             Self::Cancelled(error) => write!(f, "the workflow was cancelled: {error}"),
             Self::Terminated { reason } => write!(f, "the workflow was terminated: {reason}"),
+            Self::TimedOut(timeout) => write!(f, "the workflow exceeded its {timeout} timeout"),
             Self::Parked(reason) => write!(f, "the workflow is parked: {reason}"),
             Self::Payload(_) => f.write_str("the recorded value is not of the expected type"),
             Self::Run(error) => write!(f, "the run was not reached: {error}"),
@@ -837,7 +853,11 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
         match self {
             Self::Payload(error) => Some(error),
             Self::Run(error) => Some(error),
-            Self::Failed(_) | Self::Cancelled(_) | Self::Terminated { .. } | Self::Parked(_) => None,
+            Self::Failed(_)
+            | Self::Cancelled(_)
+            | Self::Terminated { .. }
+            | Self::TimedOut(_)
+            | Self::Parked(_) => None,
         }
     }
 }
@@ -845,7 +865,7 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
 #[cfg(test)]
 mod tests {
     use millrun_core::{InstanceId, Timestamp};
-    use millrun_workflow::{Implementation, Payload, Workflow, WorkflowContext};
+    use millrun_workflow::{Implementation, Payload, RunTimeout, Workflow, WorkflowContext};
 
     const COUNT: Workflow<u64, ()> = Workflow::named("count");
 
@@ -904,6 +924,9 @@ mod tests {
                 bytes_max: 1,
             },
             StartError::Name { bytes: 0 },
+            StartError::NoTime {
+                timeout: RunTimeout::Run,
+            },
             StartError::WrongType(wrong_type()),
             StartError::ReservedName {
                 workflow: "millrun.x".into(),

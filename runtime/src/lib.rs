@@ -121,8 +121,8 @@ pub mod workflow {
         EntityPublish, EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId,
         ParentClose, Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
         RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep,
-        RecordSubscription, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep, StartRefused, State,
-        TimeoutKind, Unanswered, Until, UntypedChild,
+        RecordSubscription, RunTimeout, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep,
+        StartRefused, State, TimeoutKind, Unanswered, Until, UntypedChild,
     };
 }
 
@@ -189,7 +189,8 @@ pub mod history {
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
         Event, ExportedHistory, ExportedHistoryError, Fit, FormerRun, KeyFilter, Name, Origin, Parent,
         PublishScheduled, RawRecord, ReceiveScheduled, RecordFilter, RecordTexts, Redaction, RedactionError,
-        RunTry, SignalFailure, SignalScheduled, Started, TakenThrough,
+        RunDeadline, RunTimeouts, RunTry, SignalFailure, SignalScheduled, StartTimeouts, Started,
+        TakenThrough,
     };
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Alarm {
     Operation(OperationId),
     /// Bringing a parked run's code back, or beginning a delayed run.
     Resume,
+    /// Ending a run that is out of time.
+    TimeOut,
 }
 
 /// A command to the timers.
@@ -109,6 +111,7 @@ impl Timers {
         let message = match alarm {
             Alarm::Operation(operation) => LocalMessage::TimerFired { run, operation, life },
             Alarm::Resume => LocalMessage::ResumeDue { run, life },
+            Alarm::TimeOut => LocalMessage::TimeOutDue { run, life },
         };
         self.shards.push(run, message);
     }

@@ -9,7 +9,7 @@ use millrun_core::InstanceIdError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Name;
+use crate::event::{Name, RunTimeout};
 use crate::{ErrorKind, PayloadError};
 
 /// An error type of the user's own that an activity or a workflow may end with.
@@ -394,6 +394,8 @@ pub enum ChildError<E> {
         /// Why.
         reason: String,
     },
+    /// It was out of time, by this [timeout](crate::Child::run_timeout).
+    TimedOut(RunTimeout),
     /// It could not be started: its id belongs to another live instance, there are too many
     /// instances, or its result is retained no longer.
     NotStarted {
@@ -426,6 +428,7 @@ impl<E: fmt::Display> fmt::Display for ChildError<E> {
             Self::Failed(error) => write!(f, "the child failed: {error}"),
             Self::WasCancelled(error) => write!(f, "the child was cancelled: {error}"),
             Self::Terminated { reason } => write!(f, "the child was terminated: {reason}"),
+            Self::TimedOut(timeout) => write!(f, "the child exceeded its {timeout} timeout"),
             Self::NotStarted { message } => write!(f, "the child was not started: {message}"),
             Self::Cancelled(_) => f.write_str("the child was not waited for"),
             Self::Id(_) => f.write_str("the child's id is no instance id"),
@@ -455,6 +458,7 @@ impl<E: fmt::Display + fmt::Debug> Error for ChildError<E> {
             Self::Failed(_)
             | Self::WasCancelled(_)
             | Self::Terminated { .. }
+            | Self::TimedOut(_)
             | Self::NotStarted { .. }
             | Self::TooLarge { .. }
             | Self::TooManyPending { .. } => None,

@@ -15,6 +15,7 @@ mod performed;
 mod record_filter;
 mod record_texts;
 mod scheduled;
+mod timeouts;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,6 +37,7 @@ pub use scheduled::{
     ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, RawRecord,
     ReceiveScheduled, SignalScheduled, TakenThrough,
 };
+pub use timeouts::{RunDeadline, RunTimeout, RunTimeouts, StartTimeouts};
 
 /// A name in a history: borrowed from a definition when it is decided, owned when it is read.
 pub type Name = Cow<'static, str>;
@@ -302,6 +304,14 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Input, the last: the run was out of time, and ended without its code.
+    TimedOut {
+        /// Which of its timeouts had passed.
+        timeout: RunTimeout,
+        /// The run in which it is [tried again](Started::retried), if it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<RunId>,
+    },
     /// Input, the last: the run was reset from outside, without its code. Another begins with a part of its history.
     Reset {
         /// That run.
@@ -367,6 +377,7 @@ impl Event {
             Self::Failed { .. } => "Failed",
             Self::Cancelled { .. } => "Cancelled",
             Self::Terminated { .. } => "Terminated",
+            Self::TimedOut { .. } => "TimedOut",
             Self::Reset { .. } => "Reset",
             Self::Parked { .. } => "Parked",
             Self::Resumed => "Resumed",
@@ -383,6 +394,7 @@ impl Event {
             | Self::Cancelled { .. }
             | Self::ContinuedAsNew { .. }
             | Self::Terminated { .. }
+            | Self::TimedOut { .. }
             | Self::Reset { .. } => true,
             Self::Started(_)
             | Self::ActivityScheduled(_)
@@ -468,6 +480,7 @@ impl Event {
             | Self::CommandPerformed(_)
             | Self::CancelRequested { .. }
             | Self::Terminated { .. }
+            | Self::TimedOut { .. }
             | Self::Reset { .. }
             | Self::Parked { .. }
             | Self::Resumed

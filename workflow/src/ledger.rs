@@ -16,7 +16,7 @@ pub use self::requests::SIGNAL_REQUESTS_LEN_MAX;
 use self::requests::SignalRequests;
 pub(crate) use self::requests::request_bytes;
 use self::senders::Senders;
-use crate::event::{Event, ParkReason, RunFailure, Started, answer_bytes};
+use crate::event::{Event, ParkReason, RunDeadline, RunFailure, RunTimeout, Started, answer_bytes};
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
@@ -91,6 +91,8 @@ pub enum Outcome {
     Cancelled(RunFailure),
     /// From outside, for this reason.
     Terminated(String),
+    /// Out of time, by this timeout.
+    TimedOut(RunTimeout),
     /// It continues in this run.
     Continued(RunId),
 }
@@ -106,17 +108,20 @@ pub enum OutcomeKind {
     Cancelled,
     /// See [`Outcome::Terminated`].
     Terminated,
+    /// See [`Outcome::TimedOut`].
+    TimedOut,
     /// See [`Outcome::Continued`].
     Continued,
 }
 
 impl OutcomeKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Completed,
         Self::Failed,
         Self::Cancelled,
         Self::Terminated,
+        Self::TimedOut,
         Self::Continued,
     ];
 }
@@ -131,6 +136,7 @@ impl Outcome {
             Self::Failed(_) => OutcomeKind::Failed,
             Self::Cancelled(_) => OutcomeKind::Cancelled,
             Self::Terminated(_) => OutcomeKind::Terminated,
+            Self::TimedOut(_) => OutcomeKind::TimedOut,
             Self::Continued(_) => OutcomeKind::Continued,
         }
     }
@@ -143,7 +149,10 @@ impl Outcome {
             Event::Failed { error } => Some(Self::Failed(error.clone())),
             Event::Cancelled { error } => Some(Self::Cancelled(error.clone())),
             Event::Terminated { reason } => Some(Self::Terminated(reason.clone())),
-            Event::ContinuedAsNew { run, .. } | Event::Reset { run, .. } => Some(Self::Continued(*run)),
+            Event::TimedOut { timeout, next: None } => Some(Self::TimedOut(*timeout)),
+            Event::ContinuedAsNew { run, .. }
+            | Event::Reset { run, .. }
+            | Event::TimedOut { next: Some(run), .. } => Some(Self::Continued(*run)),
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::ActivityCompleted { .. }
@@ -356,6 +365,7 @@ impl Ledger {
             | Event::Cancelled { .. }
             | Event::ContinuedAsNew { .. }
             | Event::Terminated { .. }
+            | Event::TimedOut { .. }
             | Event::Reset { .. } => {
                 self.outcome = Outcome::of(event);
                 self.pending.clear();
@@ -474,6 +484,14 @@ impl Ledger {
     #[must_use]
     pub fn started_at(&self) -> Timestamp {
         self.started.as_ref().map_or(Timestamp::EPOCH, |(_, time)| *time)
+    }
+
+    /// When the run is out of time, if that is bounded and it has not ended.
+    #[must_use]
+    pub fn deadline(&self) -> Option<RunDeadline> {
+        let (started, began) = self.started.as_ref()?;
+        let is_live = self.outcome.is_none();
+        started.deadline(*began).filter(|_| is_live)
     }
 
     /// The pending operations, in the order in which the code issued them.

@@ -93,7 +93,8 @@ pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed, Event,
     EventError, FormerRun, KeyFilter, Name, Nondeterminism, OperationId, Origin, Parent, ParentClose,
     ParkReason, PublishOutcome, PublishScheduled, RECORD_TEXT_BYTES_MAX, RawRecord, ReceiveScheduled,
-    RecordFilter, RecordTexts, RunFailure, RunTry, SignalFailure, SignalScheduled, Started, TakenThrough,
+    RecordFilter, RecordTexts, RunDeadline, RunFailure, RunTimeout, RunTimeouts, RunTry, SignalFailure,
+    SignalScheduled, StartTimeouts, Started, TakenThrough,
 };
 pub use expected::WrongType;
 pub use exported::{ExportedHistory, ExportedHistoryError, Fit};

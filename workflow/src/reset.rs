@@ -7,7 +7,7 @@
 //!                             └─ to 3: the code is shown that a has completed, and decides again what follows
 //! ```
 
-use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Nondeterminism};
@@ -180,6 +180,14 @@ pub enum ResetRefused {
         to: Sequence,
         /// That of the event that issued the call.
         call: Sequence,
+    },
+    /// The time of the run's chain is over, which goes on from the start of the instance.
+    #[error(
+        "the chain timeout of the run passed at {at} (seconds since 1970), so that it would be out of time at once: start it anew"
+    )]
+    ChainTimedOut {
+        /// When it passed.
+        at: Timestamp,
     },
     /// The code does not decide again what the history has up to that event.
     #[error("nothing was reset: {0}")]

@@ -66,6 +66,15 @@ async fn import_late(runtime: &Runtime, day: &str) -> Result<RunHandle<u64>, Sta
 }
 // ANCHOR_END: retried
 
+// ANCHOR: bounded
+/// Asks somebody, and waits for an answer for a day.
+async fn ask_for_a_day(runtime: &Runtime, whom: &str) -> Result<RunHandle<String>, StartError> {
+    let day = Duration::from_secs(86_400);
+    let start = runtime.start(REMIND, &format!("ask/{whom}"), whom.to_owned());
+    start.run_timeout(day).await
+}
+// ANCHOR_END: bounded
+
 async fn play(runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
     import_once(runtime, "monday", 0).await?;
     import_once(runtime, "monday", 12).await?;
@@ -94,6 +103,11 @@ async fn play(runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
     }
     let last = late.describe().await?;
     println!("in try {:?}", last.run_try.map(|tried| tried.number));
+
+    let asked = ask_for_a_day(runtime, "eve").await?;
+    if let Err(error) = asked.result().await {
+        println!("eve: {error}");
+    }
     Ok(())
 }
 

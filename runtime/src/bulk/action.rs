@@ -96,6 +96,7 @@ impl ActionKind {
                 RunStatus::Failed,
                 RunStatus::Cancelled,
                 RunStatus::Terminated,
+                RunStatus::TimedOut,
             ],
         }
     }

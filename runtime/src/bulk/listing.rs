@@ -80,6 +80,7 @@ impl BulkHandle {
                 Ok(_) => RunStatus::Completed,
                 Err(ResultError::Cancelled(_)) => RunStatus::Cancelled,
                 Err(ResultError::Terminated { .. }) => RunStatus::Terminated,
+                Err(ResultError::TimedOut(_)) => RunStatus::TimedOut,
                 Err(ResultError::Run(error)) => return Err(error),
                 Err(_) => RunStatus::Failed,
             },

@@ -737,6 +737,7 @@ pub(crate) fn ended(standing: Standing) -> Result<Payload, ResultError<RunFailur
         Standing::Ended(Outcome::Failed(error)) => Err(ResultError::Failed(error)),
         Standing::Ended(Outcome::Cancelled(error)) => Err(ResultError::Cancelled(error)),
         Standing::Ended(Outcome::Terminated(reason)) => Err(ResultError::Terminated { reason }),
+        Standing::Ended(Outcome::TimedOut(timeout)) => Err(ResultError::TimedOut(timeout)),
         Standing::Ended(Outcome::Continued(run)) => {
             let message = format!("it goes on in run {run}");
             Err(ResultError::Run(RunError::History(message)))

@@ -58,6 +58,8 @@ pub struct WorkflowCounts {
     pub cancelled: u64,
     /// Those that were terminated.
     pub terminated: u64,
+    /// Those that were out of time.
+    pub timed_out: u64,
     /// Those that continued as new.
     pub continued: u64,
 }
@@ -80,13 +82,14 @@ impl WorkflowCounts {
         self.failed += other.failed;
         self.cancelled += other.cancelled;
         self.terminated += other.terminated;
+        self.timed_out += other.timed_out;
         self.continued += other.continued;
     }
 
     /// Whether no run of it is live, and none has ended since the runtime started.
     fn is_empty(&self) -> bool {
-        let ended = self.completed + self.failed + self.cancelled + self.terminated + self.continued;
-        self.live() + ended == 0
+        let ended = self.completed + self.failed + self.cancelled + self.terminated;
+        self.live() + ended + self.timed_out + self.continued == 0
     }
 
     fn of(tally: &WorkflowTally, is_registered: bool) -> Self {
@@ -114,6 +117,7 @@ impl WorkflowCounts {
             failed: ended(OutcomeKind::Failed),
             cancelled: ended(OutcomeKind::Cancelled),
             terminated: ended(OutcomeKind::Terminated),
+            timed_out: ended(OutcomeKind::TimedOut),
             continued: ended(OutcomeKind::Continued),
         }
     }
@@ -128,6 +132,7 @@ pub(crate) const fn at(outcome: OutcomeKind) -> usize {
         OutcomeKind::Cancelled => 2,
         OutcomeKind::Terminated => 3,
         OutcomeKind::Continued => 4,
+        OutcomeKind::TimedOut => 5,
     }
 }
 

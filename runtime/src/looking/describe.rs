@@ -3,7 +3,10 @@
 use std::panic::Location;
 
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp, TraceContext};
-use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending, RecordFilter, RunTry};
+use millrun_workflow::{
+    Awaited, Ledger, OperationId, Outcome, ParkReason, Payload, Pending, RecordFilter, RunDeadline,
+    RunTimeout, RunTry,
+};
 
 use crate::activity::LastActivity;
 use crate::code::workflows::Beginning;
@@ -92,6 +95,10 @@ pub struct InstanceDescription {
     /// The number and policy of its try, if it has a [retry policy](crate::builders::Start::retried). A try whose pause is
     /// not over is [delayed](InstanceStatus::Delayed), and begins at [`resumes_at`](Self::resumes_at).
     pub run_try: Option<RunTry>,
+    /// When it is out of time, if its start [bounds](crate::builders::Start::run_timeout) that and it has not ended.
+    pub deadline: Option<RunDeadline>,
+    /// By which timeout it ended, if it was out of time and is not tried again.
+    pub timed_out: Option<RunTimeout>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
     /// What else its code waits for: signals, conditions on its state, the request to cancel. These are not in any history,
@@ -188,6 +195,11 @@ impl InstanceDescription {
             parked_since: ledger.parked().map(|(_, since)| since),
             resumes_at: None,
             run_try: started.run_try().copied(),
+            deadline: ledger.deadline(),
+            timed_out: match ledger.outcome() {
+                Some(Outcome::TimedOut(timeout)) => Some(*timeout),
+                _ => None,
+            },
             pending: pending.collect(),
             awaited: Vec::new(),
             lines: Vec::new(),

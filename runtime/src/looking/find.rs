@@ -173,13 +173,15 @@ pub enum RunStatus {
     Cancelled,
     /// It was terminated.
     Terminated,
+    /// It was [out of time](crate::builders::Start::run_timeout).
+    TimedOut,
     /// It continued as new.
     Continued,
 }
 
 impl RunStatus {
     /// All statuses, those of live runs first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Running,
         Self::Parked,
         Self::Paused,
@@ -189,6 +191,7 @@ impl RunStatus {
         Self::Failed,
         Self::Cancelled,
         Self::Terminated,
+        Self::TimedOut,
         Self::Continued,
     ];
 
@@ -214,6 +217,7 @@ impl RunStatus {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Terminated => "terminated",
+            Self::TimedOut => "timed-out",
             Self::Continued => "continued",
         }
     }
@@ -232,6 +236,7 @@ impl From<OutcomeKind> for RunStatus {
             OutcomeKind::Failed => Self::Failed,
             OutcomeKind::Cancelled => Self::Cancelled,
             OutcomeKind::Terminated => Self::Terminated,
+            OutcomeKind::TimedOut => Self::TimedOut,
             OutcomeKind::Continued => Self::Continued,
         }
     }

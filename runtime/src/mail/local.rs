@@ -35,6 +35,10 @@ pub(crate) enum LocalMessage {
         run: RunId,
         life: Epoch,
     },
+    TimeOutDue {
+        run: RunId,
+        life: Epoch,
+    },
     PublishParked {
         run: RunId,
         operation: OperationId,
@@ -165,7 +169,9 @@ impl LocalMessage {
             Self::Loaded { load, .. } | Self::ReadToReset { load, .. } => Some((load.run, load.life)),
             // A new life sets its timers anew, and begins at once what is due. If it also heard of its predecessor's timer,
             // an attempt would be started twice under one number.
-            Self::TimerFired { run, life, .. } | Self::ResumeDue { run, life } => Some((*run, *life)),
+            Self::TimerFired { run, life, .. }
+            | Self::ResumeDue { run, life }
+            | Self::TimeOutDue { run, life } => Some((*run, *life)),
             // What a topic did with a value does not depend on which shard handed it over.
             Self::PublishParked { .. } | Self::Published { .. } => None,
             // These name an attempt by its number.

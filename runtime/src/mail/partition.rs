@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp, TraceContext};
-use millrun_workflow::{ChildFailure, Name, OperationId, Outcome, Parent, Payload, SignalFailure};
+use millrun_workflow::{
+    ChildFailure, Name, OperationId, Outcome, Parent, Payload, SignalFailure, StartTimeouts,
+};
 
 use crate::ownership::partition_set::PartitionSet;
 
@@ -109,6 +111,8 @@ pub(crate) struct StartChild {
     pub(crate) not_before: Option<Timestamp>,
     /// Its place in a distributed trace: the span of the call.
     pub(crate) trace: Option<TraceContext>,
+    /// How long it may take, if that is bounded.
+    pub(crate) timeouts: Option<Box<StartTimeouts>>,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
 }
@@ -160,6 +164,7 @@ pub(crate) fn child_end(outcome: &Outcome) -> Option<Result<Payload, ChildFailur
         Outcome::Terminated(reason) => Some(Err(ChildFailure::Terminated {
             reason: reason.clone(),
         })),
+        Outcome::TimedOut(timeout) => Some(Err(ChildFailure::TimedOut(*timeout))),
         Outcome::Continued(_) => None,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence, Timestamp, TraceContext};
 use millrun_persistence::TopicNumber;
 use millrun_workflow::{
-    Name, OperationId, Outcome, ParkReason, Payload, RawRecord, ResetPoint, Retry, Started,
+    Name, OperationId, Outcome, ParkReason, Payload, RawRecord, ResetPoint, Retry, StartTimeouts, Started,
 };
 use tokio::sync::oneshot;
 
@@ -409,6 +409,8 @@ pub(crate) struct StartDetails {
     pub(crate) delay: Option<StartDelay>,
     /// How the run is tried again when it fails.
     pub(crate) retry: Option<Retry>,
+    /// How long the run may take, and its chain.
+    pub(crate) timeouts: Option<StartTimeouts>,
 }
 
 impl StartDetails {
@@ -420,9 +422,10 @@ impl StartDetails {
             trace,
             delay,
             retry,
+            timeouts,
         } = self;
         let stems = cause.is_some() || triggered_by.is_some() || trace.is_some();
-        stems || delay.is_some() || retry.is_some()
+        stems || delay.is_some() || retry.is_some() || timeouts.is_some()
     }
 }
 
@@ -443,6 +446,9 @@ impl StartDetails {
         // A delay that is over does not count.
         if let Some(at) = begins_at.filter(|at| *at > now) {
             started = started.delayed_until(at);
+        }
+        if let Some(timeouts) = self.timeouts {
+            started = started.timing_out(timeouts, now);
         }
         if let Some(retry) = self.retry {
             started = started.retried(retry);

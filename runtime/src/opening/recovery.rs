@@ -34,6 +34,8 @@ pub(crate) struct RecoveredRun {
     pub(crate) parent: Option<Box<Parent>>,
     /// Its place in a distributed trace.
     pub(crate) trace: Option<Box<TraceContext>>,
+    /// When it is out of time, if that is bounded.
+    pub(crate) out_of_time: Option<Timestamp>,
 }
 
 /// What was found when a store was opened.
@@ -161,6 +163,7 @@ impl RecoveredRun {
             parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
             parent: started.parent().map(Box::new),
             trace: started.trace().copied().map(Box::new),
+            out_of_time: ledger.deadline().map(|deadline| deadline.at),
         })
     }
 
@@ -185,6 +188,7 @@ impl RecoveredRun {
             parked: Some((ParkReason::Stuck { message }, Timestamp::EPOCH)),
             parent: started.and_then(Started::parent).map(Box::new),
             trace: started.and_then(Started::trace).copied().map(Box::new),
+            out_of_time: None,
         })
     }
 }

@@ -116,7 +116,8 @@ async fn follow(cx: WorkflowContext, order: FollowOrder) -> Result<(), WorkflowE
         .on_close(ParentClose::Abandon);
     let end = match run.await {
         Ok(_) => ActionEnd::Completed,
-        Err(ChildError::Failed(_)) => ActionEnd::Failed,
+        // Schedules start runs that may take their time; one that a program has bounded has failed.
+        Err(ChildError::Failed(_) | ChildError::TimedOut(_)) => ActionEnd::Failed,
         Err(ChildError::WasCancelled(_)) => ActionEnd::Cancelled,
         Err(ChildError::Terminated { .. }) => ActionEnd::Terminated,
         Err(ChildError::NotStarted { message }) => not_started(message),
@@ -191,7 +192,9 @@ async fn look(cx: ActivityContext, order: CheckOrder) -> Result<Option<ActionEnd
         Some(found) if is_live(&found) => Ok(None),
         Some(_) => match run.result().await {
             Ok(_) => Ok(Some(ActionEnd::Completed)),
-            Err(ResultError::Failed(_) | ResultError::Payload(_)) => Ok(Some(ActionEnd::Failed)),
+            Err(ResultError::Failed(_) | ResultError::TimedOut(_) | ResultError::Payload(_)) => {
+                Ok(Some(ActionEnd::Failed))
+            }
             Err(ResultError::Cancelled(_)) => Ok(Some(ActionEnd::Cancelled)),
             Err(ResultError::Terminated { .. }) => Ok(Some(ActionEnd::Terminated)),
             Err(ResultError::Run(RunError::NotFound | RunError::Expired)) => Ok(Some(lost())),

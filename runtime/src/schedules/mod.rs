@@ -144,7 +144,7 @@ impl OverlapPolicy {
 pub enum ActionEnd {
     /// It completed.
     Completed,
-    /// It failed.
+    /// It failed, or was out of time.
     Failed,
     /// It was cancelled.
     Cancelled,

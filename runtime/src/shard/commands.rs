@@ -111,6 +111,8 @@ impl Deed {
                 Effect::Timer(TimerCommand::Clear(deadline, run, Alarm::Operation(operation)))
             }
             Command::ResumeAt { at } => Effect::Timer(TimerCommand::Set(at, run, Alarm::Resume)),
+            Command::TimeOutAt { at } => Effect::Timer(TimerCommand::Set(at, run, Alarm::TimeOut)),
+            Command::CancelTimeOut { at } => Effect::Timer(TimerCommand::Clear(at, run, Alarm::TimeOut)),
             Command::ContinueAsNew { .. } | Command::Park(_) | Command::Close(_) => return None,
         };
         Some(Self::Effect(effect))

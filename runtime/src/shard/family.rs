@@ -73,6 +73,7 @@ pub(super) fn start_child(
         input: scheduled.input.clone(),
         not_before: scheduled.not_before,
         trace: trace.map(|trace| trace.at_operation(call)),
+        timeouts: scheduled.timeouts.clone(),
         known,
     };
     let message = PartitionMessage::StartChild(Box::new(request));
@@ -253,6 +254,7 @@ impl Shard {
             input,
             not_before,
             trace,
+            timeouts,
             ..
         } = request;
         let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
@@ -264,6 +266,9 @@ impl Shard {
         let mut started = Started::new(workflow, id, input);
         started.origin = Some(Arc::new(origin));
         started.not_before = not_before.or(started.not_before);
+        if let Some(timeouts) = timeouts {
+            started = started.timing_out(*timeouts, moment.now);
+        }
         match self.begin(run, started, None, None, moment) {
             Ok(()) => {
                 let before = self.effects.work_on(run);

@@ -430,6 +430,7 @@ impl Shard {
             parked,
             parent,
             trace,
+            out_of_time,
         } = recovered;
         let beginning = Beginning::from((&*workflow, version, &id));
         let workflows = &self.shared.workflows;
@@ -453,6 +454,9 @@ impl Shard {
             self.residency.move_later(run);
         }
         self.resume_operations(run, &id, &pending, trace.as_deref(), seeding);
+        if let Some(at) = out_of_time {
+            self.alarms.want(TimerCommand::Set(at, run, Alarm::TimeOut));
+        }
         if let Some((reason, since)) = parked
             && is_registered
             && !matches!(reason, ParkReason::Paused { .. })
@@ -494,6 +498,7 @@ fn is_sent_once(input: &Input) -> bool {
         Input::ActivityCompleted { .. }
             | Input::AttemptFailed { .. }
             | Input::TimerFired { .. }
+            | Input::TimeOut
             | Input::ChildEnded { .. }
             | Input::SignalSent { .. }
             | Input::Published { .. }

@@ -57,9 +57,11 @@ fn unless_succeeded(run: RunId, outcome: OutcomeKind) -> Result<StartWay, StartE
     match outcome {
         OutcomeKind::Completed => Err(StartError::AlreadyFinished { run }),
         // A run that continued as new is the latest of its instance only if the run that continued it is not retained.
-        OutcomeKind::Failed | OutcomeKind::Cancelled | OutcomeKind::Terminated | OutcomeKind::Continued => {
-            Ok(StartWay::Free)
-        }
+        OutcomeKind::Failed
+        | OutcomeKind::Cancelled
+        | OutcomeKind::Terminated
+        | OutcomeKind::TimedOut
+        | OutcomeKind::Continued => Ok(StartWay::Free),
     }
 }
 
@@ -272,6 +274,9 @@ impl Shard {
                 self.with_run(run, Errand::Input(Input::TimerFired { operation }), moment);
             }
             LocalMessage::ResumeDue { run, .. } => self.with_run(run, Errand::Resume, moment),
+            LocalMessage::TimeOutDue { run, .. } => {
+                self.with_run(run, Errand::Input(Input::TimeOut), moment);
+            }
             LocalMessage::PublishParked { run, operation } => {
                 self.with_run(run, Errand::Input(Input::PublishParked { operation }), moment);
             }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
-    InputRefused, OperationId, Outcome, ParkReason, Payload, ResetPoint, ResetRefused, Retry, Unanswered,
+    InputRefused, OperationId, Outcome, ParkReason, Payload, ResetPoint, ResetRefused, Retry, StartTimeouts,
+    Unanswered,
 };
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -117,6 +118,8 @@ struct AskedStart {
     delay: Option<DelayBody>,
     #[serde(rename = "y", default, skip_serializing_if = "Option::is_none")]
     retry: Option<Retry>,
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    timeouts: Option<StartTimeouts>,
 }
 
 /// In microseconds.
@@ -648,6 +651,7 @@ impl AskedStart {
             trace: details.and_then(|details| details.trace.as_ref().map(ToString::to_string)),
             delay,
             retry: details.and_then(|details| details.retry),
+            timeouts: details.and_then(|details| details.timeouts),
         }
     }
 
@@ -662,6 +666,7 @@ impl AskedStart {
                 DelayBody::Until(at) => StartDelay::Until(Timestamp::from_micros(at)),
             }),
             retry: self.retry,
+            timeouts: self.timeouts,
         };
         Ok(StartRequest {
             id: InstanceId::new(&self.id)?,

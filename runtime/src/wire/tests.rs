@@ -1,10 +1,11 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
     ChildFailure, OperationId, Parent, ParentClose, Payload, ResetPoint, ResetRefused, Retry, RunFailure,
-    SignalFailure,
+    RunTimeout, SignalFailure, StartTimeouts,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -75,8 +76,13 @@ fn start_child() -> impl Strategy<Value = PartitionMessage> {
         let operation = operation.get();
         TraceContext::beginning_with(run).at_operation(Cause { run, operation })
     }));
-    (parent(), id(), ".{0,20}", payload(), not_before, trace, known).prop_map(
-        |(parent, id, workflow, input, not_before, trace, known)| {
+    let timeouts = option::of(any::<u64>().prop_map(|run| {
+        let run = Some(Duration::from_micros(run));
+        Box::new(StartTimeouts { run, chain: None })
+    }));
+    let bounds = (not_before, timeouts);
+    (parent(), id(), ".{0,20}", payload(), bounds, trace, known).prop_map(
+        |(parent, id, workflow, input, (not_before, timeouts), trace, known)| {
             PartitionMessage::StartChild(Box::new(StartChild {
                 parent,
                 id,
@@ -84,6 +90,7 @@ fn start_child() -> impl Strategy<Value = PartitionMessage> {
                 input,
                 not_before,
                 trace,
+                timeouts,
                 known,
             }))
         },
@@ -104,6 +111,7 @@ fn child_end() -> impl Strategy<Value = Result<Payload, ChildFailure>> {
         failure().prop_map(|failure| Err(ChildFailure::Cancelled(failure))),
         ".{0,20}".prop_map(|reason| Err(ChildFailure::Terminated { reason })),
         ".{0,20}".prop_map(|message| Err(ChildFailure::NotStarted { message })),
+        Just(Err(ChildFailure::TimedOut(RunTimeout::Chain))),
     ]
 }
 
@@ -223,6 +231,7 @@ fn golden() -> Vec<PartitionMessage> {
             input: value(4),
             not_before: Some(Timestamp::from_micros(12)),
             trace: None,
+            timeouts: None,
             known: Some(run(4, 8)),
         })),
         PartitionMessage::ChildStarted {
@@ -406,6 +415,10 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
         trace: Some(TraceContext::beginning_with(run)),
         delay: Some(StartDelay::Until(Timestamp::from_micros(9))),
         retry: Some(Retry::exponential()),
+        timeouts: Some(StartTimeouts {
+            run: Some(Duration::from_secs(1)),
+            chain: None,
+        }),
     };
     let start = |details: Option<Box<StartDetails>>| StartRequest {
         id: id.clone(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrun_core::{Epoch, InstanceId, Partition, RunId};
-use millrun_workflow::{Event, OperationId, Origin, Started, wire};
+use millrun_workflow::{Event, OperationId, Origin, StartTimeouts, Started, wire};
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
@@ -41,6 +41,8 @@ struct StartChildBody<'a> {
     started: &'a Raw,
     #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
     known: Option<u128>,
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    timeouts: Option<StartTimeouts>,
 }
 
 /// A message to a run, as the event that it becomes in the run's history.
@@ -133,6 +135,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 input,
                 not_before,
                 trace,
+                timeouts,
                 known,
             } = &**child;
             let origin = Origin {
@@ -148,6 +151,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 id: Cow::Borrowed(id.as_str()),
                 started: Raw::new(&started),
                 known: known.map(RunId::bits),
+                timeouts: timeouts.as_deref().copied(),
             };
             write(START_CHILD, &body)
         }
@@ -243,7 +247,12 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
 pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, MessageError> {
     match kind {
         START_CHILD => {
-            let StartChildBody { id, started, known } = read(body)?;
+            let StartChildBody {
+                id,
+                started,
+                known,
+                timeouts,
+            } = read(body)?;
             let opens = InstanceId::new(&id)?;
             let event = wire::decode(START_EVENT, &part(body, started), Some(opens.as_str()))?;
             let Event::Started(Started {
@@ -267,6 +276,7 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 input,
                 not_before,
                 trace: origin.trace,
+                timeouts: timeouts.map(Box::new),
                 known: known.map(run_id).transpose()?,
             })))
         }

@@ -67,6 +67,7 @@ mod relaxed;
 mod reset_reads;
 mod resetting;
 mod run_retries;
+mod run_timeouts;
 mod salvaged;
 mod schedules;
 mod signal_requests;

@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use millrun_core::InstanceId;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::context::Shared;
 use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
-use crate::event::{ChildFailure, ChildScheduled, Event, Name, ParentClose, RunFailure};
+use crate::event::{ChildFailure, ChildScheduled, Event, Name, ParentClose, RunFailure, StartTimeouts};
 use crate::names::{is_reserved_name, reserved_name};
 use crate::{ChildError, NAME_BYTES_MAX, OperationId, Payload, PayloadError, TypedError, Workflow};
 
@@ -38,6 +39,7 @@ struct ChildRequest {
     id: String,
     input: Result<Payload, PayloadError>,
     on_close: ParentClose,
+    timeouts: Option<Box<StartTimeouts>>,
     /// Whether the program learned the workflow's name only at run time.
     is_untyped: bool,
 }
@@ -56,6 +58,7 @@ impl<O, E> Child<O, E> {
             id,
             input: Payload::encode(input),
             on_close: ParentClose::default(),
+            timeouts: None,
             is_untyped: false,
         };
         Self {
@@ -73,9 +76,29 @@ impl<O, E> Child<O, E> {
         }
         self
     }
+
+    /// How long the child may take by itself, counted from when it begins. If its time passes, it ends without its code, as one
+    /// that is terminated, and the call gives [`ChildError::TimedOut`]. A run in which the child goes on as new has that time
+    /// anew. A timeout of zero gives [`ChildError::NotStarted`]. No effect once polled.
+    pub fn run_timeout(mut self, timeout: Duration) -> Self {
+        ChildRequest::bound(&mut self.request, |timeouts| timeouts.run = Some(timeout));
+        self
+    }
+
+    /// As [`run_timeout`](Self::run_timeout), of the child and all runs in which it goes on together.
+    pub fn chain_timeout(mut self, timeout: Duration) -> Self {
+        ChildRequest::bound(&mut self.request, |timeouts| timeouts.chain = Some(timeout));
+        self
+    }
 }
 
 impl ChildRequest {
+    fn bound(request: &mut Option<Self>, bound: impl FnOnce(&mut StartTimeouts)) {
+        if let Some(request) = request {
+            bound(request.timeouts.get_or_insert_default());
+        }
+    }
+
     /// The call to be issued, unless a bound forbids it.
     fn admit<E>(self, table: &Table) -> Result<ChildScheduled, ChildError<E>> {
         let bytes = self.workflow.len();
@@ -87,6 +110,10 @@ impl ChildRequest {
             let message = reserved_name(&self.workflow);
             return Err(ChildError::NotStarted { message });
         }
+        if self.timeouts.as_ref().is_some_and(|timeouts| timeouts.are_over()) {
+            let message = "a timeout of zero is over before the child begins".into();
+            return Err(ChildError::NotStarted { message });
+        }
         let input = self.input.map_err(ChildError::Payload)?;
         admit_payload(table, input.len())?;
         Ok(ChildScheduled {
@@ -96,6 +123,7 @@ impl ChildRequest {
             input,
             on_close: self.on_close,
             not_before: table.time.ahead(),
+            timeouts: self.timeouts,
         })
     }
 }
@@ -175,6 +203,7 @@ impl UntypedChild {
             id,
             input: Ok(input),
             on_close: ParentClose::default(),
+            timeouts: None,
             is_untyped: true,
         };
         Self {
@@ -190,6 +219,18 @@ impl UntypedChild {
         }
         self
     }
+
+    /// As [`Child::run_timeout`].
+    pub fn run_timeout(mut self, timeout: Duration) -> Self {
+        ChildRequest::bound(&mut self.request, |timeouts| timeouts.run = Some(timeout));
+        self
+    }
+
+    /// As [`Child::chain_timeout`].
+    pub fn chain_timeout(mut self, timeout: Duration) -> Self {
+        ChildRequest::bound(&mut self.request, |timeouts| timeouts.chain = Some(timeout));
+        self
+    }
 }
 
 impl Future for UntypedChild {
@@ -202,6 +243,7 @@ impl Future for UntypedChild {
             Err(ChildFailure::Failed(failure)) => Err(ChildError::Failed(failure)),
             Err(ChildFailure::Cancelled(failure)) => Err(ChildError::WasCancelled(failure)),
             Err(ChildFailure::Terminated { reason }) => Err(ChildError::Terminated { reason }),
+            Err(ChildFailure::TimedOut(timeout)) => Err(ChildError::TimedOut(timeout)),
             Err(ChildFailure::NotStarted { message }) => Err(ChildError::NotStarted { message }),
         })
     }
@@ -215,6 +257,7 @@ fn into_child_error<E: TypedError>(failure: ChildFailure) -> ChildError<E> {
             error(failure).map_or_else(ChildError::Payload, ChildError::WasCancelled)
         }
         ChildFailure::Terminated { reason } => ChildError::Terminated { reason },
+        ChildFailure::TimedOut(timeout) => ChildError::TimedOut(timeout),
         ChildFailure::NotStarted { message } => ChildError::NotStarted { message },
     }
 }

@@ -380,6 +380,7 @@ impl Table {
             | Event::Failed { .. }
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
+            | Event::TimedOut { .. }
             | Event::Reset { .. }
             | Event::Parked { .. }
             | Event::Resumed

@@ -189,6 +189,7 @@ impl EntityDesk {
                     input,
                     on_close: ParentClose::Abandon,
                     not_before: None,
+                    timeouts: None,
                 })));
             }
             EntityAct::Signal {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millrun_core::{Cause, InstanceId, RunId, Sequence, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 
-use super::{Name, OperationId, TakenThrough};
+use super::{Name, OperationId, RunDeadline, RunTimeouts, StartTimeouts, TakenThrough};
 use crate::ledger::request_bytes;
 use crate::{Payload, Retry};
 
@@ -111,6 +111,45 @@ impl Started {
     #[inline]
     pub fn run_try(&self) -> Option<&RunTry> {
         self.origin.as_ref()?.run_try.as_deref()
+    }
+
+    /// As it is, and out of time when these are over, counted from when the code is to begin: after the
+    /// [delay](Self::delayed_until) that it has by now, or at `now`.
+    #[must_use]
+    pub fn timing_out(mut self, timeouts: StartTimeouts, now: Timestamp) -> Self {
+        let begins = self.start_at().map_or(now, |start_at| start_at.max(now));
+        if let Some(timeouts) = timeouts.beginning_at(begins) {
+            self.origin_mut().timeouts = Some(Box::new(timeouts));
+        }
+        self
+    }
+
+    /// When it is out of time, if that is [bounded](Self::timing_out).
+    #[must_use]
+    #[inline]
+    pub fn timeouts(&self) -> Option<&RunTimeouts> {
+        self.origin.as_ref()?.timeouts.as_deref()
+    }
+
+    /// When the run is out of time, if it began at `began`.
+    pub(crate) fn deadline(&self, began: Timestamp) -> Option<RunDeadline> {
+        let began = self.start_at().map_or(began, |start_at| start_at.max(began));
+        self.timeouts()?.deadline(began)
+    }
+
+    /// When the time of its chain was over, if it is by now.
+    pub(crate) fn chain_ended(&self, now: Timestamp) -> Option<Timestamp> {
+        self.timeouts()?.chain_ends.filter(|ends| *ends <= now)
+    }
+
+    /// Has the time of a run that has the events of another count from now on, as it then begins.
+    pub(crate) fn count_anew(&mut self, now: Timestamp) {
+        if self.timeouts().is_some_and(|timeouts| timeouts.run.is_some()) {
+            let since = self.start_at().map_or(now, |start_at| start_at.max(now));
+            if let Some(timeouts) = &mut self.origin_mut().timeouts {
+                timeouts.since = Some(since);
+            }
+        }
     }
 
     /// The workflow that its instance began as. It differs from the run's own workflow if a former run
@@ -241,6 +280,10 @@ pub struct Origin {
     /// with its first try.
     #[serde(rename = "try", default, skip_serializing_if = "Option::is_none")]
     pub run_try: Option<Box<RunTry>>,
+    /// When it is [out of time](Started::timing_out), if that is bounded. A run that continues another, or tries it again, has
+    /// the time of the chain that is left, and its own anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Box<RunTimeouts>>,
 }
 
 /// A run whose events a later one has, because it was reset.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::RunTimeout;
 use crate::{Payload, TimeoutKind, kind};
 
 /// How an attempt failed.
@@ -68,6 +69,8 @@ pub enum ChildFailure {
         /// Why.
         reason: String,
     },
+    /// It was [out of time](crate::Child::run_timeout).
+    TimedOut(RunTimeout),
     /// It was not started, or its result is not retained any more.
     NotStarted {
         /// Why.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrun_core::{Cause, InstanceId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Name, OperationId, ParentClose, RecordFilter, RecordTexts};
+use super::{Name, OperationId, ParentClose, RecordFilter, RecordTexts, StartTimeouts};
 use crate::{Payload, Retry, micros};
 
 /// A call of an activity, complete enough to run it.
@@ -84,6 +84,9 @@ pub struct ChildScheduled {
     /// The earliest time that the child sees, if its parent's time is ahead of the host's.
     #[serde(rename = "not_before_us", default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
+    /// How long it may take, if that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Box<StartTimeouts>>,
 }
 
 /// A value to be published, complete enough to do so.

@@ -255,6 +255,7 @@ impl Ledger {
             | Event::Failed { .. }
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
+            | Event::TimedOut { .. }
             | Event::Reset { .. }
             | Event::Parked { .. }
             | Event::Resumed => return None,
@@ -392,6 +393,7 @@ mod tests {
                 input: payload(8),
                 on_close: ParentClose::Abandon,
                 not_before: None,
+                timeouts: None,
             })));
             events.push(Event::PublishScheduled(Arc::new(PublishScheduled {
                 operation: operation(number + 2),

@@ -268,6 +268,7 @@ impl Instance {
                 self.end(Event::Terminated { reason }, moment.now, turn);
                 return Ok(());
             }
+            Input::TimeOut => return self.time_out(moment, turn),
             Input::Reset { run, to, reason } => {
                 let reason = self.limits.cut(reason);
                 self.end(Event::Reset { run, to, reason }, moment.now, turn);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ContinuedAsNew ──► another workflow or argument, the signals that were not taken, the places in topics
-//!   the same, failed ──► the argument and all else that the run began with, the signals since, and a time to begin at
+//!   the same, failed, or TimedOut ──► the argument and all else that the run began with, the signals since, and a time to begin at
 //! ```
 //!
 //! Invariant: whether a run is tried again follows from its beginning, its failure and the time of that, so that a replay
@@ -34,7 +34,11 @@ impl Instance {
         let since = tried.since.unwrap_or_else(|| self.ledger.started_at());
         let step = (self.run, OperationId::new(0));
         let at = tried.retry.retry_at(tried.number, None, step, since, now)?;
-        Some((tried.again(since), at))
+        let timeouts = self.ledger.started().and_then(Started::timeouts);
+        let chain_ends = timeouts.and_then(|timeouts| timeouts.chain_ends);
+        // One that would begin when the time of the chain is over is no try.
+        let in_time = chain_ends.is_none_or(|ends| at.max(now) < ends);
+        in_time.then(|| (tried.again(since), at))
     }
 
     /// How a run ends that is tried again.
@@ -46,6 +50,12 @@ impl Instance {
             input: started.input.clone(),
             failed: Some(Box::new(error)),
         }
+    }
+
+    /// The beginning of the run in which this one, which has failed without an error of its code, is tried again.
+    pub(super) fn beginning_again(&self, now: Timestamp) -> Started {
+        let started = self.ledger.started().expect("only a run that began can end");
+        self.next_beginning(&started.workflow, &started.input, true, now)
     }
 
     /// The beginning of the run in which this one goes on.
@@ -70,6 +80,7 @@ impl Instance {
                 .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
             senders: self.ledger.senders(SENDERS_CARRIED_LEN_MAX),
             signal_requests: self.ledger.signal_requests(),
+            timeouts: (former.timeouts()).map(|timeouts| Box::new(timeouts.of_next())),
             ..Origin::default()
         };
         let mut table = self.shared.lock();

@@ -30,6 +30,7 @@ mod parking;
 mod replay;
 mod resetting;
 mod spare;
+mod timing;
 mod turn;
 mod updates;
 
@@ -109,6 +110,7 @@ impl Instance {
         turn.events.push(event);
         instance.unrecorded = Some(Box::new(reason));
         instance.take_up(moment, turn);
+        instance.ask_for_timeout(turn);
         instance
     }
 
@@ -397,22 +399,27 @@ impl Instance {
         for (operation, _) in self.ledger.pending() {
             self.undo(operation, &mut turn.commands);
         }
+        if let Some(deadline) = self.ledger.deadline() {
+            turn.commands.push(Command::CancelTimeOut { at: deadline.at });
+        }
         self.ledger.apply(&event, now);
         turn.commands
             .extend(self.ledger.outcome().cloned().map(Command::Close));
-        if let Event::ContinuedAsNew {
-            run,
-            workflow,
-            input,
-            failed,
-        } = &event
-        {
-            let started = self.next_beginning(workflow, input, failed.is_some(), now);
-            turn.commands.push(Command::ContinueAsNew {
-                run: *run,
+        let next = match &event {
+            Event::ContinuedAsNew {
+                run,
+                workflow,
+                input,
+                failed,
+            } => Some((*run, self.next_beginning(workflow, input, failed.is_some(), now))),
+            Event::TimedOut { next: Some(run), .. } => Some((*run, self.beginning_again(now))),
+            _ => None,
+        };
+        turn.commands
+            .extend(next.map(|(run, started)| Command::ContinueAsNew {
+                run,
                 started: Box::new(started),
-            });
-        }
+            }));
         turn.events.push(event);
         self.code = None;
         self.unrecorded = None;

@@ -291,7 +291,7 @@ impl Instance {
             | Event::AttemptHeartbeat { .. }
             | Event::PublishParked { .. }
             | Event::ChildStarted { .. } => {}
-            Event::Terminated { .. } | Event::Reset { .. } => self.code = None,
+            Event::Terminated { .. } | Event::TimedOut { .. } | Event::Reset { .. } => self.code = None,
             input => self.replay_input(input, [time; 2], self.ledger.parked().is_some(), true, check),
         }
     }

@@ -65,7 +65,11 @@ impl Instance {
         let later = events.split_off(kept_len + usize::from(shows_next));
         times.truncate(kept_len);
         if let Some(Event::Started(started)) = events.first_mut() {
+            if let Some(at) = started.chain_ended(moment.now) {
+                return Err(ResetRefused::ChainTimedOut { at });
+            }
             started.reset_from(former, point.to);
+            started.count_anew(moment.now);
         }
         let shown = shows_next.then(|| events.pop()).flatten();
         let is_resumed = matches!(shown, Some(Event::Resumed));
@@ -93,6 +97,7 @@ impl Instance {
                 turn.events.append(&mut events);
                 turn.recorded = times;
                 instance.go_on_from(shown, point.to, moment, turn)?;
+                instance.ask_for_timeout(turn);
                 instance
             }
         };

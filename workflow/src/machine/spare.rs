@@ -105,5 +105,6 @@ impl Instance {
             _ => self.begin(),
         }
         self.take_up(moment, turn);
+        self.ask_for_timeout(turn);
     }
 }

@@ -137,6 +137,8 @@ fn in_words(command: &Command) -> &'static str {
         Command::StartTimer { .. } => "start timer",
         Command::CancelTimer { .. } => "cancel timer",
         Command::ResumeAt { .. } => "resume later",
+        Command::TimeOutAt { .. } => "time out later",
+        Command::CancelTimeOut { .. } => "forget the timeout",
         Command::Park(_) => "tell of parking",
         Command::SendSignal { .. } => "send signal",
         Command::CancelSignal { .. } => "cancel signal",

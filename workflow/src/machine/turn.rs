@@ -132,6 +132,16 @@ pub enum Command {
         /// When.
         at: Timestamp,
     },
+    /// Report [`Input::TimeOut`] at this time, not before.
+    TimeOutAt {
+        /// When.
+        at: Timestamp,
+    },
+    /// Forget the time at which the run would have been out of time.
+    CancelTimeOut {
+        /// When that was.
+        at: Timestamp,
+    },
     /// The code does not run until it is resumed: tell the callers that wait for the result.
     Park(ParkReason),
     /// The run has ended: tell the callers that wait for the result.
@@ -295,6 +305,8 @@ pub enum Input {
         /// Why.
         reason: String,
     },
+    /// The run is out of time: its [deadline](crate::Ledger::deadline) has passed. It ends without its code.
+    TimeOut,
     /// An operator has the instance go on in another run, which begins with a part of this one's history. This one ends without
     /// its code.
     Reset {

@@ -213,6 +213,7 @@ impl SpanFold {
             | Event::Cancelled { .. }
             | Event::ContinuedAsNew { .. }
             | Event::Terminated { .. }
+            | Event::TimedOut { .. }
             | Event::Reset { .. } => self.finish_run(event, time),
         }
     }
@@ -268,6 +269,13 @@ impl SpanFold {
                 let next = SpanValue::Text(run.to_string());
                 self.spans.attribute_run("millrun.continued_as", next);
                 failed.as_ref().map(|error| error.message.clone())
+            }
+            Event::TimedOut { timeout, next } => {
+                if let Some(run) = next {
+                    let next = SpanValue::Text(run.to_string());
+                    self.spans.attribute_run("millrun.continued_as", next);
+                }
+                Some(format!("exceeded its {timeout} timeout"))
             }
             Event::Reset { run, to, reason } => {
                 let next = SpanValue::Text(run.to_string());

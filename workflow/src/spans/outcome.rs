@@ -8,6 +8,7 @@ pub(super) fn of_child(failure: &ChildFailure) -> String {
     match failure {
         ChildFailure::Failed(failure) | ChildFailure::Cancelled(failure) => failure.message.clone(),
         ChildFailure::Terminated { reason } => format!("terminated: {reason}"),
+        ChildFailure::TimedOut(timeout) => format!("exceeded its {timeout} timeout"),
         ChildFailure::NotStarted { message } => format!("not started: {message}"),
     }
 }
@@ -38,6 +39,7 @@ pub(super) const fn word(outcome: OutcomeKind) -> &'static str {
         OutcomeKind::Failed => "failed",
         OutcomeKind::Cancelled => "cancelled",
         OutcomeKind::Terminated => "terminated",
+        OutcomeKind::TimedOut => "timed-out",
         OutcomeKind::Continued => "continued",
     }
 }

@@ -28,7 +28,7 @@ use crate::ledger::OutcomeKind;
 pub(crate) use bearing::{Bearing, bearing};
 use family::{
     CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, ErrorWire,
-    OriginWire, ResetWire, run_id,
+    OriginWire, ResetWire, RunTimeoutWire, TimedOutBody, run_id,
 };
 pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
@@ -83,6 +83,7 @@ const RECEIVE_SCHEDULED: u8 = 36;
 const RECORD_RECEIVED: u8 = 37;
 const COMMAND_PERFORMED: u8 = 40;
 const VERSION_CHANGED: u8 = 41;
+const TIMED_OUT: u8 = 42;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -113,7 +114,8 @@ pub fn kind(event: &Event) -> u8 {
         Event::ChildScheduled(_) => CHILD_SCHEDULED,
         Event::ChildStarted { .. } => CHILD_STARTED,
         Event::ChildEnded { .. } => CHILD_ENDED,
-        Event::ContinuedAsNew { .. } | Event::Reset { .. } => CONTINUED_AS_NEW,
+        Event::TimedOut { next: None, .. } => TIMED_OUT,
+        Event::ContinuedAsNew { .. } | Event::Reset { .. } | Event::TimedOut { .. } => CONTINUED_AS_NEW,
         Event::PublishScheduled(_) => PUBLISH_SCHEDULED,
         Event::PublishParked { .. } => PUBLISH_PARKED,
         Event::Published { .. } => PUBLISHED,
@@ -138,6 +140,7 @@ pub const fn kind_of_outcome(outcome: OutcomeKind) -> u8 {
         OutcomeKind::Failed => FAILED,
         OutcomeKind::Cancelled => CANCELLED,
         OutcomeKind::Terminated => TERMINATED,
+        OutcomeKind::TimedOut => TIMED_OUT,
         OutcomeKind::Continued => CONTINUED_AS_NEW,
     }
 }
@@ -200,6 +203,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 input: raw(input),
                 failed: failed.as_deref().map(ErrorWire::of),
                 reset: None,
+                timed_out: None,
             },
         ),
         Event::Reset { run, to, reason } => write(
@@ -213,6 +217,27 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                     to: to.get(),
                     reason: Cow::Borrowed(reason),
                 }),
+                timed_out: None,
+            },
+        ),
+        Event::TimedOut { timeout, next: None } => write(
+            out,
+            &TimedOutBody {
+                timeout: RunTimeoutWire::of(*timeout),
+            },
+        ),
+        Event::TimedOut {
+            timeout,
+            next: Some(run),
+        } => write(
+            out,
+            &ContinuedBody {
+                run: run.bits(),
+                workflow: Cow::Borrowed(""),
+                input: Raw::new(&[]),
+                failed: None,
+                reset: None,
+                timed_out: Some(RunTimeoutWire::of(*timeout)),
             },
         ),
         Event::ActivityScheduled(scheduled) => write(out, &ScheduledBody::of(scheduled)),
@@ -504,6 +529,10 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         TERMINATED => Event::Terminated {
             reason: read::<ReasonBody<'_>>(body)?.reason.into_owned(),
         },
+        TIMED_OUT => Event::TimedOut {
+            timeout: read::<TimedOutBody>(body)?.timeout.into_event(),
+            next: None,
+        },
         PARKED => Event::Parked {
             reason: read::<ParkedWire<'_>>(body)?.into_event(),
         },
@@ -572,7 +601,14 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
                 input,
                 failed,
                 reset,
+                timed_out,
             } = read(body)?;
+            if let Some(timeout) = timed_out {
+                return Ok(Event::TimedOut {
+                    timeout: timeout.into_event(),
+                    next: Some(run_id(run)?),
+                });
+            }
             if let Some(ResetWire { to, reason }) = reset {
                 return Ok(Event::Reset {
                     run: run_id(run)?,

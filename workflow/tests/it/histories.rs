@@ -980,6 +980,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-reset.txt"),
         },
         Recording {
+            name: "v1-timed-out",
+            code: crate::run_timeouts::code,
+            make: crate::run_timeouts::recorded,
+            file: include_str!("../histories/v1-timed-out.txt"),
+        },
+        Recording {
             name: "v1-mended",
             code: mended_implementation,
             make: parked_thrice,

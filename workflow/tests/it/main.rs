@@ -22,6 +22,7 @@ mod renamed_topics;
 mod resetting;
 mod retrying;
 mod run_retries;
+mod run_timeouts;
 mod signalling;
 mod signals;
 mod spans;

@@ -22,6 +22,8 @@ enum Debt {
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     debts: BTreeMap<OperationId, BTreeSet<Debt>>,
+    /// When it is to be told that it is out of time.
+    time_out: Option<Timestamp>,
     /// The latest time that was seen. A clock that goes back makes a pause that was over begin again for a new
     /// owner, which is told apart from a debt that is forgotten.
     latest: Timestamp,
@@ -30,7 +32,10 @@ pub(crate) struct Owed {
 impl Owed {
     /// What a host that takes the run over is told to do.
     fn recovered(ledger: &Ledger, moment: Moment) -> Self {
-        let mut owed = Self::default();
+        let mut owed = Self {
+            time_out: ledger.deadline().map(|deadline| deadline.at),
+            ..Self::default()
+        };
         for (operation, pending) in ledger.pending() {
             let since = ledger.pending_since(operation).unwrap();
             let mut commands = Vec::new();
@@ -69,6 +74,10 @@ impl Owed {
             Command::CloseChild(scheduled) => self.remove(scheduled.operation, Debt::Child),
             Command::StartTimer { operation, deadline } => self.add(*operation, Debt::Timer(*deadline)),
             Command::CancelTimer { operation, deadline } => self.remove(*operation, Debt::Timer(*deadline)),
+            Command::TimeOutAt { at } => self.time_out = Some(*at),
+            Command::CancelTimeOut { at } => {
+                self.time_out.take_if(|time_out| time_out == at);
+            }
             Command::Close(_) => self.debts.clear(),
             Command::ContinueAsNew { .. } | Command::ResumeAt { .. } | Command::Park(_) => {}
         }
@@ -92,6 +101,7 @@ impl Owed {
                     debts.retain(|debt| !matches!(debt, Debt::Timer(deadline) if *deadline <= now));
                 }
             }
+            Input::TimeOut => self.time_out = None,
             Input::ChildEnded { operation, .. } => self.remove(*operation, Debt::Child),
             Input::Published { operation, .. } => self.remove(*operation, Debt::Publish),
             Input::RecordReceived { operation, .. } => self.remove(*operation, Debt::Receive),
@@ -107,7 +117,9 @@ impl Owed {
             now: self.latest,
             ..moment
         };
-        let recovered = Self::recovered(ledger, moment).debts;
+        let recovered = Self::recovered(ledger, moment);
+        assert_eq!(recovered.time_out, self.time_out, "it is out of time when it was");
+        let recovered = recovered.debts;
         let mut owed = self.debts.clone();
         owed.retain(|_, debts| !debts.is_empty());
         for (operation, debts) in &mut owed {

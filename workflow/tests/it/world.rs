@@ -229,6 +229,8 @@ impl World {
                     self.children.remove(&scheduled.operation);
                 }
                 Command::ResumeAt { .. }
+                | Command::TimeOutAt { .. }
+                | Command::CancelTimeOut { .. }
                 | Command::Publish { .. }
                 | Command::CancelPublish { .. }
                 | Command::Receive { .. }

@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
-    NAME_BYTES_MAX, Name, Payload, PayloadError, Retry, RunFailure, Signal, TypedError, Update, Workflow,
+    NAME_BYTES_MAX, Name, Payload, PayloadError, Retry, RunFailure, RunTimeout, Signal, TypedError, Update,
+    Workflow,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,7 +54,7 @@ pub enum OnConflict {
     /// another.
     RestartFinished,
     /// Attach to a live run, if it is of the same workflow; start another if the latest run has failed, been
-    /// cancelled or been terminated; refuse if it has finished with a value.
+    /// cancelled, terminated or out of time; refuse if it has finished with a value.
     RestartFailed,
     /// Terminate a live run, if it is of the same workflow, and start another in its place, in one commit; also start another
     /// if the latest run has finished. If nothing can be started, the live run continues. **Repeated after an error, it
@@ -311,6 +312,70 @@ impl<'a, H> Start<'a, H> {
     pub fn retried(mut self, retry: Retry) -> Self {
         if let Ok(asked) = &mut self.asked {
             asked.details.get_or_insert_default().retry = Some(retry);
+        }
+        self
+    }
+
+    /// Bounds how long the run that begins may take, from when its code is to begin: a [delay](Self::delayed_by) does not count,
+    /// even if the run is resumed before its time. When that time is over the run ends without its code, as one that is
+    /// [terminated](RunHandle::terminate): its activities and children are told to stop, its timers are forgotten, and what it
+    /// has published stays. Callers get [`ResultError::TimedOut`](crate::ResultError::TimedOut), and a parent
+    /// [`ChildError::TimedOut`](crate::ChildError::TimedOut). Compensation that must happen belongs in code with a
+    /// [sleep](crate::WorkflowContext::sleep) of its own, or in a parent.
+    ///
+    /// The host's clock counts, whether the code runs or is parked or paused, and whether a process runs or not: a run that is
+    /// out of time while none does ends when the next one has opened the store. No run ends early by that clock.
+    /// Each run of the instance has this time for itself: one that goes on [as new](crate::WorkflowContext::continue_as_new), one
+    /// that is [tried again](Self::retried), and one that begins with a [reset](RunHandle::reset). A run that is out of time has
+    /// failed, as far as [`retried`](Self::retried) is concerned, unless it is parked. A start that attaches to a run changes
+    /// nothing of its time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millrun::workflow::RunTimeout;
+    /// use millrun::{ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const ANSWER: Signal<String> = Signal::named("answer");
+    /// const ASK: Workflow<String, String> = Workflow::named("ask");
+    ///
+    /// async fn ask(cx: WorkflowContext, _question: String) -> Result<String, WorkflowError> {
+    ///     Ok(cx.receive(ANSWER).await?)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(ASK, ask).start().await?;
+    /// let start = runtime.start(ASK, "q", "who?".into()).run_timeout(Duration::from_millis(20));
+    /// let result = start.await?.result().await;
+    /// assert!(matches!(result, Err(ResultError::TimedOut(RunTimeout::Run))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A timeout of zero is refused, with [`StartError::NoTime`].
+    pub fn run_timeout(self, timeout: Duration) -> Self {
+        self.timing_out(RunTimeout::Run, timeout)
+    }
+
+    /// As [`run_timeout`](Self::run_timeout), of the whole chain: the run that begins and all in which it goes on as new, is tried
+    /// again, or is reset to, with the pauses between them. A try that could begin only when this time is over is none: the run
+    /// fails with its own error instead. A run whose chain's time is over cannot be reset.
+    pub fn chain_timeout(self, timeout: Duration) -> Self {
+        self.timing_out(RunTimeout::Chain, timeout)
+    }
+
+    fn timing_out(mut self, which: RunTimeout, timeout: Duration) -> Self {
+        if timeout.is_zero() {
+            self.asked = self.asked.and(Err(StartError::NoTime { timeout: which }));
+        }
+        if let Ok(asked) = &mut self.asked {
+            let details = asked.details.get_or_insert_default();
+            let timeouts = details.timeouts.get_or_insert_default();
+            match which {
+                RunTimeout::Run => timeouts.run = Some(timeout),
+                RunTimeout::Chain => timeouts.chain = Some(timeout),
+            }
         }
         self
     }

@@ -19,6 +19,7 @@ pub(super) fn of_child(end: &Result<Payload, ChildFailure>) -> TraceOutcome {
         Err(ChildFailure::Failed(failure)) => failure.message.clone(),
         Err(ChildFailure::Cancelled(_)) => return TraceOutcome::Cancelled,
         Err(ChildFailure::Terminated { reason }) => format!("terminated: {reason}"),
+        Err(ChildFailure::TimedOut(timeout)) => format!("exceeded its {timeout} timeout"),
         Err(ChildFailure::NotStarted { message }) => format!("not started: {message}"),
         Err(other) => format!("{other:?}"),
     })

@@ -105,6 +105,9 @@ impl SoughtInRuns for TrimmedPart {
                 Some((OutcomeKind::Terminated, _)) => {
                     TraceOutcome::Failed("the child was terminated".to_owned())
                 }
+                Some((OutcomeKind::TimedOut, _)) => {
+                    TraceOutcome::Failed("the child was out of time".to_owned())
+                }
             };
         }
         cause

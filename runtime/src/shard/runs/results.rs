@@ -110,7 +110,7 @@ fn bytes_of(outcome: &Outcome) -> usize {
         Outcome::Completed(value) => value.len(),
         Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
         Outcome::Terminated(reason) => reason.len(),
-        Outcome::Continued(_) => 0,
+        Outcome::TimedOut(_) | Outcome::Continued(_) => 0,
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     COMMAND_PERFORMED, COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED,
     PROMISE_MADE, PROMISE_SETTLED, PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RECEIVE_SCHEDULED,
     RECORD_RECEIVED, RESUMED, RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED, SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED,
-    TERMINATED, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED,
+    TERMINATED, TIMED_OUT, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED,
     VERSION_CHANGED, decode,
 };
 use crate::OperationId;
@@ -63,7 +63,7 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
         }
         ACTIVITY_COMPLETED | ACTIVITY_FAILED | TIMER_FIRED | OPERATION_CANCELLED | CHILD_ENDED
         | PUBLISHED | RECORD_RECEIVED | SIGNAL_SENT | PROMISE_SETTLED => Bearing::Ends(operation()?),
-        COMPLETED | FAILED | CANCELLED | TERMINATED | CONTINUED_AS_NEW => Bearing::Closes,
+        COMPLETED | FAILED | CANCELLED | TERMINATED | TIMED_OUT | CONTINUED_AS_NEW => Bearing::Closes,
         PARKED => Bearing::Parks,
         RESUMED => Bearing::Resumes,
         VERSION_CHANGED => Bearing::Moves,
@@ -134,6 +134,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         | Event::Failed { .. }
         | Event::Cancelled { .. }
         | Event::Terminated { .. }
+        | Event::TimedOut { .. }
         | Event::Reset { .. }
         | Event::ContinuedAsNew { .. }
         | Event::Parked { .. }

@@ -2,18 +2,20 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use millrun_core::{Cause, InstanceId, RunId, Sequence, SpanId, Timestamp, TraceContext, TraceId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes as Raw};
 
-use super::body::RetryWire;
+use super::body::{RetryWire, micros};
 use super::parts::{RecordedWire, payload, raw};
 use super::receiving::TakenWire;
 use super::signalling::{senders_of_bytes, senders_to_bytes};
 use crate::event::{
-    ChildFailure, ChildScheduled, EventError, FormerRun, Origin, Parent, ParentClose, RunFailure, RunTry,
+    ChildFailure, ChildScheduled, EventError, FormerRun, Origin, Parent, ParentClose, RunFailure, RunTimeout,
+    RunTimeouts, RunTry, StartTimeouts,
 };
 use crate::{OperationId, Payload};
 
@@ -52,6 +54,78 @@ pub(super) struct OriginWire<'a> {
     start_at: Option<u64>,
     #[serde(rename = "y", default, skip_serializing_if = "Option::is_none")]
     run_try: Option<RunTryWire>,
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    timeouts: Option<RunTimeoutsWire>,
+}
+
+/// When a run is out of time, in microseconds.
+#[derive(Serialize, Deserialize)]
+struct RunTimeoutsWire {
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    chain_ends: Option<u64>,
+}
+
+impl RunTimeoutsWire {
+    fn of(timeouts: &RunTimeouts) -> Self {
+        Self {
+            run: timeouts.run.map(micros),
+            since: timeouts.since.map(Timestamp::as_micros),
+            chain_ends: timeouts.chain_ends.map(Timestamp::as_micros),
+        }
+    }
+
+    fn into_event(self) -> Box<RunTimeouts> {
+        Box::new(RunTimeouts {
+            run: self.run.map(Duration::from_micros),
+            since: self.since.map(Timestamp::from_micros),
+            chain_ends: self.chain_ends.map(Timestamp::from_micros),
+        })
+    }
+}
+
+/// How long a child may take, in microseconds.
+#[derive(Serialize, Deserialize)]
+struct StartTimeoutsWire {
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    chain: Option<u64>,
+}
+
+/// Which timeout of a run passed.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) enum RunTimeoutWire {
+    #[serde(rename = "r")]
+    Run,
+    #[serde(rename = "c")]
+    Chain,
+}
+
+impl RunTimeoutWire {
+    pub(super) fn of(timeout: RunTimeout) -> Self {
+        match timeout {
+            RunTimeout::Run => Self::Run,
+            RunTimeout::Chain => Self::Chain,
+        }
+    }
+
+    pub(super) fn into_event(self) -> RunTimeout {
+        match self {
+            Self::Run => RunTimeout::Run,
+            Self::Chain => RunTimeout::Chain,
+        }
+    }
+}
+
+/// The end of a run that was out of time, and is not tried again.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TimedOutBody {
+    #[serde(rename = "t")]
+    pub(super) timeout: RunTimeoutWire,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -214,6 +288,7 @@ impl<'a> OriginWire<'a> {
                 .collect(),
             start_at: origin.start_at.map(Timestamp::as_micros),
             run_try: origin.run_try.as_deref().map(RunTryWire::of),
+            timeouts: origin.timeouts.as_deref().map(RunTimeoutsWire::of),
         }
     }
 
@@ -250,6 +325,7 @@ impl<'a> OriginWire<'a> {
             signal_requests: self.signal_requests.into_iter().map(Cow::into_owned).collect(),
             start_at: self.start_at.map(Timestamp::from_micros),
             run_try: self.run_try.map(RunTryWire::into_event),
+            timeouts: self.timeouts.map(RunTimeoutsWire::into_event),
         }))
     }
 }
@@ -268,6 +344,8 @@ pub(super) struct ChildBody<'a> {
     on_close: CloseWire,
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     not_before: Option<u64>,
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    timeouts: Option<StartTimeoutsWire>,
 }
 
 impl<'a> ChildBody<'a> {
@@ -279,6 +357,10 @@ impl<'a> ChildBody<'a> {
             input: raw(&scheduled.input),
             on_close: CloseWire::of(scheduled.on_close),
             not_before: scheduled.not_before.map(Timestamp::as_micros),
+            timeouts: scheduled.timeouts.as_deref().map(|timeouts| StartTimeoutsWire {
+                run: timeouts.run.map(micros),
+                chain: timeouts.chain.map(micros),
+            }),
         }
     }
 
@@ -291,6 +373,12 @@ impl<'a> ChildBody<'a> {
             input: payload(body, self.input),
             on_close: self.on_close.into_event(),
             not_before: self.not_before.map(Timestamp::from_micros),
+            timeouts: self.timeouts.map(|timeouts| {
+                Box::new(StartTimeouts {
+                    run: timeouts.run.map(Duration::from_micros),
+                    chain: timeouts.chain.map(Duration::from_micros),
+                })
+            }),
         })
     }
 }
@@ -321,6 +409,8 @@ pub(super) enum ChildEndWire<'a> {
     Cancelled(#[serde(borrow)] ErrorWire<'a>),
     #[serde(rename = "t")]
     Terminated(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "x")]
+    TimedOut(RunTimeoutWire),
     #[serde(rename = "n")]
     NotStarted(#[serde(borrow)] Cow<'a, str>),
 }
@@ -360,6 +450,7 @@ impl<'a> ChildEndWire<'a> {
             Err(ChildFailure::Failed(failure)) => Self::Failed(ErrorWire::of(failure)),
             Err(ChildFailure::Cancelled(failure)) => Self::Cancelled(ErrorWire::of(failure)),
             Err(ChildFailure::Terminated { reason }) => Self::Terminated(Cow::Borrowed(reason)),
+            Err(ChildFailure::TimedOut(timeout)) => Self::TimedOut(RunTimeoutWire::of(*timeout)),
             Err(ChildFailure::NotStarted { message }) => Self::NotStarted(Cow::Borrowed(message)),
         }
     }
@@ -372,6 +463,7 @@ impl<'a> ChildEndWire<'a> {
             Self::Terminated(reason) => Err(ChildFailure::Terminated {
                 reason: reason.into_owned(),
             }),
+            Self::TimedOut(timeout) => Err(ChildFailure::TimedOut(timeout.into_event())),
             Self::NotStarted(message) => Err(ChildFailure::NotStarted {
                 message: message.into_owned(),
             }),
@@ -391,6 +483,9 @@ pub(super) struct ContinuedBody<'a> {
     pub(super) failed: Option<ErrorWire<'a>>,
     #[serde(rename = "e", borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) reset: Option<ResetWire<'a>>,
+    /// Which timeout passed, of a run that is tried again for that. It has no workflow and no input either.
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    pub(super) timed_out: Option<RunTimeoutWire>,
 }
 
 /// How a run was reset. It is stored in the event of a run that continues as new, without a workflow and an input: releases

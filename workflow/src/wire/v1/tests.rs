@@ -7,7 +7,8 @@ use millrun_core::{Cause, RunId, Sequence};
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, CommandPerformed,
     FormerRun, KeyFilter, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RawRecord,
-    ReceiveScheduled, RecordFilter, RecordTexts, RunTry, SignalFailure, SignalScheduled, TakenThrough,
+    ReceiveScheduled, RecordFilter, RecordTexts, RunTimeout, RunTimeouts, RunTry, SignalFailure,
+    SignalScheduled, StartTimeouts, TakenThrough,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -149,6 +150,8 @@ fn samples() -> Vec<Event> {
         Err(ChildFailure::Cancelled(error.clone())),
         Err(ChildFailure::Terminated { reason: "x".into() }),
         Err(ChildFailure::NotStarted { message: "y".into() }),
+        Err(ChildFailure::TimedOut(RunTimeout::Run)),
+        Err(ChildFailure::TimedOut(RunTimeout::Chain)),
     ];
     let closes = [ParentClose::Cancel, ParentClose::Terminate, ParentClose::Abandon];
     let mut events = vec![
@@ -176,6 +179,7 @@ fn samples() -> Vec<Event> {
                 signal_requests: vec!["r-1".into(), "r-2".into()],
                 start_at: None,
                 run_try: None,
+                timeouts: None,
                 taken: taken.clone(),
             })),
             ..started.clone()
@@ -466,6 +470,18 @@ fn samples() -> Vec<Event> {
         Event::Terminated {
             reason: "operator".into(),
         },
+        Event::TimedOut {
+            timeout: RunTimeout::Run,
+            next: None,
+        },
+        Event::TimedOut {
+            timeout: RunTimeout::Chain,
+            next: None,
+        },
+        Event::TimedOut {
+            timeout: RunTimeout::Run,
+            next: Some(run),
+        },
         Event::Reset {
             run,
             to: Sequence::new(u64::MAX),
@@ -486,6 +502,10 @@ fn samples() -> Vec<Event> {
         }),
         Event::Resumed,
     ];
+    let both = StartTimeouts {
+        run: Some(Duration::from_secs(60)),
+        chain: Some(Duration::from_micros(1)),
+    };
     events.extend(closes.map(|on_close| {
         Event::ChildScheduled(Arc::new(ChildScheduled {
             operation,
@@ -494,6 +514,7 @@ fn samples() -> Vec<Event> {
             input: value.clone(),
             on_close,
             not_before: (on_close == ParentClose::Abandon).then_some(Timestamp::MAX),
+            timeouts: None,
         }))
     }));
     events.extend(closes.map(|on_close| {
@@ -512,6 +533,36 @@ fn samples() -> Vec<Event> {
             ..Origin::default()
         })),
         ..Started::new("bill", id.clone(), value.clone())
+    }));
+    events.push(Event::ChildScheduled(Arc::new(ChildScheduled {
+        operation,
+        workflow: "ship".into(),
+        id: id.clone(),
+        input: value.clone(),
+        on_close: ParentClose::Cancel,
+        not_before: None,
+        timeouts: Some(Box::new(both)),
+    })));
+    let bounded = [
+        RunTimeouts {
+            run: both.run,
+            since: None,
+            chain_ends: Some(Timestamp::MAX),
+        },
+        RunTimeouts {
+            run: both.run,
+            since: Some(Timestamp::MAX),
+            chain_ends: None,
+        },
+    ];
+    events.extend(bounded.map(|timeouts| {
+        Event::Started(Started {
+            origin: Some(Arc::new(Origin {
+                timeouts: Some(Box::new(timeouts)),
+                ..Origin::default()
+            })),
+            ..Started::new("ship", id.clone(), value.clone())
+        })
     }));
     events.extend(child_ends.map(|end| Event::ChildEnded { operation, end }));
     let message = || "z".to_owned();
