@@ -118,11 +118,11 @@ export function gist(event) {
 }
 
 // Whether an event ends a run.
-export const ends = kind => ['Completed', 'Failed', 'Cancelled', 'Terminated', 'ContinuedAsNew', 'Reset'].includes(kind);
+export const ends = kind => ['Completed', 'Failed', 'Cancelled', 'Terminated', 'TimedOut', 'ContinuedAsNew', 'Reset'].includes(kind);
 
 // What colour an event's kind has.
 export function tone(kind) {
-  if (/Failed|Terminated|Parked/.test(kind)) return 'bad';
+  if (/Failed|Terminated|TimedOut|Parked/.test(kind)) return 'bad';
   if (/Cancel/.test(kind)) return 'warn';
   if (/Completed|Fired|Ended|Published|Settled|Sent|Resumed/.test(kind)) return 'good';
   if (/Signal|Update/.test(kind)) return 'told';

@@ -2,7 +2,7 @@
 
 import { count } from './format.js';
 
-export const STATUSES = ['running', 'parked', 'paused', 'delayed', 'not-registered', 'completed', 'failed', 'cancelled', 'terminated', 'continued'];
+export const STATUSES = ['running', 'parked', 'paused', 'delayed', 'not-registered', 'completed', 'failed', 'cancelled', 'terminated', 'timed-out', 'continued'];
 export const LIVE = STATUSES.slice(0, 5);
 
 // How long ago runs may have begun, in seconds.

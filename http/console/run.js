@@ -182,6 +182,7 @@ export class Run {
         ${fact('Run', html`<a class="mono" href=${link(['run', told.run])}>${told.run}</a>`)}
         ${fact('Started', html`<span title=${exactTime(told.started_at_us)}>${time(told.started_at_us)}, ${ago(told.started_at_us)}</span>`)}
         ${told.ended_at_us ? fact('Ended', html`<span title=${exactTime(told.ended_at_us)}>${time(told.ended_at_us)}, after ${span(told.ended_at_us - told.started_at_us)}</span>`) : nothing}
+        ${told.deadline ? fact('Out of time', html`<span title=${exactTime(told.deadline.at_us)}>${time(told.deadline.at_us)}, by its ${told.deadline.timeout} timeout</span>`) : nothing}
         ${fact('Events', count(told.sequence))}
         ${told.status === 'finished' ? nothing : fact('Code', told.is_in_memory ? 'in memory' : 'on disk')}
         ${told.parent ? fact('Parent', html`<a class="mono" href=${link(['run', told.parent])}>${told.parent}</a>`) : nothing}
@@ -203,6 +204,7 @@ export class Run {
   reason(told) {
     if (told.status === 'finished') {
       const { ended } = this;
+      if (told.timed_out) return html`<section class="why bad" aria-label="How it ended"><p>Its ${told.timed_out} timeout has passed.</p></section>`;
       return ended?.message ? html`<section class="why bad" aria-label="How it ended"><p>${ended.message}</p></section>` : nothing;
     }
     if (!this.why) return nothing;

@@ -41,6 +41,7 @@ const MARKS = {
   failed: '✗',
   cancelled: '⊘',
   terminated: '⊗',
+  'timed-out': '⧗',
   continued: '→',
 };
 

@@ -370,6 +370,7 @@ pub(crate) async fn result(
         Err(ResultError::Failed(failure)) => with("failed", "message", failure.message.into()),
         Err(ResultError::Cancelled(failure)) => with("cancelled", "message", failure.message.into()),
         Err(ResultError::Terminated { reason }) => with("terminated", "message", reason.into()),
+        Err(ResultError::TimedOut(timeout)) => with("timed-out", "timeout", timeout.as_str().into()),
         Err(ResultError::Parked(reason)) => with("parked", "reason", park_reason(&reason)),
         Err(ResultError::Run(error)) => return Err(error.into()),
         Err(error) => return Err(Problem::new("unknown", error.to_string())),

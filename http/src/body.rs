@@ -1,6 +1,6 @@
 //! Bodies of requests: JSON of bounded length, in which values keep their exact text.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -102,6 +102,11 @@ pub(crate) struct StartBody<'a> {
     /// The retry policy of a new run.
     #[serde(default)]
     pub(crate) retry: Option<RetryBody>,
+    /// How long a run that begins may take, and its chain.
+    #[serde(default)]
+    pub(crate) run_timeout_ms: Option<NonZeroU64>,
+    #[serde(default)]
+    pub(crate) chain_timeout_ms: Option<NonZeroU64>,
 }
 
 /// Starts an instance whose id is not in the path: a line of many, or a request whose key may be the id.
@@ -123,6 +128,11 @@ pub(crate) struct StartLine<'a> {
     /// The retry policy of a new run.
     #[serde(default)]
     pub(crate) retry: Option<RetryBody>,
+    /// How long a run that begins may take, and its chain.
+    #[serde(default)]
+    pub(crate) run_timeout_ms: Option<NonZeroU64>,
+    #[serde(default)]
+    pub(crate) chain_timeout_ms: Option<NonZeroU64>,
 }
 
 /// A retry policy.

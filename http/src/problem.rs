@@ -357,6 +357,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "a name has 1 to 255 bytes",
     ),
     problem(
+        "no-time",
+        400,
+        "the start has a timeout of zero",
+        "leave the timeout out, or give the run some time",
+    ),
+    problem(
         "not-replaced",
         409,
         "the run that is there could not be terminated",

@@ -6,6 +6,7 @@
 //!
 //! All lines are read before the first start begins: a body that cannot be read to its end starts nothing.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
@@ -124,6 +125,8 @@ struct StartAsked {
     on_conflict: OnConflict,
     delay: Option<DelayAsked>,
     retry: Option<Retry>,
+    run_timeout: Option<Duration>,
+    chain_timeout: Option<Duration>,
 }
 
 /// The delay of a new run's code.
@@ -146,6 +149,10 @@ impl DelayAsked {
     }
 }
 
+fn timeout(ms: NonZeroU64) -> Duration {
+    Duration::from_millis(ms.get())
+}
+
 impl StartAsked {
     fn new(id: &str, body: StartBody<'_>) -> Result<Self, Problem> {
         Ok(Self {
@@ -155,6 +162,8 @@ impl StartAsked {
             on_conflict: body.on_conflict.into(),
             delay: DelayAsked::of(body.delay_ms, body.start_at_us)?,
             retry: body.retry.map(Retry::from),
+            run_timeout: body.run_timeout_ms.map(timeout),
+            chain_timeout: body.chain_timeout_ms.map(timeout),
         })
     }
 
@@ -180,6 +189,8 @@ impl StartAsked {
             on_conflict,
             delay: DelayAsked::of(line.delay_ms, line.start_at_us)?,
             retry: line.retry.map(Retry::from),
+            run_timeout: line.run_timeout_ms.map(timeout),
+            chain_timeout: line.chain_timeout_ms.map(timeout),
         })
     }
 
@@ -197,6 +208,12 @@ impl StartAsked {
         }
         if let Some(retry) = self.retry {
             start = start.retried(retry);
+        }
+        if let Some(timeout) = self.run_timeout {
+            start = start.run_timeout(timeout);
+        }
+        if let Some(timeout) = self.chain_timeout {
+            start = start.chain_timeout(timeout);
         }
         start = match self.delay {
             None => start,

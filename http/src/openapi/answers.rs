@@ -112,6 +112,7 @@ fn shape(action: Action) -> Shape {
                     "failed",
                     "cancelled",
                     "terminated",
+                    "timed-out",
                 ]),
             ),
         ]),

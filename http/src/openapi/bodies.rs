@@ -37,7 +37,15 @@ pub(super) fn of(action: Action) -> Shape {
         ),
         Action::Start => sent(
             [("workflow", name())],
-            [("input", anything()), conflict(), delay(), start_at(), retry()],
+            [
+                ("input", anything()),
+                conflict(),
+                delay(),
+                start_at(),
+                retry(),
+                timeout("run_timeout_ms"),
+                timeout("chain_timeout_ms"),
+            ],
         ),
         Action::StartByKey => sent(
             [("workflow", name())],
@@ -48,11 +56,21 @@ pub(super) fn of(action: Action) -> Shape {
                 delay(),
                 start_at(),
                 retry(),
+                timeout("run_timeout_ms"),
+                timeout("chain_timeout_ms"),
             ],
         ),
         Action::Starts => sent(
             [("id", name()), ("workflow", name())],
-            [("input", anything()), conflict(), delay(), start_at(), retry()],
+            [
+                ("input", anything()),
+                conflict(),
+                delay(),
+                start_at(),
+                retry(),
+                timeout("run_timeout_ms"),
+                timeout("chain_timeout_ms"),
+            ],
         ),
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
@@ -81,6 +99,11 @@ fn delay() -> (&'static str, Shape) {
 
 fn start_at() -> (&'static str, Shape) {
     ("start_at_us", number())
+}
+
+/// How long a run may take, or its chain.
+fn timeout(name: &'static str) -> (&'static str, Shape) {
+    (name, number_between(1, u64::MAX))
 }
 
 fn retry() -> (&'static str, Shape) {

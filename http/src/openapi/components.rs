@@ -105,6 +105,11 @@ fn description() -> Shape {
                 ("since_us", or_null(time())),
             ])),
         ),
+        (
+            "deadline",
+            or_null(object([("at_us", time()), ("timeout", run_timeout())])),
+        ),
+        ("timed_out", or_null(run_timeout())),
         ("pending", list(named("Pending"))),
         ("awaited", list(named("Awaited"))),
         ("lines", list(object([("operation", number()), ("at", text())]))),
@@ -116,6 +121,11 @@ fn description() -> Shape {
         ("message", or_null(text())),
     ]);
     object_with(fields, [("fit", fit)])
+}
+
+/// Which timeout of a run it is.
+fn run_timeout() -> Shape {
+    word(["run", "chain"])
 }
 
 fn why() -> Shape {
@@ -329,6 +339,7 @@ fn workflow_counts() -> Shape {
         ("failed", number()),
         ("cancelled", number()),
         ("terminated", number()),
+        ("timed_out", number()),
         ("continued", number()),
     ])
 }

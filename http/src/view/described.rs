@@ -2,9 +2,9 @@
 
 use std::panic::Location;
 
-use millrun::history::{Fit, KeyFilter, RecordFilter, RunTry};
+use millrun::history::{Fit, KeyFilter, RecordFilter, RunDeadline, RunTry};
 use millrun::operating::{DescribedAt, InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
-use millrun::workflow::{Awaited, OperationId};
+use millrun::workflow::{Awaited, OperationId, RunTimeout};
 
 use super::json::{Json, list, object};
 
@@ -30,6 +30,8 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("parked_since_us", run.parked_since.into()),
         ("resumes_at_us", run.resumes_at.into()),
         ("try", run.run_try.as_ref().map(run_try).into()),
+        ("deadline", run.deadline.as_ref().map(deadline).into()),
+        ("timed_out", run.timed_out.map(RunTimeout::as_str).into()),
         ("pending", list(&run.pending, pending)),
         ("awaited", list(&run.awaited, awaited)),
         ("lines", list(&run.lines, line)),
@@ -229,6 +231,14 @@ fn awaited(awaited: &Awaited) -> Json {
         ("name", name.into()),
         ("since_us", since.into()),
         ("at", at.to_string().into()),
+    ])
+}
+
+/// When a run is out of time.
+fn deadline(deadline: &RunDeadline) -> Json {
+    object([
+        ("at_us", deadline.at.into()),
+        ("timeout", deadline.timeout.as_str().into()),
     ])
 }
 

@@ -4,7 +4,7 @@
 
 use millrun::history::{
     ActivityFailure, ChildFailure, Event, HistoryPage, PublishScheduled, RecordTexts, RecordedEvent,
-    SignalFailure, Started,
+    RunTimeouts, SignalFailure, Started,
 };
 use millrun::workflow::{OperationId, PublishOutcome};
 use millrun::{Payload, RunFailure};
@@ -221,6 +221,9 @@ fn fields(event: &Event) -> Fields {
             ("input", input.into()),
             ("failed", failed.as_deref().map(run_failure).into()),
         ],
+        Event::TimedOut { timeout, next } => {
+            vec![("timeout", timeout.as_str().into()), ("run", (*next).into())]
+        }
         Event::Reset { run, to, reason } => vec![
             ("run", (*run).into()),
             ("to", to.get().into()),
@@ -256,12 +259,23 @@ fn started(started: &Started) -> Fields {
         ("reset_to", started.reset_to().map(|to| to.get()).into()),
         ("start_at_us", started.start_at().into()),
         ("try", started.run_try().map(run_try).into()),
+        ("timeouts", started.timeouts().map(run_timeouts).into()),
         ("began_as", started.began_as().as_ref().into()),
         (
             "signals",
             signals(origin.map_or(&[], |origin| origin.signals.as_slice())),
         ),
     ]
+}
+
+/// When a run is out of time.
+fn run_timeouts(timeouts: &RunTimeouts) -> Json {
+    let run = timeouts.run.and_then(|run| u64::try_from(run.as_micros()).ok());
+    object([
+        ("run_us", run.into()),
+        ("since_us", timeouts.since.into()),
+        ("chain_ends_us", timeouts.chain_ends.into()),
+    ])
 }
 
 fn signals<N: AsRef<str>>(signals: &[(N, Payload)]) -> Json {
@@ -308,6 +322,9 @@ fn child_failure(failure: &ChildFailure) -> Json {
         }
         ChildFailure::Terminated { reason } => {
             object([("kind", "terminated".into()), ("message", reason.as_str().into())])
+        }
+        ChildFailure::TimedOut(timeout) => {
+            object([("kind", "timed-out".into()), ("timeout", timeout.as_str().into())])
         }
         ChildFailure::NotStarted { message } => object([
             ("kind", "not-started".into()),

@@ -51,6 +51,7 @@ fn workflow(counts: &WorkflowCounts) -> Json {
         ("failed", counts.failed.into()),
         ("cancelled", counts.cancelled.into()),
         ("terminated", counts.terminated.into()),
+        ("timed_out", counts.timed_out.into()),
         ("continued", counts.continued.into()),
     ])
 }

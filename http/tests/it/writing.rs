@@ -4,7 +4,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use millrun::history::Sequence;
-use millrun::{Query, Runtime, Signal, Update, Workflow, WorkflowContext, WorkflowError};
+use millrun::workflow::RunTimeout;
+use millrun::{Query, ResultError, Runtime, Signal, Update, Workflow, WorkflowContext, WorkflowError};
 use millrun_http::{Access, BODY_BYTES_MAX, router};
 use serde_json::{Value, json};
 
@@ -203,6 +204,56 @@ async fn a_start_says_how_a_run_is_tried_again_and_each_try_is_told() {
         let body = json!({"workflow": "fails", "input": 1, "retry": retry});
         let refused = post(&app, "/v1/instances/g/start", body).await;
         assert_eq!(refused.code(), "invalid-body");
+    }
+}
+
+#[tokio::test]
+async fn a_start_says_how_long_its_run_may_take_and_a_run_that_was_out_of_time_says_so() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    let body =
+        json!({"workflow": "sum", "input": 1, "run_timeout_ms": 3_600_000, "chain_timeout_ms": 7_200_000});
+    post(&app, "/v1/instances/s/start", body).await;
+    let told = get(&app, "/v1/instances/s").await.json();
+    let began = told["started_at_us"].as_u64().unwrap();
+    let deadline = json!({"at_us": began + 3_600_000_000, "timeout": "run"});
+    assert_eq!((&told["deadline"], &told["timed_out"]), (&deadline, &json!(null)));
+    let run = told["run"].as_str().unwrap();
+    let events = get(&app, &format!("/v1/runs/{run}/history")).await.json();
+    let timeouts = &events["events"][0]["timeouts"];
+    assert_eq!(timeouts["run_us"], 3_600_000_000_u64, "{events}");
+    assert_eq!(timeouts["chain_ends_us"], began + 7_200_000_000, "{events}");
+
+    let line = json!({"workflow": "sum", "id": "t", "input": 1, "chain_timeout_ms": 1});
+    let started = post(&app, "/v1/start", line).await.json();
+    let result = runtime.attach(SUM, "t").unwrap().result().await;
+    assert!(matches!(result, Err(ResultError::TimedOut(RunTimeout::Chain))));
+    let told = get(&app, "/v1/instances/t").await.json();
+    assert_eq!(
+        (&told["deadline"], &told["timed_out"]),
+        (&json!(null), &json!("chain"))
+    );
+    let result = get(&app, "/v1/instances/t/result").await.json();
+    assert_eq!(
+        (&result["outcome"], &result["timeout"]),
+        (&json!("timed-out"), &json!("chain"))
+    );
+    let run = started["run"].as_str().unwrap();
+    let events = get(&app, &format!("/v1/runs/{run}/history")).await.json();
+    let last = events["events"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["kind"], &last["timeout"]),
+        (&json!("TimedOut"), &json!("chain"))
+    );
+    let found = get(&app, "/v1/runs?status=timed-out").await.json();
+    assert_eq!(found["runs"].as_array().unwrap().len(), 1, "{found}");
+    for timeout in [json!(0), json!(-1), json!("1h")] {
+        for name in ["run_timeout_ms", "chain_timeout_ms"] {
+            let mut body = json!({"workflow": "sum", "input": 1});
+            body[name] = timeout.clone();
+            let refused = post(&app, "/v1/instances/g/start", body).await;
+            assert_eq!(refused.code(), "invalid-body", "{name} {timeout}");
+        }
     }
 }
 

@@ -52,7 +52,14 @@ fn statuses() -> PossibleValuesParser {
 
 /// Those of runs that have ended.
 fn outcomes() -> PossibleValuesParser {
-    PossibleValuesParser::new(["completed", "failed", "cancelled", "terminated", "continued"])
+    PossibleValuesParser::new([
+        "completed",
+        "failed",
+        "cancelled",
+        "terminated",
+        "timed-out",
+        "continued",
+    ])
 }
 
 impl WhichRuns {

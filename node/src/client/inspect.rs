@@ -29,7 +29,14 @@ const COUNTED_MAX: u64 = 20_000;
 const LIVE_MAX: u64 = 10_000;
 
 const LIVE: &str = "running,parked,paused,delayed,not-registered";
-const FINISHED: [&str; 5] = ["completed", "failed", "cancelled", "terminated", "continued"];
+const FINISHED: [&str; 6] = [
+    "completed",
+    "failed",
+    "cancelled",
+    "terminated",
+    "timed-out",
+    "continued",
+];
 
 /// Tells what a store holds.
 pub(super) async fn inspect(of: OfProgram) -> Result<Outcome, Box<dyn Error>> {

@@ -342,6 +342,7 @@ async fn result(options: ResultOf) -> Result<Outcome, Box<dyn Error>> {
                     .map_or_else(String::new, |reason| reason.text_of("message"))
             ),
             "running" => "running".to_owned(),
+            "timed-out" => format!("timed out: its {} timeout has passed", answer.text_of("timeout")),
             _ => format!("{outcome}: {}", answer.text_of("message")),
         })?;
         return Ok(match &*outcome {
@@ -375,6 +376,10 @@ async fn start(options: Start) -> Result<Outcome, Box<dyn Error>> {
         ])
     });
     fields.extend(retry.as_deref().map(|retry| ("retry", retry)));
+    let in_ms = |timeout: Option<Pause>| timeout.map(|Pause(micros)| (micros / 1_000).to_string());
+    let (run_timeout, chain_timeout) = (in_ms(options.run_timeout), in_ms(options.chain_timeout));
+    fields.extend(run_timeout.as_deref().map(|ms| ("run_timeout_ms", ms)));
+    fields.extend(chain_timeout.as_deref().map(|ms| ("chain_timeout_ms", ms)));
     let body = object(&fields);
     let shown = |answer: &Raw| format!("{} {}", answer.text_of("id"), answer.text_of("run"));
     say("start", &options.id, body, &options.at, options.form, shown).await

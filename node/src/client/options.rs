@@ -274,6 +274,12 @@ pub(crate) struct Start {
     /// The pause before the second try, which doubles before each later one, up to a minute: 1s if it is not said.
     #[arg(long, value_name = "DURATION", requires = "retry")]
     pub(crate) retry_pause: Option<Pause>,
+    /// End a run that takes longer, from when it begins: 90s, 15m, 2h, 7d or 2w. Each that goes on from it has that time anew.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) run_timeout: Option<Pause>,
+    /// End a run when it has taken longer together with all that it goes on in.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) chain_timeout: Option<Pause>,
     #[command(flatten)]
     pub(crate) at: At,
     #[command(flatten)]

@@ -41,7 +41,7 @@ pub(super) fn counts(counts: &Raw) -> String {
 
 /// The same of so many workflows at most; the others are counted.
 pub(super) fn counts_up_to(counts: &Raw, rows_max: usize) -> String {
-    const HEAD: [&str; 11] = [
+    const HEAD: [&str; 12] = [
         "workflow",
         "running",
         "parked",
@@ -52,6 +52,7 @@ pub(super) fn counts_up_to(counts: &Raw, rows_max: usize) -> String {
         "failed",
         "cancelled",
         "terminated",
+        "timed_out",
         "continued",
     ];
     let mut table = Table::of(HEAD);

@@ -188,6 +188,26 @@ fn a_start_says_how_often_its_run_is_tried() {
 }
 
 #[test]
+fn a_start_says_how_long_its_run_may_take() {
+    let program = program();
+    let start = |id: &str, more: &[&str]| {
+        let order = ["start", "sample-order", id, r#"{"customer":"ada","cents":5}"#];
+        program.folder.run(&[&order[..], more].concat())
+    };
+    let late = ["--start-at", "2999-01-01"];
+    start(
+        "o",
+        &[&late[..], &["--run-timeout", "2h", "--chain-timeout", "1h"]].concat(),
+    )
+    .expect(0);
+    let described = program.run("describe o --json").expect(0).out;
+    assert!(described.contains(r#""timeout":"chain""#), "{described}");
+    start("p", &["--run-timeout", "0s"]).expect(1);
+    start("p", &["--chain-timeout", "soon"]).expect(2);
+    program.run("list --status timed-out").expect(0);
+}
+
+#[test]
 fn a_query_is_answered_and_an_update_that_is_none_refused() {
     let program = program();
     let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
