@@ -145,10 +145,19 @@ impl Inner {
     /// Why requests of this kind are refused, if they are.
     #[inline]
     pub(crate) fn refusal(&self, request: &Request) -> Option<StopCause> {
+        match self.refusal_of_changes() {
+            Some(StopCause::ReadOnly) if request.only_reads() => None,
+            refusal => refusal,
+        }
+    }
+
+    /// Why requests that change something are refused, if they are.
+    #[inline]
+    pub(crate) fn refusal_of_changes(&self) -> Option<StopCause> {
         if self.stop.is_closing() {
             return Some(StopCause::Shutdown);
         }
-        (self.shared.is_read_only && !request.only_reads()).then_some(StopCause::ReadOnly)
+        self.shared.is_read_only.then_some(StopCause::ReadOnly)
     }
 
     /// Sends a request to the shard behind this door, waiting for room if necessary.

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -20,26 +21,30 @@ use futures_util::task::AtomicWaker;
 /// The answer to the request of this number; `None` if its reply was dropped without one.
 pub(crate) type GatheredAnswer<T, E> = (u32, Option<Result<T, E>>);
 
-/// See the module.
-pub(crate) struct GatheredAnswers<T, E> {
+/// The answers, as their caller has them. Once this is dropped, the replies count as closed.
+pub(crate) struct GatheredAnswers<T, E>(Arc<AnswerQueue<T, E>>);
+
+struct AnswerQueue<T, E> {
     answers: Mutex<VecDeque<GatheredAnswer<T, E>>>,
     caller: AtomicWaker,
+    is_abandoned: AtomicBool,
 }
 
 impl<T, E> Default for GatheredAnswers<T, E> {
     fn default() -> Self {
-        Self {
+        Self(Arc::new(AnswerQueue {
             answers: Mutex::default(),
             caller: AtomicWaker::new(),
-        }
+            is_abandoned: AtomicBool::new(false),
+        }))
     }
 }
 
 impl<T, E> GatheredAnswers<T, E> {
     /// The way of the answer to the request of this number.
-    pub(crate) fn reply(self: &Arc<Self>, number: u32) -> GatheredReply<T, E> {
+    pub(crate) fn reply(&self, number: u32) -> GatheredReply<T, E> {
         GatheredReply {
-            gathered: Arc::clone(self),
+            queue: Arc::clone(&self.0),
             number,
             is_answered: false,
         }
@@ -55,15 +60,23 @@ impl<T, E> GatheredAnswers<T, E> {
     ) -> Poll<()> {
         debug_assert!(into.is_empty(), "answers that were taken are not overwritten");
         // Before the look: an answer that comes behind it wakes the task.
-        self.caller.register(cx.waker());
-        let mut answers = self.lock();
+        self.0.caller.register(cx.waker());
+        let mut answers = self.0.lock();
         if answers.is_empty() {
             return Poll::Pending;
         }
         mem::swap(&mut *answers, into);
         Poll::Ready(())
     }
+}
 
+impl<T, E> Drop for GatheredAnswers<T, E> {
+    fn drop(&mut self) {
+        self.0.is_abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<T, E> AnswerQueue<T, E> {
     fn put(&self, number: u32, answer: Option<Result<T, E>>) {
         self.lock().push_back((number, answer));
         self.caller.wake();
@@ -76,7 +89,7 @@ impl<T, E> GatheredAnswers<T, E> {
 
 /// The way of one answer.
 pub(crate) struct GatheredReply<T, E> {
-    gathered: Arc<GatheredAnswers<T, E>>,
+    queue: Arc<AnswerQueue<T, E>>,
     number: u32,
     is_answered: bool,
 }
@@ -84,14 +97,19 @@ pub(crate) struct GatheredReply<T, E> {
 impl<T, E> GatheredReply<T, E> {
     pub(crate) fn send(mut self, answer: Result<T, E>) {
         self.is_answered = true;
-        self.gathered.put(self.number, Some(answer));
+        self.queue.put(self.number, Some(answer));
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.is_abandoned.load(Ordering::Relaxed)
     }
 }
 
 impl<T, E> Drop for GatheredReply<T, E> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.gathered.put(self.number, None);
+            self.queue.put(self.number, None);
         }
     }
 }
@@ -125,7 +143,7 @@ mod tests {
         let woken = Arc::new(Woken::default());
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);
-        let gathered = Arc::new(GatheredAnswers::<&str, u8>::default());
+        let gathered = GatheredAnswers::<&str, u8>::default();
         let mut answers = VecDeque::new();
         let [first, second, third] = [1, 2, 3].map(|number| gathered.reply(number));
         assert!(gathered.poll_take(&mut cx, &mut answers).is_pending());
@@ -137,5 +155,15 @@ mod tests {
         assert_eq!(answers, [(2, Some(Ok("begun"))), (1, None), (3, Some(Err(7)))]);
         answers.clear();
         assert!(gathered.poll_take(&mut cx, &mut answers).is_pending());
+    }
+
+    #[test]
+    fn replies_to_a_caller_that_is_gone_are_closed() {
+        let gathered = GatheredAnswers::<(), ()>::default();
+        let reply = gathered.reply(1);
+        assert!(!reply.is_closed());
+        drop(gathered);
+        assert!(reply.is_closed());
+        reply.send(Ok(()));
     }
 }

@@ -39,7 +39,11 @@ impl<T, E> Reply<T, E> {
 
     /// Whether it is known that no caller waits for the answer any more.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self, Self::Caller(caller) if caller.is_closed())
+        match self {
+            Self::Caller(caller) => caller.is_closed(),
+            Self::Gathered(gathered) => gathered.is_closed(),
+            Self::Node(_) => false,
+        }
     }
 
     /// The caller of another node, if it is one.

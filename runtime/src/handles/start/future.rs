@@ -81,18 +81,19 @@ impl<'a, H> Start<'a, H> {
     /// When nothing is asked: then there is no answer either.
     pub(crate) fn asks(
         self,
-        answers: &Arc<GatheredAnswers<StartedRun, StartError>>,
+        answers: &GatheredAnswers<StartedRun, StartError>,
         number: u32,
     ) -> Result<Option<ForRoom<'a>>, StartError> {
         let asked = self.asked?;
         let door = self.inner.doors.of(asked.id.partition());
+        if let Some(cause) = self.inner.refusal_of_changes() {
+            return Err(cause.into());
+        }
         let reply = Reply::Gathered(answers.reply(number));
         let (request, _end) = asked.request(self.on_conflict, reply);
-        // A runtime that stops drops the request, and with it the reply, which says so.
-        Ok(self
-            .inner
-            .push_or_wait(door, Request::Start(request))
-            .unwrap_or_default())
+        // A runtime that has stopped just now drops the request, and with it the reply: that is an answer.
+        let room = self.inner.push_or_wait(door, Request::Start(request));
+        Ok(room.unwrap_or_default())
     }
 }
 

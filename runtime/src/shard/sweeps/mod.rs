@@ -114,8 +114,8 @@ impl Sweeps {
     }
 
     /// Adds the mail steps of the present sweep: handled mail is removed, and answers to callers of other nodes are posted. The
-    /// answers to one piece of mail, and its removal, are one step: if a partition has moved meanwhile, its next owner answers
-    /// all of them again, and no caller is told what the other owner decided.
+    /// answers of one sweep to one piece of mail, and its removal, are one step: if the partition has moved meanwhile, its next
+    /// owner reads the mail again and answers all of them. (An answer of an earlier sweep may have gone before that.)
     pub(super) fn put_mail(&mut self, effects: &Effects, epoch: impl Fn(RunId) -> Epoch) {
         let handled = |number, owned| HandledMail {
             number,

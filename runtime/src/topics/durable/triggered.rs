@@ -107,9 +107,10 @@ impl TriggerOutcome {
         match error {
             StartError::Stopped(cause) => Self::stopped(runtime, cause),
             error if error.is_retryable() => Self::Later,
-            error @ (StartError::Damaged(_) | StartError::Read(_) | StartError::History { .. }) => {
-                Self::Failed(error.to_string())
-            }
+            error @ (StartError::Damaged(_)
+            | StartError::Read(_)
+            | StartError::History { .. }
+            | StartError::Elsewhere { .. }) => Self::Failed(error.to_string()),
             error => Self::Never(error.to_string()),
         }
     }
@@ -119,10 +120,11 @@ impl TriggerOutcome {
             RunError::Stopped(cause) => Self::stopped(runtime, cause),
             error if error.is_retryable() => Self::Later,
             // The instance may be started later, or salvaged.
-            error
-            @ (RunError::NotFound | RunError::Damaged(_) | RunError::Read(_) | RunError::History(_)) => {
-                Self::Failed(error.to_string())
-            }
+            error @ (RunError::NotFound
+            | RunError::Damaged(_)
+            | RunError::Read(_)
+            | RunError::History(_)
+            | RunError::Elsewhere { .. }) => Self::Failed(error.to_string()),
             error => Self::Never(error.to_string()),
         }
     }
@@ -197,7 +199,7 @@ pub(super) type StartAnswers = GatheredAnswers<StartedRun, StartError>;
 #[derive(Clone, Copy)]
 pub(super) struct AskedAs<'t> {
     slot: usize,
-    starts: &'t Arc<StartAnswers>,
+    starts: &'t StartAnswers,
 }
 
 /// How a record is handed over.
@@ -365,7 +367,7 @@ pub(super) async fn work<T, V, F, D>(
     F: Fn(&DurableRecord<T>) -> (String, V) + Sync,
     D: for<'r> Fn(&'r Runtime, Triggered<V>, AskedAs<'_>) -> Handing<'r> + Sync,
 {
-    let starts = Arc::new(StartAnswers::default());
+    let starts = StartAnswers::default();
     let mut started = VecDeque::new();
     let mut tried: Slab<TriedRecord<T>> = Slab::new();
     let mut pending = FuturesUnordered::new();
