@@ -188,7 +188,10 @@ impl RecoveredRun {
             parked: Some((ParkReason::Stuck { message }, Timestamp::EPOCH)),
             parent: started.and_then(Started::parent).map(Box::new),
             trace: started.and_then(Started::trace).copied().map(Box::new),
-            out_of_time: None,
+            out_of_time: ledger
+                .as_ref()
+                .and_then(Ledger::deadline)
+                .map(|deadline| deadline.at),
         })
     }
 }

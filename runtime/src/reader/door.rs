@@ -40,7 +40,6 @@ pub(super) enum ReadRequest {
     Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
     /// The description of a live run that stays on disk.
     DescribeOnDisk(OnDisk, oneshot::Sender<Result<InstanceDescription, RunError>>),
-    /// A query of the final state of a finished run, which is replayed without effects.
     /// What there was to say about a run behind an event of its history.
     DescribeAt(
         RunId,
@@ -54,6 +53,7 @@ pub(super) enum ReadRequest {
         Question,
         oneshot::Sender<Result<Payload, QueryError>>,
     ),
+    /// A query of the final state of a finished run, which is replayed without effects.
     Query(Target, Question, oneshot::Sender<Result<Payload, QueryError>>),
     /// The answer of a finished run to an update.
     Update(

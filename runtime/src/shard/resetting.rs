@@ -182,7 +182,15 @@ impl Shard {
                 if is_needed || is_waited_for {
                     return self.residency.read(run);
                 }
+                // It may have been read to be tried on newer code.
+                let is_to_move = self.entries.get(run).is_some_and(|entry| {
+                    let beginning = (entry.workflow.as_str(), entry.workflow.version(), &entry.id);
+                    self.shared.workflows.code_to_move(beginning).is_some()
+                });
                 Residency::leave_on_disk(run, &mut self.entries, self.sweeps.durable_len());
+                if is_to_move {
+                    self.residency.move_later(run);
+                }
             }
         }
     }

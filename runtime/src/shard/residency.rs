@@ -15,6 +15,7 @@ use super::sweeps::answers::Response;
 use crate::code::version_trials::TriedRun;
 use crate::mail::{Load, LoadToReset, Standing, Story, Tell};
 use crate::ownership::partition_set::PartitionSet;
+use crate::timers::{Alarm, TimerCommand};
 use crate::{RunError, RuntimeConfig};
 
 /// How many runs one pass looks at to find some to unload.
@@ -321,6 +322,13 @@ impl Shard {
                 // The run is not parked if the turn that parked it was refused, or if only a failed read had parked it.
                 let parking = Parking::of(instance.park_reason());
                 self.census.set_parking(entry, parking);
+                // A timeout that came while the run could not be read is lost, and its timer with it.
+                if let Some(deadline) = instance.ledger().deadline()
+                    && deadline.at <= moment.now
+                {
+                    let again = TimerCommand::Set(deadline.at, run, Alarm::TimeOut);
+                    self.alarms.want(again);
+                }
                 entry.residence = Residence::Hot(instance);
                 self.residency.weigh(entry);
                 self.residency.enter(run, &mut self.entries);

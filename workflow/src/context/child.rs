@@ -17,7 +17,9 @@ use crate::context::Shared;
 use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
-use crate::event::{ChildFailure, ChildScheduled, Event, Name, ParentClose, RunFailure, StartTimeouts};
+use crate::event::{
+    ChildFailure, ChildScheduled, Event, Name, ParentClose, RunFailure, RunTimeout, StartTimeouts,
+};
 use crate::names::{is_reserved_name, reserved_name};
 use crate::{ChildError, NAME_BYTES_MAX, OperationId, Payload, PayloadError, TypedError, Workflow};
 
@@ -81,21 +83,21 @@ impl<O, E> Child<O, E> {
     /// that is terminated, and the call gives [`ChildError::TimedOut`]. A run in which the child goes on as new has that time
     /// anew. A timeout of zero gives [`ChildError::NotStarted`]. No effect once polled.
     pub fn run_timeout(mut self, timeout: Duration) -> Self {
-        ChildRequest::bound(&mut self.request, |timeouts| timeouts.run = Some(timeout));
+        ChildRequest::bound(&mut self.request, RunTimeout::Run, timeout);
         self
     }
 
     /// As [`run_timeout`](Self::run_timeout), of the child and all runs in which it goes on together.
     pub fn chain_timeout(mut self, timeout: Duration) -> Self {
-        ChildRequest::bound(&mut self.request, |timeouts| timeouts.chain = Some(timeout));
+        ChildRequest::bound(&mut self.request, RunTimeout::Chain, timeout);
         self
     }
 }
 
 impl ChildRequest {
-    fn bound(request: &mut Option<Self>, bound: impl FnOnce(&mut StartTimeouts)) {
+    fn bound(request: &mut Option<Self>, which: RunTimeout, timeout: Duration) {
         if let Some(request) = request {
-            bound(request.timeouts.get_or_insert_default());
+            request.timeouts.get_or_insert_default().bound(which, timeout);
         }
     }
 
@@ -222,13 +224,13 @@ impl UntypedChild {
 
     /// As [`Child::run_timeout`].
     pub fn run_timeout(mut self, timeout: Duration) -> Self {
-        ChildRequest::bound(&mut self.request, |timeouts| timeouts.run = Some(timeout));
+        ChildRequest::bound(&mut self.request, RunTimeout::Run, timeout);
         self
     }
 
     /// As [`Child::chain_timeout`].
     pub fn chain_timeout(mut self, timeout: Duration) -> Self {
-        ChildRequest::bound(&mut self.request, |timeouts| timeouts.chain = Some(timeout));
+        ChildRequest::bound(&mut self.request, RunTimeout::Chain, timeout);
         self
     }
 }

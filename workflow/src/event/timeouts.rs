@@ -94,6 +94,15 @@ pub struct RunDeadline {
 }
 
 impl StartTimeouts {
+    /// Bounds the run or the chain. What is kept is whole microseconds, rounded up: no run is out of time early.
+    pub fn bound(&mut self, which: RunTimeout, timeout: Duration) {
+        let timeout = Duration::from_micros((Timestamp::EPOCH + timeout).as_micros());
+        match which {
+            RunTimeout::Run => self.run = Some(timeout),
+            RunTimeout::Chain => self.chain = Some(timeout),
+        }
+    }
+
     /// Whether one of them is over at once, which nobody can mean.
     #[must_use]
     pub fn are_over(&self) -> bool {
@@ -109,8 +118,7 @@ impl StartTimeouts {
     pub fn beginning_at(&self, begins: Timestamp) -> Option<RunTimeouts> {
         let Self { run, chain } = *self;
         (run.is_some() || chain.is_some()).then(|| RunTimeouts {
-            // What is stored is whole microseconds, and a deadline is never early.
-            run: run.map(|run| Duration::from_micros((Timestamp::EPOCH + run).as_micros())),
+            run,
             since: None,
             chain_ends: chain.map(|chain| begins + chain),
         })
@@ -170,10 +178,8 @@ mod tests {
     #[test]
     fn what_is_below_a_microsecond_is_rounded_up_and_what_is_beyond_all_time_is_its_end() {
         let stored = |run| {
-            let timeouts = StartTimeouts {
-                run: Some(run),
-                chain: None,
-            };
+            let mut timeouts = StartTimeouts::default();
+            timeouts.bound(RunTimeout::Run, run);
             timeouts.beginning_at(at(1)).unwrap()
         };
         assert_eq!(

@@ -371,11 +371,7 @@ impl<'a, H> Start<'a, H> {
         }
         if let Ok(asked) = &mut self.asked {
             let details = asked.details.get_or_insert_default();
-            let timeouts = details.timeouts.get_or_insert_default();
-            match which {
-                RunTimeout::Run => timeouts.run = Some(timeout),
-                RunTimeout::Chain => timeouts.chain = Some(timeout),
-            }
+            details.timeouts.get_or_insert_default().bound(which, timeout);
         }
         self
     }

@@ -235,7 +235,7 @@ impl LinkFold {
                 let link = TraceLink::of(TraceRelation::Continues).to(*run).at(at);
                 self.add(false, link.named(&**workflow));
             }
-            Event::Reset { run, .. } => {
+            Event::Reset { run, .. } | Event::TimedOut { next: Some(run), .. } => {
                 self.add(false, TraceLink::of(TraceRelation::Continues).to(*run).at(at));
             }
             _ => {}
