@@ -205,7 +205,7 @@ fn the_time_counts_also_while_no_process_runs_and_whether_there_is_code_or_not()
     in_world(&store, begin() + 4 * HOUR, with_code, async |runtime: Runtime| {
         let late = runtime.attach(WAITS, "late").unwrap();
         // Its timer has fired while it had no code, so it is parked until it is brought back.
-        while late.describe().await.unwrap().status != InstanceStatus::Running {}
+        while late.describe().await.unwrap().parked.is_some() {}
         assert_eq!(timed_out(late.result().await), RunTimeout::Run);
         assert_eq!(runtime.host().now(), begin() + 50 * HOUR);
     });
