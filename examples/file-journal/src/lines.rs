@@ -127,7 +127,19 @@ pub(crate) fn snapshot_of(run: u128, sequence: u64, bytes: Bytes) -> Snapshot {
 #[derive(Debug)]
 pub(crate) struct Lines {
     file: File,
-    _lock: File,
+    _lock: Lock,
+}
+
+/// A locked file. Unlocked as it is dropped, and not only closed: a process that is being started by this one has the open
+/// file too until it executes its program, and would keep the lock for that long.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A file that cannot be unlocked is unlocked as it is closed.
+        drop(self.0.unlock());
+    }
 }
 
 impl Lines {
@@ -143,6 +155,7 @@ impl Lines {
                 path: path.to_owned(),
             });
         }
+        let lock = Lock(lock);
         let found = match fs::read(path) {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
