@@ -269,7 +269,7 @@ impl<O, E> RunHandle<O, E> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let runtime = Runtime::volatile().register(ORDER, order).register_activity(CHARGE, charge).start().await?;
+    /// let runtime = Runtime::volatile().register(ORDER, order).register(CHARGE, charge).start().await?;
     /// let run = runtime.start(ORDER, "order-7", 1_999).await?;
     /// run.result().await?;
     /// // 1 Started, 2 the call of the activity: it is called again.
