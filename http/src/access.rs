@@ -130,8 +130,8 @@ impl Access {
     /// Other operations still go by the role. So a reader sees in the histories of runs what these publish and receive, and
     /// the names of durable topics with the lag of their subscriptions; purging and deleting a topic, and sending its
     /// undelivered records back, is for operators. A topic for undelivered records has the keys, the payloads and the errors
-    /// of records of other topics: whoever may read it reads those. The page shows its form for publishing by the role; a
-    /// caller that may not publish is told so by the answer.
+    /// of records of other topics, so a caller that may read it reads those too. The page shows its form for publishing by
+    /// the role; a caller that may not publish is told so by the answer.
     ///
     /// ```
     /// use millrun_http::{Access, Role, TopicUse};

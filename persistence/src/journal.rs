@@ -151,7 +151,7 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     fn release(&self, claimant: &Claimant, partitions: &[Partition]);
 
     /// Fences the owners of these partitions without making the caller their owner: any owner may claim them. Returns one
-    /// epoch for all of them, higher than every earlier epoch of each, under which turns are taken until somebody claims
+    /// epoch for all of them, higher than every earlier epoch of each, under which turns are taken until an owner claims
     /// them.
     ///
     /// It is for tools and tests that are the only user of a journal; it reads nothing.

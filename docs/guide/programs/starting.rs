@@ -67,7 +67,7 @@ async fn import_late(runtime: &Runtime, day: &str) -> Result<RunHandle<u64>, Sta
 // ANCHOR_END: retried
 
 // ANCHOR: bounded
-/// Asks somebody, and waits for an answer for a day.
+/// Asks a question, and waits a day for the answer.
 async fn ask_for_a_day(runtime: &Runtime, whom: &str) -> Result<RunHandle<String>, StartError> {
     let day = Duration::from_secs(86_400);
     let start = runtime.start(REMIND, &format!("ask/{whom}"), whom.to_owned());

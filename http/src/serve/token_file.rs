@@ -14,7 +14,7 @@ use crate::{Access, Console, Token};
 
 impl Console {
     /// Serves the routes at a loopback address that requires a token. Both are in the file beside the store, one per line;
-    /// for `app.redb` it is `app.redb.sock`. Whoever can read the file is an operator. The file is removed when the server
+    /// for `app.redb` it is `app.redb.sock`. A process that can read the file is an operator. The file is removed when the server
     /// ends, and one that a killed process has left is replaced.
     ///
     /// (On systems with Unix sockets, this is a socket.)

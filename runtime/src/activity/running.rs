@@ -228,7 +228,7 @@ impl PoolState {
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
         let mut running = self.lock();
-        // Whoever stops it first and then looks under the lock sees all attempts that have begun.
+        // A shutdown sets the flag first and takes the lock then, so it sees every attempt that has begun.
         let is_ending = running.is_cut_off || self.is_stopping();
         if is_ending || !self.owned.is_owned_under(task.run.partition(), task.life) {
             return false;

@@ -63,7 +63,7 @@ pub(super) enum ReadRequest {
     ),
     /// Whether a finished run has recorded a signal with this request name.
     Signal(Target, Box<str>, oneshot::Sender<Result<(), RunError>>),
-    /// A page of a history: so many events behind this one.
+    /// A page of a history: the events after a sequence number, up to a number of events.
     History(
         RunId,
         Sequence,
@@ -79,14 +79,14 @@ pub(super) enum ReadRequest {
         Box<(RunId, SpanBounds, usize)>,
         oneshot::Sender<Result<Option<RunSpans>, RunError>>,
     ),
-    /// Up to so many finished runs that match a search and ended before the given one.
+    /// Finished runs that match a search and ended before the given run, up to a number of them.
     Find(
         RunSearch,
         Option<RunId>,
         usize,
         oneshot::Sender<Result<FoundFinished, RunError>>,
     ),
-    /// The records of a topic behind a given one, about so many bytes.
+    /// The records of a topic after a given one, up to about a number of bytes.
     TopicPage(
         TopicNumber,
         Sequence,
@@ -99,7 +99,7 @@ pub(super) enum ReadRequest {
         Timestamp,
         oneshot::Sender<Result<Sequence, ReadError>>,
     ),
-    /// Up to so many finished runs behind the given one.
+    /// Finished runs after the given one, up to a number of them.
     ListFinished(
         Option<RunId>,
         usize,

@@ -12,7 +12,7 @@
 //! run. So the held parts are archived before finished runs.
 //!
 //! A separate part does it, so that no commit waits for it; runs beyond the bounds of retention stay until they are archived.
-//! After a failure the file is left as it is, and a new one is begun.
+//! After a failure the archive file is not written to any more, and the archive continues in a new file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

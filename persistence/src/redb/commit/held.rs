@@ -69,7 +69,7 @@ impl HeldTrims {
         self.trims.front().map(|trim| trim.position)
     }
 
-    /// Releases the first held turns: so many are archived, and so many damaged.
+    /// Releases the first held turns: `archived` ones that are in the archive, and `damaged` ones that cannot get there.
     pub(in crate::redb) fn release(&mut self, archived: usize, damaged: usize) {
         let mut released = self.trims.drain(..(archived + damaged).min(self.trims.len()));
         if let Some(last) = released.next_back() {
