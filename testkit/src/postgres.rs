@@ -19,8 +19,8 @@ use tempfile::TempDir;
 const BIN_VARIABLE: &str = "MILLRUN_POSTGRES_BIN";
 /// Where Debian puts what it installs.
 const INSTALLED: &str = "/usr/lib/postgresql";
-/// The server accepts every user from this machine.
-const HBA: &str = "local all all trust\nhost all all 127.0.0.1/32 trust\n";
+/// The server accepts every user from this machine, and standbys over its socket.
+const HBA: &str = "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 trust\n";
 
 /// The first argument is a folder to be removed at the end, if there is one.
 const KEEPER: &str = r#"left=$1; shift; "$@" & server=$!; read -r _; kill -INT "$server"; wait "$server"
@@ -65,7 +65,11 @@ fn bin() -> Option<PathBuf> {
     let mut installed: Vec<_> = installed.map(|version| version.path().join("bin")).collect();
     installed.sort();
     folders.extend(installed.into_iter().rev());
-    folders.into_iter().find(|folder| folder.join("initdb").is_file())
+    let initdb = folders.into_iter().map(|folder| folder.join("initdb"));
+    let initdb = initdb.filter(|initdb| initdb.is_file());
+    // Only some of the programs may be linked into a folder of `PATH`.
+    let initdb = initdb.filter_map(|initdb| initdb.canonicalize().ok()).next()?;
+    initdb.parent().map(Path::to_path_buf)
 }
 
 fn is_root() -> bool {
@@ -210,6 +214,43 @@ impl PostgresServer {
         started.map_err(|log| io::Error::other(format!("the server does not start: {log}")))
     }
 
+    /// Makes this server a standby of another one that runs: it gets a copy of the data of that server, and follows it from its next
+    /// start on. It must be stopped; the data that it had are removed. Files that were [put](Self::put) into the data of
+    /// the other one are copied as well.
+    ///
+    /// A standby takes no writes until it is [promoted](Self::promote).
+    ///
+    /// # Errors
+    /// The errors of `pg_basebackup`, which needs an entry `local replication` in the other one's `pg_hba.conf`; errors of the disk.
+    pub fn follow(&self, primary: &Self) -> io::Result<()> {
+        match fs::remove_dir_all(self.data()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut copy = as_user(&self.bin.join("pg_basebackup"));
+        copy.args([
+            "--username=postgres",
+            "--write-recovery-conf",
+            "--wal-method=stream",
+        ])
+        .args(["--checkpoint=fast", "--no-sync", "--host"])
+        .arg(primary.folder())
+        .arg(format!("--port={}", primary.port))
+        .arg("--pgdata")
+        .arg(self.data());
+        run(copy.current_dir("/"))
+    }
+
+    /// Makes a standby a server that takes writes, and returns when it does.
+    ///
+    /// # Errors
+    /// When it does not run, or is no standby.
+    pub fn promote(&self) -> io::Result<()> {
+        let mut promote = as_user(&self.bin.join("pg_ctl"));
+        promote.args(["promote", "--pgdata"]).arg(self.data());
+        run(promote.current_dir("/"))
+    }
+
     /// Kills the server as a power cut would, except that the system still writes its caches.
     ///
     /// # Errors
@@ -270,6 +311,16 @@ impl PostgresServer {
     pub fn url(&self, schema: &str) -> String {
         let (folder, port) = (self.folder.path().display(), self.port);
         format!("postgres://postgres@/postgres?host={folder}&port={port}&schema={schema}")
+    }
+
+    /// As [`url`](Self::url), but with another host to be tried behind this one.
+    #[must_use]
+    pub fn url_of_both(&self, other: &Self, schema: &str) -> String {
+        let [folder, other_folder] = [self, other].map(|server| server.folder.path().display());
+        let (port, other_port) = (self.port, other.port);
+        format!(
+            "postgres://postgres@/postgres?host={folder},{other_folder}&port={port},{other_port}&schema={schema}"
+        )
     }
 }
 

@@ -12,6 +12,7 @@ mod opening;
 mod proxy;
 mod retention;
 mod server;
+mod standby;
 mod workflows;
 
 use millrun_persistence::JournalConfig;

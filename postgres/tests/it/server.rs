@@ -14,7 +14,7 @@ pub(crate) struct TestServer(PostgresServer);
 
 /// What may log in how: by a password over TCP if the user is `locked`.
 const HBA: &str =
-    "local all all trust\nhost all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    "local all all trust\nlocal replication all trust\nhost all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
 
 impl TestServer {
     /// A server of its own for a test; `None` if there is no PostgreSQL.
@@ -43,6 +43,30 @@ impl TestServer {
         static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
         let server = SERVER.get_or_init(|| Self::made(PostgresServer::for_this_process));
         server.as_ref()
+    }
+
+    /// A server that follows this one as its standby, and is started.
+    pub(crate) fn standby(&self) -> Self {
+        let mut standby = Self(PostgresServer::make().unwrap());
+        standby.follow(self);
+        standby
+    }
+
+    /// Makes this server, which is stopped, a standby of another one, and starts it.
+    pub(crate) fn follow(&mut self, primary: &Self) {
+        self.0.follow(&primary.0).unwrap();
+        self.0.start().unwrap();
+    }
+
+    /// Makes a standby take writes, and returns when it does.
+    pub(crate) fn promote(&self) {
+        self.0.promote().unwrap();
+    }
+
+    /// Sets a setting of a server that runs, for now and later.
+    pub(crate) fn alter(&self, setting: &str, value: &str) {
+        self.sql(&format!("ALTER SYSTEM SET {setting} = '{value}'"));
+        self.sql("SELECT pg_reload_conf()");
     }
 
     /// Starts the server, and returns when it takes connections.
