@@ -35,6 +35,11 @@ world SEEDS="50000":
 moving SEEDS="500":
     MILLRUN_MOVING_SEEDS={{SEEDS}} cargo test --release -p millrun --test it -- --nocapture moving::
 
+# Two nodes on a PostgreSQL server with a synchronous standby: the server is killed and the standby promoted ROUNDS times, and all that was
+# acknowledged must be there. Tells how long after a promotion runs ended again.
+failover ROUNDS="20":
+    MILLRUN_POSTGRES_FAILOVERS={{ROUNDS}} cargo test --release -p millrun-postgres --test it -- --nocapture standby::
+
 # The whole runtime under load, with everything around it breaking, for about SECONDS; judged by a ledger
 # in another process (see chaos/README.md). `--seed N`, `--only parts` and others: `--help`.
 chaos SECONDS="60" *ARGS:

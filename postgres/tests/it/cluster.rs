@@ -5,6 +5,7 @@ mod clients;
 mod clocks;
 mod draining;
 mod mail;
+mod standby;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

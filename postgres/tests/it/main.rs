@@ -12,7 +12,6 @@ mod opening;
 mod proxy;
 mod retention;
 mod server;
-mod standby;
 mod workflows;
 
 use millrun_persistence::JournalConfig;

@@ -13,8 +13,7 @@ use tokio_postgres::NoTls;
 pub(crate) struct TestServer(PostgresServer);
 
 /// What may log in how: by a password over TCP if the user is `locked`.
-const HBA: &str =
-    "local all all trust\nlocal replication all trust\nhost all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+const HBA: &str = "local all all trust\nlocal replication all trust\nhost all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
 
 impl TestServer {
     /// A server of its own for a test; `None` if there is no PostgreSQL.
@@ -55,6 +54,8 @@ impl TestServer {
     /// Makes this server, which is stopped, a standby of another one, and starts it.
     pub(crate) fn follow(&mut self, primary: &Self) {
         self.0.follow(&primary.0).unwrap();
+        // It would try again after 5 s if the first attempt to follow comes too early.
+        self.0.set(&["wal_retrieve_retry_interval=50ms"]);
         self.0.start().unwrap();
     }
 
