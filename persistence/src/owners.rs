@@ -64,7 +64,10 @@ impl OwnerTable {
     }
 
     /// The store reports an epoch that a partition has had under an owner elsewhere: epochs that are given out here are above
-    /// it.
+    /// it, and [come after](Epoch::since) it.
+    ///
+    /// An opening that came later than that of the other owner may have begun before the partition was taken there for the last time. Then its own number
+    /// does not count that, and the epochs continue those of the other owner's opening.
     ///
     /// ```
     /// # use millrun_core::{Bell, Epoch, Partition};
@@ -78,7 +81,11 @@ impl OwnerTable {
     /// ```
     pub fn heard(&mut self, partition: Partition, epoch: Epoch) {
         let latest = &mut self.latest[usize::from(partition.index())];
-        *latest = epoch.max(*latest);
+        let is_first_here = latest.takeover() == 0;
+        let counts_it = latest.opening() >= epoch.opening().saturating_add(epoch.takeover());
+        if epoch > *latest || (is_first_here && !counts_it) {
+            *latest = epoch;
+        }
         self.newest = self.newest.max(epoch);
     }
 
@@ -169,5 +176,55 @@ impl OwnerTable {
     #[must_use]
     pub fn owner(&self, partition: Partition) -> Option<Claimant> {
         self.owners[usize::from(partition.index())].claimant()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::Bell;
+
+    use super::*;
+    use crate::claim::Owner;
+
+    /// Regression: a partition went to a node that had joined earlier, and back to one that had joined in between. Both gave an
+    /// attempt the same number.
+    #[test]
+    fn whoever_takes_a_partition_elsewhere_comes_after_all_that_had_it() {
+        let partition = Partition::from_index(3).unwrap();
+        let mut dice = 1_u64;
+        let mut below = |max: usize| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(dice >> 33).unwrap() % max
+        };
+        let owners = Owner::new(1);
+        let claim = || Claimant::new(owners, Bell::new()).claim(vec![partition], Vec::new());
+        for _ in 0..200 {
+            let (mut opening, mut nodes) = (0, Vec::new());
+            let mut given: Vec<Epoch> = Vec::new();
+            for _ in 0..40 {
+                if nodes.is_empty() || below(3) == 0 {
+                    let last = given.last().copied().unwrap_or(Epoch::ZERO);
+                    opening = (opening + 1).max(last.opening() + last.takeover().max(1));
+                    nodes.push(OwnerTable::new(Epoch::of(opening, 0)));
+                }
+                let index = below(nodes.len());
+                let node = &mut nodes[index];
+                if let Some(last) = given.last() {
+                    node.heard(partition, *last);
+                }
+                let (taken, _) = node.take(&claim());
+                let [(_, epoch)] = taken[..] else { panic!() };
+                for before in &given {
+                    let latest = given.last().unwrap();
+                    assert!(epoch > *before, "{given:?} {epoch:?}");
+                    assert!(
+                        latest == before || epoch.since(*before) > latest.since(*before),
+                        "{given:?} {epoch:?}"
+                    );
+                    assert!(epoch.since(*before) > 0);
+                }
+                given.push(epoch);
+            }
+        }
     }
 }
