@@ -81,6 +81,8 @@ struct PendingAsk {
     owner: Option<NodeKey>,
     /// The update that was asked together with a start. Once the start has led to a run, the update is asked of that run.
     update: Option<UpdateRequest>,
+    /// Whether the other node has dropped it, and it cannot be posted again yet.
+    is_dropped: bool,
     /// How often it had to be asked again, and since when that is counted.
     tries: u32,
     tried_since: Timestamp,
@@ -97,6 +99,20 @@ impl AskedElsewhere {
     fn insert(&mut self, number: u64, pending: PendingAsk) {
         self.bytes += pending.bytes;
         self.pending.insert(number, pending);
+    }
+
+    /// Gives a question that may be repeated another number, and returns it with its partition: it is to be posted. If it was posted
+    /// before and the other node drops that as well, or answers it, this concerns nobody: so only one question of
+    /// each caller is on its way, however often its partition moves.
+    fn renumber(&mut self, number: u64) -> Option<(Partition, Bytes)> {
+        let pending = self.pending.get(&number)?;
+        let body = calls::renumbered(pending.question.as_ref()?, self.last + 1).ok()?;
+        let (body, mut pending) = (Bytes::from(body), self.pending.remove(&number)?);
+        self.last += 1;
+        pending.question = Some(body.clone());
+        let partition = pending.partition;
+        self.pending.insert(self.last, pending);
+        Some((partition, body))
     }
 }
 
@@ -182,6 +198,11 @@ impl MailDesk {
         self.owned.has(partition)
     }
 
+    /// Whether this process still owns a partition, under this epoch.
+    pub(crate) fn is_owned_under(&self, (partition, epoch): (Partition, Epoch)) -> bool {
+        self.owned.is_owned_under(partition, epoch)
+    }
+
     /// Posts a message to the owner of a partition.
     pub(crate) fn post(&self, to: Partition, message: &PartitionMessage) {
         self.post_to(MailAddress::Partition(to), message);
@@ -246,6 +267,7 @@ impl MailDesk {
                 question: question.clone(),
                 owner: owner.clone(),
                 update: (!is_first).then(|| update.clone()).flatten(),
+                is_dropped: false,
                 tries: 0,
                 tried_since: now,
                 bytes: if is_first { body.len() } else { 0 },
@@ -271,8 +293,10 @@ impl MailDesk {
 
     /// Takes an answer of another node.
     pub(crate) fn answer(&self, MailedAnswer { question, answer }: MailedAnswer) {
-        if matches!(answer, AnswerToNode::AskAgain) {
-            return self.on_ask_again(question);
+        match answer {
+            AnswerToNode::AskAgain => return self.on_ask_again(question, true),
+            AnswerToNode::Moved => return self.on_ask_again(question, false),
+            _ => {}
         }
         let mut asked = self.asked();
         // The caller may have given up, or this is the second answer to a question that was repeated.
@@ -313,7 +337,7 @@ impl MailDesk {
         pending.question = calls::encode_update(self.node, number, run, &update)
             .ok()
             .map(Bytes::from);
-        if pending.tries > 0
+        if std::mem::take(&mut pending.is_dropped)
             && let Some(body) = &pending.question
         {
             // The update was lost before the run was known.
@@ -321,8 +345,9 @@ impl MailDesk {
         }
     }
 
-    /// The other node has dropped a question without an answer: asks again.
-    fn on_ask_again(&self, question: u64) {
+    /// The other node has dropped a question without an answer: asks again. Whether that `counts`, as it does unless the
+    /// partition has another owner.
+    fn on_ask_again(&self, question: u64, counts: bool) {
         let now = self.host.now();
         let mut asked = self.asked();
         let Some(pending) = asked.pending.get_mut(&question) else {
@@ -331,7 +356,8 @@ impl MailDesk {
         if now.saturating_since(pending.tried_since) > TRIES_PERIOD {
             (pending.tries, pending.tried_since) = (0, now);
         }
-        pending.tries += 1;
+        pending.tries += u32::from(counts);
+        pending.is_dropped = pending.question.is_none();
         if matches!(pending.reply, PendingReply::Watching(_)) {
             // A caller that watches looks again by itself.
             let over = asked.remove(question);
@@ -343,8 +369,7 @@ impl MailDesk {
             if let Some(pending) = over {
                 pending.reply.fail(FAILED_SEVERAL_TIMES.to_owned());
             }
-        } else if let Some(body) = pending.question.clone() {
-            let partition = pending.partition;
+        } else if let Some((partition, body)) = asked.renumber(question) {
             drop(asked);
             self.post_bytes(MailAddress::Partition(partition), body);
         }
@@ -354,13 +379,13 @@ impl MailDesk {
     pub(crate) fn ask_again(&self, owner_of: impl Fn(Partition) -> Option<NodeKey>) {
         let mut again = Vec::new();
         let mut asked = self.asked();
-        let is_over = |_: &u64, pending: &mut PendingAsk| {
+        let is_over = |number: &u64, pending: &mut PendingAsk| {
             if pending.reply.is_closed() {
                 return true;
             }
-            let Some(question) = &pending.question else {
+            if pending.question.is_none() {
                 return false;
-            };
+            }
             let owner = owner_of(pending.partition);
             if owner.is_none() || owner == pending.owner {
                 return false;
@@ -369,7 +394,7 @@ impl MailDesk {
             // A caller that watches looks again by itself.
             let is_asked = !matches!(pending.reply, PendingReply::Watching(_));
             if is_asked {
-                again.push((pending.partition, question.clone()));
+                again.push(*number);
             }
             !is_asked
         };
@@ -379,6 +404,8 @@ impl MailDesk {
             .map(|(_, pending)| pending)
             .collect();
         asked.bytes -= over.iter().map(|pending| pending.bytes).sum::<usize>();
+        let again = again.into_iter();
+        let again: Vec<_> = again.filter_map(|number| asked.renumber(number)).collect();
         drop(asked);
         // Dropped outside of the lock, since that wakes callers.
         drop(over);

@@ -272,6 +272,7 @@ impl MailPart {
         let replies = RepliesToNode {
             desk: Arc::clone(&self.desk),
             node,
+            owned,
             mail: goes_with,
         };
         match request.into_request(&replies) {

@@ -66,6 +66,8 @@ pub(crate) struct RepliesToNode {
     pub(crate) desk: Arc<MailDesk>,
     /// The number of that node.
     pub(crate) node: u64,
+    /// The partition that the request is for, with the epoch under which it was owned when the mail was read.
+    pub(crate) owned: (Partition, Epoch),
     /// The mail, unless it is already removed from the store.
     pub(crate) mail: Option<Arc<MailToAnswer>>,
 }
@@ -76,6 +78,7 @@ impl Replies for RepliesToNode {
             desk: Arc::clone(&self.desk),
             node: self.node,
             question,
+            owned: self.owned,
             mail: self.mail.clone(),
             is_answered: AtomicBool::new(false),
         }))
@@ -101,6 +104,8 @@ pub(crate) struct AskedBy {
     /// The number of the node, and the number of the question on that node.
     pub(crate) node: u64,
     pub(crate) question: u64,
+    /// The partition, with the epoch under which it was owned when the mail was read.
+    owned: (Partition, Epoch),
     /// The mail, which is removed together with the answer; `None` if it was removed when it was read, because asking twice
     /// does no harm.
     pub(crate) mail: Option<Arc<MailToAnswer>>,
@@ -237,7 +242,11 @@ impl Drop for AskedBy {
         match dropped {
             None | Some((DroppedQuestion::AskAgain, _)) => {
                 let asker = (self.node, self.question);
-                self.desk.post_answer(asker, AnswerToNode::AskAgain);
+                let answer = match self.desk.is_owned_under(self.owned) {
+                    true => AnswerToNode::AskAgain,
+                    false => AnswerToNode::Moved,
+                };
+                self.desk.post_answer(asker, answer);
             }
             Some((DroppedQuestion::ReadAgain, mail)) => self.desk.give_back(mail.number, mail.owned),
             Some((DroppedQuestion::ToldWithOther, _)) => {}

@@ -216,9 +216,12 @@ pub(crate) enum AnswerToNode {
     /// There is no answer: the answer to the other question of the mail says why.
     #[serde(rename = "o")]
     Dropped,
-    /// No shard has the question any more: it has to be asked again.
+    /// The shard that had the question has dropped it, as a shard does that fails: it has to be asked again.
     #[serde(rename = "m")]
     AskAgain,
+    /// The partition has another owner, or will have one: that has to be asked.
+    #[serde(rename = "l")]
+    Moved,
     /// The question cannot be handled, for this reason.
     #[serde(rename = "x")]
     Failed(String),
@@ -379,6 +382,16 @@ pub(crate) fn encode_update(
     let (request, name) = (update.request.clone(), update.name.to_string());
     let what = AskedBody::Update(TargetBody::Run(run), request, name, bytes_of(&update.input));
     write(REQUEST, &MailedRequest { node, question, what })
+}
+
+/// The bytes of a request, under another number.
+///
+/// # Errors
+/// [`MessageError::Body`] if they are not those of a request.
+pub(crate) fn renumbered(request: &Bytes, question: u64) -> Result<Vec<u8>, MessageError> {
+    let body = request.slice(request.len().min(2)..);
+    let request: MailedRequest = super::v1::read(&body)?;
+    write(REQUEST, &MailedRequest { question, ..request })
 }
 
 /// The bytes of an answer. An answer that is too long is replaced by one that says so.

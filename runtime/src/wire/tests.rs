@@ -520,6 +520,13 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
         assert_eq!(read.is_question(), request.may_be_repeated(), "{request:?}");
         let asker = MailWaiter::Asker { node: 7, question: 9 };
         assert_eq!(waiter_of(&bytes), Some(asker));
+        let other = calls::renumbered(&bytes, 1 << 40).unwrap();
+        let asker = MailWaiter::Asker {
+            node: 7,
+            question: 1 << 40,
+        };
+        assert_eq!(waiter_of(&other.clone().into()), Some(asker));
+        assert_eq!(calls::renumbered(&other.into(), 9).unwrap(), bytes);
         let taken = read.into_request(&Unread).unwrap();
         let again = calls::encode_request(7, 9, &taken).unwrap().unwrap();
         assert_eq!(again, bytes, "{request:?}");
@@ -534,6 +541,7 @@ fn requests_and_answers_of_other_nodes_are_read_as_they_were_written() {
         AnswerToNode::tell(&Err(ResetRefused::NotLatest { latest: run }.into())),
         AnswerToNode::query(&Ok(payload())),
         AnswerToNode::AskAgain,
+        AnswerToNode::Moved,
     ];
     for answer in answers {
         let bytes = Bytes::from(calls::encode_answer(9, answer));

@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use millrun::operating::InstanceStatus;
 use millrun::workflow::Unanswered;
 use millrun::{
-    CommandError, Entity, EntityCommand, EntityContext, EntityState, OnConflict, Query, QueryError,
-    ResultError, RunError, Runtime, RuntimeBuilder, Signal, StartError, StartWithSignalError,
+    CommandError, Entity, EntityCommand, EntityContext, EntityState, InstanceId, OnConflict, Query,
+    QueryError, ResultError, RunError, Runtime, RuntimeBuilder, Signal, StartError, StartWithSignalError,
     StartWithUpdateError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
@@ -243,6 +243,45 @@ async fn who_waits_for_a_result_is_told_wherever_the_run_ends() {
     });
     assert_eq!(results, [[1], [1], [1]]);
     a.shutdown().await.unwrap();
+}
+
+/// Regression: a caller was told that a shard had failed, when the partition of its run had moved several times within a minute.
+#[tokio::test(flavor = "current_thread")]
+async fn who_waits_for_a_result_is_not_told_of_moves_however_many_there_are() {
+    const MOVES: usize = 12;
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let claims_nothing = |node| {
+        let builder = builder(&url, node).register(TALLY, tally);
+        builder.configure(|config| config.claimed_at_open = Some(Vec::new()))
+    };
+    let owners = [
+        claims_nothing("a").start().await.unwrap(),
+        claims_nothing("b").start().await.unwrap(),
+    ];
+    let caller = claims_nothing("caller").start().await.unwrap();
+    let partition = [InstanceId::new("waits").unwrap().partition()];
+    owners[0].partitions().claim(&partition).await.unwrap();
+    let run = caller.start(TALLY, "waits", ()).await.unwrap();
+    let (result, ()) = tokio::join!(run.result(), async {
+        for number in 0..MOVES {
+            // To the other one and back, and then to the one that had it.
+            let [from, to] = [number / 3, number.div_ceil(3)].map(|at| &owners[at % 2]);
+            from.partitions().release(&partition);
+            while to.partitions().claim(&partition).await.is_err() {
+                to.cluster_looked().await;
+            }
+            // It goes the way that the question of the result has to go.
+            run.describe().await.unwrap();
+        }
+        run.signal(COUNT, LAST).await.unwrap();
+    });
+    assert!(result.unwrap().is_empty());
+    for node in owners.into_iter().chain([caller]) {
+        node.shutdown().await.unwrap();
+    }
 }
 
 /// A node is killed while another asks it for much: each start and each signal is done once, and answered.
