@@ -35,6 +35,10 @@ world SEEDS="50000":
 moving SEEDS="500":
     MILLRUN_MOVING_SEEDS={{SEEDS}} cargo test --release -p millrun --test it -- --nocapture moving::
 
+# Three nodes on the database of this URL, killed KILLS times among 100,000 workflows.
+crash-nodes URL KILLS="50" *ARGS:
+    cargo run --release -p millrun-node --features postgres -- demo --crash --store {{quote(URL)}} --kills {{KILLS}} {{ARGS}}
+
 # Two nodes on a PostgreSQL server with a synchronous standby: the server is killed and the standby promoted ROUNDS times, and all that was
 # acknowledged must be there. Tells how long after a promotion runs ended again.
 failover ROUNDS="20":

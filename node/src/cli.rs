@@ -13,7 +13,10 @@ use crate::serve::{ConfigOptions, ServeOptions};
 
 /// What the options of --crash cannot be combined with. They must say so themselves: what clap finds in
 /// conflict with `--crash` it does not miss where they require `--crash`.
-const NOT_WITH_CRASH: [&str; 5] = ["dir", "store", "manifest", "files_at_once", "stop_within"];
+const NOT_WITH_CRASH: [&str; 4] = ["dir", "manifest", "files_at_once", "stop_within"];
+
+/// The store file of a demo that names none.
+pub(crate) const DEMO_STORE: &str = "millrun-demo.redb";
 
 /// What `--help` says about exit codes; [`Outcome`] gives them.
 const EXIT_CODES: &str = "\
@@ -87,8 +90,9 @@ pub(crate) struct Demo {
     /// The directory whose files are checksummed.
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// The store file. If it lies below DIR it is left out.
-    #[arg(long, value_name = "PATH", default_value = "millrun-demo.redb")]
+    /// The store file. If it lies below DIR it is left out. With --crash: the URL of a PostgreSQL database,
+    /// `postgres://user@host/database`, on which several processes run as nodes.
+    #[arg(long, value_name = "PATH|URL", default_value = DEMO_STORE)]
     pub(crate) store: PathBuf,
     /// The manifest to write. If it lies below DIR it is left out.
     #[arg(long, value_name = "PATH", default_value = "millrun-demo.sha256")]
@@ -123,6 +127,10 @@ pub(crate) struct CrashOptions {
     /// timing is not repeated by it.
     #[arg(long, value_name = "NUMBER", requires = "crash", conflicts_with_all = NOT_WITH_CRASH)]
     pub(crate) seed: Option<u64>,
+    /// How many processes run at a time on the database that --store names. One of them is killed at a time, and another
+    /// one takes its place.
+    #[arg(long, value_name = "N", requires = "crash", conflicts_with_all = NOT_WITH_CRASH, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) nodes: u16,
     /// Where store and ledger are kept, which must not exist yet. Without it they are put into
     /// the directory for temporary files, and removed if nothing was lost.
     #[arg(long, value_name = "PATH", requires = "crash", conflicts_with_all = NOT_WITH_CRASH)]
@@ -222,6 +230,32 @@ pub(crate) struct CrashWorker {
     /// Start nothing: only show the result of each acknowledged run.
     #[arg(long)]
     pub(crate) only_show: bool,
+    /// Be one of several processes at a time: of so many, the one that follows each run whose number leaves this rest.
+    #[arg(long, requires = "rest", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) of: Option<u64>,
+    #[arg(long, requires = "of")]
+    pub(crate) rest: Option<u64>,
+}
+
+impl Demo {
+    /// The URL of the database of a demo with `--crash`, or `None` for a file of its own.
+    ///
+    /// # Errors
+    /// What is wrong, if the store is a file.
+    pub(crate) fn crash_url(&self) -> Result<Option<String>, clap::Error> {
+        let store = self.store.to_string_lossy();
+        let is_url = ["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| store.starts_with(scheme));
+        match (is_url, &*store == DEMO_STORE) {
+            (true, _) => Ok(Some(store.into_owned())),
+            (false, true) => Ok(None),
+            (false, false) => Err(Cli::command().error(
+                ErrorKind::ArgumentConflict,
+                "--crash makes a store file of its own (see --keep-in), and --store names a database: postgres://user@host/database",
+            )),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -234,6 +268,19 @@ mod tests {
     }
 
     #[test]
+    fn the_store_of_a_crash_is_a_database_or_not_given() {
+        let url = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Demo(demo) => demo.crash_url(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(url("millrun demo --crash").unwrap(), None);
+        let given = url("millrun demo --crash --nodes 2 --store postgres://a/b");
+        assert_eq!(given.unwrap().as_deref(), Some("postgres://a/b"));
+        let refused = url("millrun demo --crash --store a.redb").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
     fn crash_options_need_crash_and_exclude_a_directory() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' '));
         assert!(parse("millrun demo --crash --kills 2").is_ok());
@@ -241,12 +288,13 @@ mod tests {
         for line in [
             "millrun demo --kills 2",
             "millrun demo --crash .",
-            "millrun demo --crash --store a",
             // These began a demo and said nothing of the option.
             "millrun demo --workflows 5 .",
             "millrun demo --seed 5 --store a",
             "millrun demo --keep-in a --stop-within 3",
             "millrun",
+            "millrun demo --nodes 2",
+            "millrun demo --nodes 2 --store postgres://a/b",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -59,7 +59,10 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
     match command {
-        Command::Demo(options) if options.crash => crash::run(options.crash_options).await,
+        Command::Demo(options) if options.crash => {
+            let url = options.crash_url().unwrap_or_else(|wrong| wrong.exit());
+            crash::run(options.crash_options, url).await
+        }
         Command::Demo(options) => demo::run(options).await,
         Command::Checkout(options) => checkout::run(options).await,
         Command::Salvage(options) => salvage::run(options).await,

@@ -20,13 +20,22 @@ impl Dice {
 
     /// From 0 to just below 1.
     pub(crate) fn fraction(&mut self) -> f64 {
+        // 32 bits are exact in a float.
+        f64::from(self.next()) / (f64::from(u32::MAX) + 1.0)
+    }
+
+    /// From 0 to just below `len`.
+    pub(crate) fn below(&mut self, len: u16) -> u16 {
+        let below = (u64::from(self.next()) * u64::from(len)) >> 32;
+        u16::try_from(below).expect("it is less than `len`")
+    }
+
+    fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // 32 bits are exact in a float.
-        let bits = u32::try_from((z ^ (z >> 31)) >> 32).expect("a shift leaves 32 bits");
-        f64::from(bits) / (f64::from(u32::MAX) + 1.0)
+        u32::try_from((z ^ (z >> 31)) >> 32).expect("a shift leaves 32 bits")
     }
 }
 
@@ -47,5 +56,8 @@ mod tests {
             draw(7).iter().any(|fraction| *fraction < 0.05)
                 && draw(7).iter().any(|fraction| *fraction > 0.95)
         );
+        let mut dice = Dice::new(7);
+        let drawn: std::collections::BTreeSet<_> = (0..100).map(|_| dice.below(3)).collect();
+        assert!(drawn.into_iter().eq(0..3));
     }
 }

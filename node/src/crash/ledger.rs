@@ -1,15 +1,16 @@
 //! The ledger: what really happened, written down outside the store.
 //!
-//! Each line is one fact, appended with a single write right after the fact: a process that is
-//! killed leaves whole lines and at most one torn one, at the end. The process that opens the ledger next
-//! ends that line first, so that it stands alone.
+//! Each line is one fact, appended with a single write right after the fact. Several processes may have the ledger open: their
+//! lines stand in the order in which they were written. A line ends with a full stop, and begins with the line feed that ends
+//! the one before: so a process that is killed leaves at most one torn line, which stands alone and is known by the
+//! missing stop.
 //!
 //! ```text
-//!   born 2                            a process opened the ledger, the second one to do so
-//!   acked 17                          the runtime acknowledged the start of run 17
-//!   ran 17 2 1 <key> 9001             step 2 of run 17 was executed: attempt 1, and its token
-//!   saw 17 2 9001                     run 17 was shown this token as the result of step 2
-//!   ended 17 9000 9001 9002           the result of run 17: the token of each step
+//!   born 2 .                          a process opened the ledger, the second one to do so
+//!   acked 17 .                        the runtime acknowledged the start of run 17
+//!   ran 17 2 1 <key> 9001 .           step 2 of run 17 was executed: attempt 1, and its token
+//!   saw 17 2 9001 .                   run 17 was shown this token as the result of step 2
+//!   ended 17 9000 9001 9002 .         the result of run 17: the token of each step
 //! ```
 //!
 //! A token is different in every execution, so a result that is forgotten and made anew cannot
@@ -17,7 +18,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,9 @@ pub(crate) const STEPS: usize = 3;
 
 /// The number that one execution of a step draws, different from all others.
 pub(crate) type Token = u64;
+
+/// What ends a line that is whole.
+const END: &str = " .";
 
 /// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,24 +132,12 @@ impl FromStr for Fact {
 pub(crate) struct Ledger(Mutex<File>);
 
 impl Ledger {
-    /// Opens or makes the ledger, ends a torn last line, and writes who opened it.
+    /// Opens or makes the ledger, and writes who opened it.
     ///
     /// # Errors
     /// When the file cannot be opened or written.
     pub(crate) fn open(path: &Path, process: u64) -> io::Result<Self> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)?;
-        if file.metadata()?.len() > 0 {
-            file.seek(SeekFrom::End(-1))?;
-            let mut last = [0];
-            file.read_exact(&mut last)?;
-            if last != *b"\n" {
-                file.write_all(b"\n")?;
-            }
-        }
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
         let ledger = Self(Mutex::new(file));
         ledger.append(&[Fact::Born { process }])?;
         Ok(ledger)
@@ -156,7 +148,7 @@ impl Ledger {
     /// # Errors
     /// When the disk refuses. The process must then stop: what it did cannot be told any more.
     pub(crate) fn append(&self, facts: &[Fact]) -> io::Result<()> {
-        let lines: String = facts.iter().map(|fact| format!("{fact}\n")).collect();
+        let lines: String = facts.iter().map(|fact| format!("\n{fact}{END}")).collect();
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -172,10 +164,11 @@ pub(crate) fn read(path: &Path, mut each: impl FnMut(Result<Fact, NoFact>)) -> i
     let mut file = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line)? > 0 {
-        let whole = line
-            .strip_suffix(b"\n")
-            .and_then(|line| std::str::from_utf8(line).ok());
-        each(whole.ok_or(NoFact).and_then(str::parse));
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        if !text.is_empty() {
+            let text = std::str::from_utf8(text).map_err(|_| NoFact);
+            each(text.and_then(|text| text.strip_suffix(END).ok_or(NoFact)?.parse()));
+        }
         line.clear();
     }
     Ok(())
@@ -227,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_last_line_is_ended_by_the_next_process() {
+    fn a_torn_line_stands_alone_whoever_writes_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
-        std::fs::write(&path, "acked 1\nacked").unwrap();
-        assert_eq!(read_all(&path), [Ok(Fact::Acked { run: 1 }), Err(NoFact)]);
-        drop(Ledger::open(&path, 2).unwrap());
-        let healed = [
+        let other = Ledger::open(&path, 1).unwrap();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"\nacked 1 .\nacked").unwrap();
+        other.append(&[Fact::Acked { run: 2 }]).unwrap();
+        let whole = [
+            Ok(Fact::Born { process: 1 }),
             Ok(Fact::Acked { run: 1 }),
             Err(NoFact),
-            Ok(Fact::Born { process: 2 }),
+            Ok(Fact::Acked { run: 2 }),
         ];
-        assert_eq!(read_all(&path), healed);
-        drop(Ledger::open(&path, 3).unwrap());
-        assert_eq!(read_all(&path).len(), 4);
+        assert_eq!(read_all(&path), whole);
     }
 
     #[test]
@@ -248,8 +241,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
         // Run 123 was acknowledged; what is left of the line must not say so of run 12.
-        std::fs::write(&path, "acked 12").unwrap();
-        assert_eq!(read_all(&path), [Err(NoFact)]);
+        for torn in ["\nacked 12", "\nacked 123 "] {
+            std::fs::write(&path, torn).unwrap();
+            assert_eq!(read_all(&path), [Err(NoFact)]);
+        }
     }
 
     #[test]

@@ -12,9 +12,12 @@
 //!
 //! The kills come in the middle: the work is cut into as many parts as there are processes, and
 //! each kill falls at a random moment around the end of a part.
+//!
+//! On a database [several workers](nodes) run at a time, and the others take over from the one that is killed.
 
 mod dice;
 mod ledger;
+mod nodes;
 mod verdict;
 pub(crate) mod worker;
 
@@ -47,35 +50,57 @@ const KILL_DELAY_MAX: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When a child cannot be started, or ends by itself with an error.
-pub(crate) async fn run(options: CrashOptions) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) async fn run(options: CrashOptions, url: Option<String>) -> Result<Outcome, Box<dyn Error>> {
     tokio::select! {
-        outcome = show(&options) => outcome,
+        outcome = show(&options, url.as_deref()) => outcome,
         // The child ends with its parent: its handle kills it when it is dropped.
         interrupted = interrupt::requested() => interrupted.map(|()| Outcome::Interrupted).map_err(Into::into),
     }
 }
 
-async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
+async fn show(options: &CrashOptions, url: Option<&str>) -> Result<Outcome, Box<dyn Error>> {
     let folder = Folder::make(options.keep_in.as_deref())?;
     let seed = options
         .seed
         .unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(Dice::from_time()));
-    let mut dice = Dice::new(seed);
-    tell(format_args!(
-        "store and ledger in {}; seed {seed}",
-        shown(folder.path())
-    ))?;
+    let dice = Dice::new(seed);
+    let what = if url.is_some() {
+        "ledger"
+    } else {
+        "store and ledger"
+    };
+    tell(format_args!("{what} in {}; seed {seed}", shown(folder.path())))?;
     tell(format_args!(
         "{} workflows of three steps, {} at once; {} kills",
         HumanCount(options.workflows.into()),
         HumanCount(options.running.into()),
         options.kills
     ))?;
+    let verdict = match url {
+        Some(url) => nodes::show(options, &folder, url, dice).await?,
+        None => show_alone(options, &folder, dice).await?,
+    };
+    if verdict.is_clean() {
+        print(&verdict)?;
+        return Ok(Outcome::Complete);
+    }
+    // Before it is told, which may fail: this is what the user must look at.
+    folder.keep();
+    print(&verdict)?;
+    Ok(Outcome::Lost)
+}
 
+/// One process after the other, on a file of its own.
+async fn show_alone(
+    options: &CrashOptions,
+    folder: &Folder,
+    mut dice: Dice,
+) -> Result<Verdict, Box<dyn Error>> {
+    let store = folder.store();
     let mut process = 0;
     for kill in 1..=options.kills {
         process += 1;
-        let mut worker = Worker::start(options, &folder, process, false).await?;
+        let mut worker = Worker::start(options, folder, &Job::new(&store, process)).await?;
         let due = due_at(options, kill, &mut dice);
         match worker.run_until(due).await? {
             Some(at) => {
@@ -91,29 +116,27 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
             None => tell(format_args!("kill {kill}: came too late, all was done"))?,
         }
     }
-    for only_show in [false, true] {
-        process += 1;
-        let mut worker = Worker::start(options, &folder, process, only_show).await?;
-        let what = if only_show {
-            "shown again by a fresh process"
-        } else {
-            "done"
-        };
-        worker.run_until(u64::MAX).await?;
-        tell(format_args!(
-            "all {what} in {:.2} s",
-            worker.started.elapsed().as_secs_f64()
-        ))?;
-    }
-    let verdict = folder.judge()?;
-    if verdict.is_clean() {
-        print(&verdict)?;
-        return Ok(Outcome::Complete);
-    }
-    // Before it is told, which may fail: this is what the user must look at.
-    folder.keep();
-    print(&verdict)?;
-    Ok(Outcome::Lost)
+    let mut worker = Worker::start(options, folder, &Job::new(&store, process + 1)).await?;
+    worker.run_until(u64::MAX).await?;
+    worker.tell_took("done")?;
+    show_all(options, folder, &store, process + 2).await?;
+    Ok(folder.judge(Judge::default())?)
+}
+
+/// A fresh process shows the result of each acknowledged run.
+async fn show_all(
+    options: &CrashOptions,
+    folder: &Folder,
+    store: &Path,
+    process: u64,
+) -> Result<(), Box<dyn Error>> {
+    let job = Job {
+        only_show: true,
+        ..Job::new(store, process)
+    };
+    let mut worker = Worker::start(options, folder, &job).await?;
+    worker.run_until(u64::MAX).await?;
+    Ok(worker.tell_took("shown again by a fresh process")?)
 }
 
 /// How many runs have ended when the kill of this number is due: anywhere in its part of the work.
@@ -154,10 +177,46 @@ fn print(verdict: &Verdict) -> Result<(), OutputError> {
 }
 
 /// How far a worker says it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct At {
     acked: u64,
     ended: u64,
+}
+
+impl At {
+    /// What a worker's line says.
+    fn told(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["at", acked, ended] => match (acked.parse(), ended.parse()) {
+                (Ok(acked), Ok(ended)) => Ok(Self { acked, ended }),
+                _ => Err(format!("the worker said {line:?}")),
+            },
+            _ => Err(format!("the worker said {line:?}")),
+        }
+    }
+}
+
+/// What a child process is told to do.
+#[derive(Debug)]
+struct Job<'a> {
+    store: &'a Path,
+    process: u64,
+    only_show: bool,
+    /// Of so many processes at a time, the one that follows the runs whose number leaves this rest.
+    part: Option<(u64, u64)>,
+}
+
+impl<'a> Job<'a> {
+    /// All of what is left.
+    fn new(store: &'a Path, process: u64) -> Self {
+        Self {
+            store,
+            process,
+            only_show: false,
+            part: None,
+        }
+    }
 }
 
 /// A child process.
@@ -170,18 +229,13 @@ struct Worker {
 
 impl Worker {
     /// Starts a child and waits until its store is open.
-    async fn start(
-        options: &CrashOptions,
-        folder: &Folder,
-        process: u64,
-        only_show: bool,
-    ) -> Result<Self, Box<dyn Error>> {
+    async fn start(options: &CrashOptions, folder: &Folder, job: &Job<'_>) -> Result<Self, Box<dyn Error>> {
         let started = Instant::now();
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg("crash-worker")
             .arg("--store")
-            .arg(folder.store())
+            .arg(job.store)
             .arg("--ledger")
             .arg(folder.ledger());
         command.args([
@@ -190,12 +244,15 @@ impl Worker {
             "--running",
             &options.running.to_string(),
         ]);
-        command.args(["--process", &process.to_string()]);
-        if only_show {
+        command.args(["--process", &job.process.to_string()]);
+        if job.only_show {
             command.arg("--only-show");
         }
+        if let Some((of, rest)) = job.part {
+            command.args(["--of", &of.to_string(), "--rest", &rest.to_string()]);
+        }
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
@@ -210,7 +267,8 @@ impl Worker {
             return Err("the worker ended before its store was open".into());
         }
         tell(format_args!(
-            "process {process}: store open after {:.2} s",
+            "process {}: store open after {:.2} s",
+            job.process,
             started.elapsed().as_secs_f64()
         ))?;
         Ok(worker)
@@ -220,16 +278,9 @@ impl Worker {
     /// has ended itself, all done.
     async fn run_until(&mut self, ended: u64) -> Result<Option<At>, Box<dyn Error>> {
         while let Some(line) = self.next_line().await? {
-            let mut words = line.split(' ');
-            let (Some("at"), Some(Ok(acked)), Some(Ok(done))) = (
-                words.next(),
-                words.next().map(str::parse),
-                words.next().map(str::parse),
-            ) else {
-                return Err(format!("the worker said {line:?}").into());
-            };
-            if done >= ended {
-                return Ok(Some(At { acked, ended: done }));
+            let at = At::told(&line)?;
+            if at.ended >= ended {
+                return Ok(Some(at));
             }
         }
         self.join().await?;
@@ -239,6 +290,13 @@ impl Worker {
     async fn next_line(&mut self) -> Result<Option<String>, Box<dyn Error>> {
         let line = timeout(SILENCE_MAX, self.lines.next_line()).await;
         Ok(line.map_err(|_| format!("the worker has not said a word for {} s", SILENCE_MAX.as_secs()))??)
+    }
+
+    fn tell_took(&self, what: &str) -> Result<(), OutputError> {
+        tell(format_args!(
+            "all {what} in {:.2} s",
+            self.started.elapsed().as_secs_f64()
+        ))
     }
 
     /// SIGKILL: the child gets no chance to do anything more.
@@ -290,8 +348,7 @@ impl Folder {
         self.path().join("ledger")
     }
 
-    fn judge(&self) -> std::io::Result<Verdict> {
-        let mut judge = Judge::default();
+    fn judge(&self, mut judge: Judge) -> std::io::Result<Verdict> {
         ledger::read(&self.ledger(), |line| judge.hear(line))?;
         Ok(judge.conclude())
     }

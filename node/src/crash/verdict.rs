@@ -8,7 +8,8 @@
 //! - a step that was executed again after its result had been recorded (*repeated*);
 //! - an execution whose attempt number does not grow, or whose idempotency key differs from that
 //!   of the step's other executions (*confused*);
-//! - lines that are no facts in places where no process was killed (*garbled*).
+//! - lines that are no facts in places where no process was killed (*garbled*). Where several processes write at a time, any
+//!   place will do, but there may be no more of them than killed processes.
 //!
 //! A step that runs more than once *before* its result is recorded is no fault: at least once is
 //! what an activity is promised. Those are counted.
@@ -131,6 +132,8 @@ pub(crate) struct Judge {
     runs: BTreeMap<u64, Run>,
     lines: u64,
     process: u64,
+    /// If several processes have the ledger open at a time: how many were killed.
+    killed: Option<u64>,
     /// A line that is no fact; forgiven if nothing but a new process follows it.
     torn: Option<u64>,
 }
@@ -154,11 +157,23 @@ struct Step {
 }
 
 impl Judge {
+    /// Judges what several processes at a time have written, so many of which were killed.
+    pub(crate) fn of_several(killed: u64) -> Self {
+        Self {
+            killed: Some(killed),
+            ..Self::default()
+        }
+    }
+
     /// Takes the next line.
     pub(crate) fn hear(&mut self, line: Result<Fact, NoFact>) {
         self.lines += 1;
         if let Some(torn) = self.torn.take() {
-            if matches!(line, Ok(Fact::Born { .. })) {
+            let is_forgiven = match self.killed {
+                Some(killed) => self.verdict.torn_lines < killed,
+                None => matches!(line, Ok(Fact::Born { .. })),
+            };
+            if is_forgiven {
                 self.verdict.torn_lines += 1;
             } else {
                 self.verdict.blame(Fault::Garbled { line: torn });
@@ -347,6 +362,18 @@ mod tests {
             &[Fault::Garbled { line: 4 }],
         );
         assert_eq!(judge(&format!("{CLEAN}\nen")).torn_lines, 2);
+    }
+
+    #[test]
+    fn of_several_processes_each_that_was_killed_may_have_torn_a_line() {
+        let torn = CLEAN.replace("saw 7 1 10\nran 7 2 1", "saw 7 1\nran 7 2 1");
+        let faults = |killed| {
+            let mut judge = Judge::of_several(killed);
+            torn.lines().for_each(|line| judge.hear(line.parse()));
+            judge.conclude().faults_named
+        };
+        assert_eq!(faults(2), []);
+        assert_eq!(faults(1), [Fault::Garbled { line: 6 }]);
     }
 
     #[test]

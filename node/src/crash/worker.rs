@@ -2,17 +2,18 @@
 //! what it was told and what it did.
 //!
 //! It reports to its parent by lines on standard output: `open` when the store is ready, then
-//! `at <acknowledged> <ended>` as runs end.
+//! `at <acknowledged> <ended>` as runs end. One of several processes says `done` at the end, and leaves when its
+//! standard input ends: until then it performs what the runs of the others need.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use millrun::{
-    Activity, ActivityContext, ActivityError, Runtime, RuntimeConfig, Workflow, WorkflowContext,
+    Activity, ActivityContext, ActivityError, ResultError, Runtime, RuntimeConfig, Workflow, WorkflowContext,
     WorkflowError,
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,10 @@ const DRAW: Activity<Draw, Token> = Activity::named("crash.draw");
 
 /// The longest pause between two steps. Pauses keep thousands of runs alive at once.
 const PAUSE_MS_MAX: u64 = 400;
+/// How soon the others take over the runs of a process that was killed.
+const LEASE: Duration = Duration::from_secs(2);
+/// How long a call waits that met a partition on its way from one process to another.
+const PAUSE: Duration = Duration::from_millis(20);
 /// After how many runs that ended the parent is told.
 const REPORT_EVERY: u64 = 50;
 
@@ -104,12 +109,17 @@ pub(crate) async fn run(options: CrashWorker) -> Result<Outcome, Box<dyn Error>>
     let drawing = Arc::clone(&bench);
     let mut config = RuntimeConfig::default();
     config.shutdown_grace = Duration::from_secs(5);
+    config.lease = LEASE;
     let runtime = Runtime::open(&options.store)
         .config(config)
         .register(TOKENS, tokens)
         .register(DRAW, move |cx, input| Arc::clone(&drawing).draw(cx, input))
         .start()
         .await?;
+    let found = runtime.startup_report();
+    if options.of.is_some() && options.process == 1 && found.live + found.finished > 0 {
+        return Err("the schema has runs: choose another schema in the URL, or none".into());
+    }
     tell("open")?;
 
     let reports = Reports {
@@ -122,6 +132,11 @@ pub(crate) async fn run(options: CrashWorker) -> Result<Outcome, Box<dyn Error>>
         .try_for_each(|()| async { Ok(()) })
         .await?;
     tell(&reports.line())?;
+    if options.of.is_some() {
+        tell("done")?;
+        // The thread ends with the process, if that is interrupted.
+        tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await??;
+    }
     runtime.shutdown().await?;
     Ok(Outcome::Complete)
 }
@@ -138,12 +153,22 @@ async fn follow(
     let handle = if is_acked {
         runtime.attach(TOKENS, &id)?
     } else {
-        let handle = runtime.start(TOKENS, &id, run).await?;
+        let handle = loop {
+            match runtime.start(TOKENS, &id, run).await {
+                Err(error) if error.is_retryable() && runtime.stop_cause().is_none() => pause().await,
+                started => break started?,
+            }
+        };
         ledger.append(&[Fact::Acked { run }])?;
         reports.acked.fetch_add(1, Ordering::Relaxed);
         handle
     };
-    let tokens = handle.result().await?;
+    let tokens = loop {
+        match handle.result().await {
+            Err(error) if is_passing(&error) && runtime.stop_cause().is_none() => pause().await,
+            result => break result?,
+        }
+    };
     ledger.append(&[Fact::Ended { run, tokens }])?;
     if reports
         .ended
@@ -153,6 +178,15 @@ async fn follow(
         tell(&reports.line())?;
     }
     Ok(())
+}
+
+async fn pause() {
+    tokio::time::sleep(PAUSE).await;
+}
+
+/// Whether a result may be asked for again.
+fn is_passing(error: &ResultError<WorkflowError>) -> bool {
+    matches!(error, ResultError::Run(error) if error.is_retryable())
 }
 
 /// What earlier processes left to do.
@@ -181,14 +215,23 @@ impl Left {
                 Ok(Fact::Born { .. } | Fact::Ran { .. } | Fact::Saw { .. }) | Err(_) => {}
             })?;
         }
-        let count = |marks: &[bool]| marks.iter().filter(|mark| **mark).count() as u64;
         let runs = (0..).zip(acked.iter().zip(&ended));
+        // One of several processes follows its own runs, and counts no others.
+        let is_own = |run: u64| match (options.of, options.rest) {
+            (Some(of), Some(rest)) => run % of == rest,
+            _ => true,
+        };
+        let runs = runs.filter(|(run, _)| is_own(*run));
         // Runs that are alive come first: they are the ones that must not be lost.
         let (mut alive, mut new): (Vec<_>, Vec<_>) = runs
             .filter(|(_, (acked, ended))| if options.only_show { **acked } else { !**ended })
             .map(|(run, (acked, _))| (run, *acked))
             .partition(|(_, acked)| *acked);
         alive.append(&mut new);
+        let count = |marks: &[bool]| {
+            let marked = (0..).zip(marks).filter(|(run, mark)| **mark && is_own(*run));
+            marked.count() as u64
+        };
         let shown = if options.only_show { 0 } else { count(&ended) };
         Ok(Self {
             acked: count(&acked),

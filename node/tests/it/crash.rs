@@ -1,6 +1,8 @@
 //! `millrun demo --crash`, in short form.
 
-use crate::support::Folder;
+use millrun_testkit::PostgresServer;
+
+use crate::support::{Ended, Folder};
 
 const SHORT: [&str; 8] = [
     "demo",
@@ -13,12 +15,8 @@ const SHORT: [&str; 8] = [
     "3",
 ];
 
-#[test]
-fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
-    let folder = Folder::new();
-    let ended = folder
-        .run(&[&SHORT[..], &["--keep-in", "kept"]].concat())
-        .expect(0);
+/// All of so many runs have ended, in spite of kills, and the ledger has nothing against it.
+fn assert_clean(ended: &Ended, runs: &str) {
     assert!(ended.out.contains("nothing acknowledged was lost"), "{ended:#?}");
     let count = |what: &str| {
         let line = ended.out.lines().find(|line| line.trim_start().starts_with(what));
@@ -34,12 +32,49 @@ fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
             count("of those completed"),
             count("faults")
         ],
-        ["1,500", "1,500", "0"]
+        [runs, runs, "0"]
     );
     assert!(
         ended.out.matches("with about").count() >= 1,
         "no kill came in the middle: {ended:#?}"
     );
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_nodes_of_one_store_are_killed_in_the_middle() {
+    if !PostgresServer::is_installed() {
+        let required = std::env::var("MILLRUN_REQUIRE").unwrap_or_default();
+        assert!(
+            !required.contains("postgres"),
+            "MILLRUN_REQUIRE asks for postgres"
+        );
+        eprintln!("SKIPPED: there is no PostgreSQL (initdb), so no nodes were killed");
+        return;
+    }
+    let mut server = PostgresServer::make().unwrap();
+    server.start().unwrap();
+    let folder = Folder::new();
+    let url = server.url("crash");
+    let line = |nodes| [&SHORT[..], &["--store", &url, "--nodes", nodes]].concat();
+    assert_clean(&folder.run(&line("3")).expect(0), "1,500");
+    // Its runs would be taken for those of the next show.
+    let refused = folder.run(&line("2")).expect(1);
+    assert!(refused.err.contains("the schema has runs"), "{refused:#?}");
+    folder.run(&line("0")).expect(2);
+    let file = folder
+        .run(&[&SHORT[..], &["--store", "a.redb"]].concat())
+        .expect(2);
+    assert!(file.err.contains("--store names a database"), "{file:#?}");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
+    let folder = Folder::new();
+    let ended = folder
+        .run(&[&SHORT[..], &["--keep-in", "kept"]].concat())
+        .expect(0);
+    assert!(ended.out.contains("nothing acknowledged was lost"), "{ended:#?}");
+    assert_clean(&ended, "1,500");
     assert!(folder.path("kept/ledger").exists() && folder.path("kept/store.redb").exists());
 }
 
