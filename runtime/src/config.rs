@@ -44,6 +44,10 @@ pub struct RuntimeConfig {
     /// partitions; 60 s by default, zero for ever. A run's code that blocks its shard does not count: it would block the next
     /// node too, and is [reported](Self::turn_warn).
     pub hang_max: Duration,
+    /// How long such a node waits for the attempts under way in a partition that it is about to give to another node that
+    /// lives, 10 s by default. Meanwhile no attempt begins in the partition. Those that have not ended by then are cut off,
+    /// and repeated by the other node; with zero, all of them.
+    pub handover_grace: Duration,
     /// Whether the shard and the pools have a thread of their own besides the workers of a multi-thread runtime; true by
     /// default. Workflow code runs there, and so do attempts of activities that have always ended at once, within a few
     /// microseconds. Set it to false, or [`shards_len`](Self::shards_len) higher, if workflow code is expensive. Register
@@ -192,6 +196,7 @@ impl Default for RuntimeConfig {
             hosts_instances: true,
             lease: Duration::from_secs(5),
             hang_max: Duration::from_secs(60),
+            handover_grace: Duration::from_secs(10),
             own_thread: true,
             shard_queue_len_max: 4_096,
             sweep_len_max: 128,

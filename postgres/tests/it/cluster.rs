@@ -4,6 +4,7 @@ mod calls;
 mod clients;
 mod clocks;
 mod draining;
+mod handing_over;
 mod mail;
 mod standby;
 

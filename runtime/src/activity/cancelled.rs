@@ -228,8 +228,9 @@ mod tests {
                         let begins = pool.begin(&task, Timestamp::EPOCH);
                         assert_eq!(begins, !cancelled.contains(&number), "{number}");
                         if begins && random(4) > 0 {
-                            assert!(pool.end_unsent(task.key(), 1).is_some());
-                            pool.sent_reports(1);
+                            let mut page = None;
+                            assert!(pool.end_unsent(task.key(), 1, &mut page).is_some());
+                            pool.sent_reports(page.unwrap(), 1);
                         }
                     }
                 }

@@ -12,6 +12,7 @@ mod blocking;
 mod cancelled;
 mod code;
 mod context;
+mod drained;
 mod pace;
 mod pool;
 mod queue;
@@ -29,6 +30,7 @@ use millrun_workflow::{ActivityFailure, ActivityScheduled, OperationId, Payload}
 
 pub(crate) use code::ActivityImplementation;
 pub use context::{ActivityContext, HeartbeatError};
+pub(crate) use drained::PutAside;
 pub(crate) use pool::Pool;
 pub(crate) use queue::{LastActivity, TaskQueue, TaskQueues};
 pub(crate) use reports::ActivityReports;

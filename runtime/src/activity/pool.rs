@@ -18,6 +18,7 @@ use millrun_core::{Host, Next, Part, Timestamp};
 
 use super::attempt_list::Key;
 use super::code::AnySeat;
+use super::drained::ReportPage;
 use super::pace::Stretch;
 use super::{
     ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, LastActivity, PoolState, TaskQueue,
@@ -46,6 +47,8 @@ pub(crate) struct Pool {
     stretch: Stretch,
     /// The reports of attempts that ended in this turn.
     reports: Vec<ActivityReport>,
+    /// The page on which these stand.
+    page: Option<ReportPage>,
     /// Whether a task waits for room for earlier reports.
     is_reporting: Arc<AtomicBool>,
 }
@@ -73,6 +76,7 @@ impl Pool {
             last_activity: LastActivity::default(),
             stretch: Stretch::default(),
             reports: Vec::new(),
+            page: None,
             is_reporting: Arc::default(),
         }
     }
@@ -108,7 +112,7 @@ impl Pool {
                     if matches!(&outcome, Err(failure) if failure.is_panic()) {
                         pace.give_up();
                     }
-                    if let Some(attempt) = self.state.end_unsent(key, number) {
+                    if let Some(attempt) = self.state.end_unsent(key, number, &mut self.page) {
                         self.reports.push(attempt.report(key, outcome));
                     }
                     if self.stretch.add(pace) {
@@ -149,9 +153,9 @@ impl Pool {
         let running_max = self.running_max;
         let work = attempt.then(move |outcome| async move {
             let (report, mut was_full) = state.end(key, number, outcome, running_max);
-            if let Some(report) = report {
+            if let Some((report, page)) = report {
                 doors.report(report).await;
-                was_full = state.sent_report(running_max);
+                was_full = state.sent_report(page, running_max);
             }
             if was_full {
                 bell.ring();
@@ -163,10 +167,13 @@ impl Pool {
 
     /// Sends the reports of this turn. Reports without room are sent by a task, which then rings the pool's bell.
     fn send_reports(&mut self) {
+        let Some(page) = self.page.take() else {
+            return;
+        };
         let count = self.reports.len();
         let rest = self.doors.try_report(&mut self.reports);
         let left: usize = rest.iter().map(|(_, reports)| reports.len()).sum();
-        self.state.sent_reports(count - left);
+        self.state.sent_reports(page, count - left);
         if rest.is_empty() {
             return;
         }
@@ -177,7 +184,7 @@ impl Pool {
             for (shard, reports) in rest {
                 let count = reports.len();
                 doors.report_to(shard, reports).await;
-                state.sent_reports(count);
+                state.sent_reports(page, count);
             }
             is_reporting.store(false, Ordering::Release);
             bell.ring();
@@ -191,13 +198,13 @@ impl Pool {
 
     /// Reports attempts whose time is over, and stops them.
     fn expire(&self, now: Timestamp) {
-        while let Some(report) = self.state.take_expired(now) {
+        while let Some((report, page)) = self.state.take_expired(now) {
             let (doors, state) = (self.doors.clone(), Arc::clone(&self.state));
             let bell = self.queue.bell().clone();
             // The shard may have no room, and a pool does not wait for it.
             let work = async move {
                 doors.report(report).await;
-                state.sent_reports(1);
+                state.sent_reports(page, 1);
                 bell.ring();
             };
             drop(self.host.spawn("timeout", Box::pin(work)));

@@ -1,7 +1,7 @@
 //! The attempts of a pool. This outlives the pool's part, so that a restarted pool knows what is still running.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::attempt_list::{Attempt, AttemptList, Key};
 use super::cancelled::CancelledCalls;
+use super::drained::{DrainedTasks, PutAside, ReportPage, UnsentReports};
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
 use crate::cluster::shared::LeaseGate;
@@ -36,8 +37,8 @@ pub(crate) struct PoolState {
     owned: OwnedTable,
     gate: LeaseGate,
     running: Mutex<Running>,
-    /// How many ended attempts have reports that are not sent yet. Incremented under the lock of the list that they leave.
-    unsent_len: AtomicUsize,
+    /// The reports of ended attempts that are not sent yet. Added under the lock of the list that they leave.
+    unsent: UnsentReports,
     is_stopping: AtomicBool,
     runtime: OnceLock<Weak<Inner>>,
 }
@@ -54,6 +55,9 @@ struct Running {
     deadlines: BTreeSet<(Timestamp, Key)>,
     /// Whether no end of an attempt is reported any more.
     is_cut_off: bool,
+    drained: DrainedTasks,
+    /// On which the reports of attempts stand that end now.
+    page: ReportPage,
 }
 
 /// An attempt under way, for observers.
@@ -94,7 +98,7 @@ impl PoolState {
             owned,
             gate,
             running: Mutex::default(),
-            unsent_len: AtomicUsize::new(0),
+            unsent: UnsentReports::default(),
             is_stopping: AtomicBool::new(false),
             runtime: OnceLock::new(),
         }
@@ -150,7 +154,7 @@ impl PoolState {
     }
 
     fn len_of(&self, running: &Running) -> usize {
-        running.attempts.len() + self.unsent_len.load(Ordering::Acquire)
+        running.attempts.len() + self.unsent.len()
     }
 
     /// Adds the partitions with attempts under way. False if the report of an ended one is not sent yet.
@@ -158,7 +162,29 @@ impl PoolState {
         let running = self.lock();
         let keys = running.attempts.keys();
         keys.for_each(|(run, _)| busy.insert(run.partition()));
-        self.unsent_len.load(Ordering::Acquire) == 0
+        self.unsent.len() == 0
+    }
+
+    /// Lets no further attempt begin in these partitions, until they are [resumed](Self::resume) or [lost](Self::lose).
+    pub(crate) fn drain(&self, partitions: &PartitionSet) {
+        self.lock().drained.drain(partitions);
+    }
+
+    /// Lets attempts begin again in these partitions. Returns the tasks that were put aside, which are to be offered again.
+    #[must_use]
+    pub(crate) fn resume(&self, partitions: &PartitionSet) -> Vec<PutAside> {
+        self.lock().drained.resume(partitions)
+    }
+
+    /// Tells the reports of attempts that have ended by now from later ones, for [`are_former_sent`](Self::are_former_sent).
+    /// False if that is not possible yet.
+    pub(crate) fn turn_page(&self) -> bool {
+        self.unsent.turn(&mut self.lock().page)
+    }
+
+    /// Whether all reports of attempts are sent that had ended before the page was turned last.
+    pub(crate) fn are_former_sent(&self) -> bool {
+        self.unsent.are_former_sent(self.lock().page)
     }
 
     /// How many cancelled calls with queued tasks it remembers.
@@ -245,6 +271,12 @@ impl PoolState {
             if !is_expected {
                 return false;
             }
+        }
+        // Its deadline is watched as before.
+        if running.drained.put_aside(task) {
+            return false;
+        }
+        if task.scheduled.schedule_to_start.is_some() {
             running.forget_queued(key);
         }
         let older = running.remove(key, None);
@@ -276,19 +308,19 @@ impl PoolState {
 
     /// Notes that `count` reports have reached the inboxes of their shards. Until then their attempts count as under way, so
     /// that a shutdown waits for them.
-    pub(super) fn sent_reports(&self, count: usize) {
+    pub(super) fn sent_reports(&self, page: ReportPage, count: usize) {
         if count > 0 {
-            self.unsent_len.fetch_sub(count, Ordering::Release);
+            self.unsent.sent(page, count);
         }
     }
 
     /// As [`sent_reports`](Self::sent_reports), for one report. Returns whether there was no room for another attempt with
     /// this `running_max`: then the pool may have found none, and has to be rung. This is checked now, since the pool may
     /// have begun others while the report was being sent.
-    pub(super) fn sent_report(&self, running_max: usize) -> bool {
+    pub(super) fn sent_report(&self, page: ReportPage, running_max: usize) -> bool {
         let running = self.lock();
         let was_full = self.len_of(&running) >= running_max;
-        self.unsent_len.fetch_sub(1, Ordering::Release);
+        self.unsent.sent(page, 1);
         was_full
     }
 
@@ -307,33 +339,38 @@ impl PoolState {
         }
     }
 
-    /// Removes an attempt that has ended. Returns its report, which has to be [sent](Self::sent_report), if it is waited for;
-    /// otherwise whether there was no room for another attempt with this `running_max`.
+    /// Removes an attempt that has ended. Returns its report, which has to be [sent](Self::sent_report), and its page, if it
+    /// is waited for; otherwise whether there was no room for another attempt with this `running_max`.
     pub(super) fn end(
         &self,
         key: Key,
         number: u32,
         outcome: AttemptOutcome,
         running_max: usize,
-    ) -> (Option<ActivityReport>, bool) {
+    ) -> (Option<(ActivityReport, ReportPage)>, bool) {
         let mut running = self.lock();
         let was_full = self.len_of(&running) >= running_max;
         let attempt = running.remove(key, Some(number));
-        self.unsent_len
-            .fetch_add(usize::from(attempt.is_some()), Ordering::Relaxed);
+        let page = running.page;
+        if attempt.is_some() {
+            self.unsent.add(page);
+        }
         drop(running);
-        (attempt.map(|attempt| attempt.report(key, outcome)), was_full)
+        (
+            attempt.map(|attempt| (attempt.report(key, outcome), page)),
+            was_full,
+        )
     }
 
-    /// Removes an attempt that has ended. Returns its report, if it is waited for; the pool keeps it until it can be
-    /// [sent](Self::sent_reports).
-    pub(super) fn end_unsent(&self, key: Key, number: u32) -> Option<Attempt> {
+    /// Removes an attempt that has ended, if it is waited for. The pool keeps its report until it can be
+    /// [sent](Self::sent_reports), together with others: all of them stand on the page of the first.
+    pub(super) fn end_unsent(&self, key: Key, number: u32, page: &mut Option<ReportPage>) -> Option<Attempt> {
         let mut running = self.lock();
         let attempt = match running.attempts.end_begun(key, number) {
             Some(attempt) => attempt,
             None => running.remove(key, Some(number))?,
         };
-        self.unsent_len.fetch_add(1, Ordering::Relaxed);
+        self.unsent.add(*page.get_or_insert(running.page));
         Some(attempt)
     }
 
@@ -359,6 +396,7 @@ impl PoolState {
     pub(crate) fn lose(&self, lost: &PartitionSet) {
         let is_lost = |key: &Key| lost.contains(key.0.partition());
         let mut running = self.lock();
+        running.drained.resume(lost);
         let queued: Vec<Key> = running
             .queued
             .keys()
@@ -455,8 +493,9 @@ impl PoolState {
         earliest.into_iter().flatten().min()
     }
 
-    /// Removes and stops an attempt whose time is over by now. Its report has to be [sent](Self::sent_reports).
-    pub(super) fn take_expired(&self, now: Timestamp) -> Option<ActivityReport> {
+    /// Removes and stops an attempt whose time is over by now. Its report, on this page, has to be
+    /// [sent](Self::sent_reports).
+    pub(super) fn take_expired(&self, now: Timestamp) -> Option<(ActivityReport, ReportPage)> {
         let mut running = self.lock();
         let is_due = |(deadline, _): &&(Timestamp, Key)| *deadline <= now;
         while let Some((_, key)) = running.starts.first().filter(is_due).copied() {
@@ -466,14 +505,15 @@ impl PoolState {
             }
             let attempt = running.queued.get(&key)?.number;
             running.forget_queued(key);
-            self.unsent_len.fetch_add(1, Ordering::Relaxed);
+            self.unsent.add(running.page);
             let failure = ActivityFailure::TimedOut(TimeoutKind::ScheduleToStart);
-            return Some(ActivityReport {
+            let report = ActivityReport {
                 run,
                 operation,
                 attempt,
                 outcome: Err(AttemptFailure::fatal(failure)),
-            });
+            };
+            return Some((report, running.page));
         }
         loop {
             let (deadline, key) = running.deadlines.first().filter(is_due).copied()?;
@@ -482,7 +522,8 @@ impl PoolState {
                 continue;
             };
             let attempt = running.remove(key, None)?;
-            self.unsent_len.fetch_add(1, Ordering::Relaxed);
+            let page = running.page;
+            self.unsent.add(page);
             drop(running);
             let number = attempt.number;
             if let Some(handle) = &attempt.handle {
@@ -490,12 +531,13 @@ impl PoolState {
             }
             let mut failure = AttemptFailure::retryable(ActivityFailure::TimedOut(kind));
             failure.details = attempt.last_words(AttemptEnd::Failed);
-            return Some(ActivityReport {
+            let report = ActivityReport {
                 run,
                 operation,
                 attempt: number,
                 outcome: Err(failure),
-            });
+            };
+            return Some((report, page));
         }
     }
 }

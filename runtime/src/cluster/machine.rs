@@ -4,7 +4,8 @@
 //!   turn(now) ──► Look, each 250 ms ─────► the driver reads ────► looked(began, ended, what is seen) or look_failed
 //!                                                                    │
 //!        DeclareDead ◄── a beat stood still for a lease ◄────────────┤
-//!        Claim, Release ◄── shares.rs ◄──────────────────────────────┘
+//!        Claim ◄── shares.rs ◄───────────────────────────────────────┤
+//!        Drain, Resume, Release ◄── handover.rs ◄────────────────────┘
 //! ```
 //!
 //! Times are those of a clock of this process that never jumps ([`Host::elapsed`](millrun_core::Host::elapsed)); no time of
@@ -26,6 +27,7 @@ use std::time::Duration;
 use millrun_core::Partition;
 use millrun_persistence::{NodeKey, NodesSeen};
 
+use super::handover::{HandOver, Surplus};
 use super::pace::{ClaimPace, Refusal};
 use super::shares;
 
@@ -50,7 +52,16 @@ pub(crate) enum ClusterAction {
     /// Claim these partitions, perhaps in several claims. The driver reports the answers by [`ClusterMachine::granted`] or
     /// [`ClusterMachine::refused`], and calls [`ClusterMachine::claimed`] once all are answered.
     Claim(Vec<Partition>),
-    /// Give these partitions back.
+    /// Let no further attempt begin in `len` of these partitions, those without attempts under way first, and of those the
+    /// last ones. The driver reports which by [`ClusterMachine::drained`], and by [`ClusterMachine::at_rest`] when no attempt
+    /// is under way there.
+    Drain {
+        len: usize,
+        of: Vec<Partition>,
+    },
+    /// Let attempts begin again in these partitions.
+    Resume(Vec<Partition>),
+    /// Give these partitions back. What is under way there is cut.
     Release(Vec<Partition>),
 }
 
@@ -81,6 +92,7 @@ pub(crate) struct ClusterMachine {
     last_read: Option<Duration>,
     next_look: Duration,
     is_claiming: bool,
+    hand_over: HandOver,
     pace: ClaimPace,
     /// Since when partitions are free, by the end of the first successful read that has shown them free.
     free_since: BTreeMap<Partition, Duration>,
@@ -92,8 +104,15 @@ pub(crate) struct ClusterMachine {
 }
 
 impl ClusterMachine {
-    /// The machine of a node that begins to look now.
-    pub(crate) fn new(me: NodeKey, lease: Duration, is_deciding: bool, now: Duration) -> Self {
+    /// The machine of a node that begins to look now. It waits for attempts in partitions that it gives to others for at most
+    /// `handover_grace`.
+    pub(crate) fn new(
+        me: NodeKey,
+        lease: Duration,
+        handover_grace: Duration,
+        is_deciding: bool,
+        now: Duration,
+    ) -> Self {
         Self {
             me,
             lease,
@@ -103,6 +122,7 @@ impl ClusterMachine {
             last_read: None,
             next_look: now,
             is_claiming: false,
+            hand_over: HandOver::new(handover_grace),
             pace: ClaimPace::default(),
             free_since: BTreeMap::new(),
             first_watch_leases: FIRST_WATCH_LEASES,
@@ -114,6 +134,7 @@ impl ClusterMachine {
     /// Stops deciding about other nodes and about partitions: this node is about to leave.
     pub(crate) fn leave(&mut self) {
         self.is_deciding = false;
+        self.hand_over.clear();
     }
 
     /// When the next turn is due.
@@ -128,6 +149,7 @@ impl ClusterMachine {
             self.next_look = now + self.look_every;
             actions.push(ClusterAction::Look);
         }
+        actions.extend(self.hand_over.turn());
         actions
     }
 
@@ -139,6 +161,17 @@ impl ClusterMachine {
     /// A claim was granted.
     pub(crate) fn granted(&mut self, partitions: &[Partition]) {
         self.pace.granted(partitions);
+        self.hand_over.granted(partitions);
+    }
+
+    /// These partitions are drained from now on.
+    pub(crate) fn drained(&mut self, now: Duration, partitions: &[Partition]) {
+        self.hand_over.drained(now, partitions);
+    }
+
+    /// No attempt is under way in these drained partitions, and everything that attempts have reported is recorded.
+    pub(crate) fn at_rest(&mut self, partitions: &[Partition]) {
+        self.hand_over.at_rest(partitions);
     }
 
     /// A claim was refused.
@@ -209,18 +242,28 @@ impl ClusterMachine {
             self.free_since.clear();
         }
         self.note_free(ended, &seen.free);
+        let mine = seen.nodes.iter().find(|node| node.node == self.me);
+        let mine = mine.map_or(&[][..], |node| &node.partitions);
+        self.hand_over.note_owned(mine);
         if self.is_deciding && !self.is_claiming && unconfirmed_for <= self.lease / 2 {
             let wanted = self.wanted((began, ended), seen);
             if !wanted.is_empty() {
                 self.is_claiming = true;
+                let none = Surplus {
+                    len: 0,
+                    may_drain_more: false,
+                };
+                actions.extend(self.hand_over.wanted(ended, mine, none));
                 actions.push(ClusterAction::Claim(wanted));
             } else if is_stable && actions.is_empty() {
                 self.shunned.retain(|_, until| ended < *until);
-                let (is_shunned, left) = (|node: &NodeKey| self.shunned.contains_key(node), self.left(began));
-                let surplus = shares::to_release(&self.me, seen, left.len(), is_shunned);
-                if !surplus.is_empty() {
-                    actions.push(ClusterAction::Release(surplus));
-                }
+                let is_shunned = |node: &NodeKey| self.shunned.contains_key(node);
+                let surplus = Surplus {
+                    len: shares::surplus_len(&self.me, seen, is_shunned),
+                    // Free partitions are claimed first, since their runs stand still until then.
+                    may_drain_more: seen.free.len() <= self.left(began).len(),
+                };
+                actions.extend(self.hand_over.wanted(ended, mine, surplus));
             }
         }
         actions

@@ -5,7 +5,8 @@
 //!   nodes (part.rs) ──── looks ──►   │
 //!      │  ▲                          │
 //!      │  └── what is seen ◄─────────┘
-//!      ├── machine.rs decides: dead, claim, give back      shares.rs: which partitions; pace.rs: what was refused
+//!      ├── machine.rs decides: dead, claim, give back      shares.rs: which partitions; pace.rs: what was refused;
+//!      │                                                   handover.rs: what is drained first, by draining.rs
 //!      └── claims through the ownership of this runtime
 //!   mail (mail_part.rs) ── reads ──► NodeMail of the journal ◄── posts, and what was handled ── shards (mail_desk.rs)
 //! ```
@@ -13,6 +14,8 @@
 //! Safety does not rest on any of this: a node that is wrong about another is stopped by the fence of the store.
 
 pub(crate) mod beats;
+pub(crate) mod draining;
+pub(crate) mod handover;
 pub(crate) mod machine;
 pub(crate) mod mail_desk;
 pub(crate) mod mail_part;

@@ -1,4 +1,4 @@
-//! The part that carries out the machine's decisions: it looks, declares dead, claims and gives back. It has a thread of its
+//! The part that carries out the machine's decisions: it looks, declares dead, claims, drains and gives back. It has a thread of its
 //! own, since a look may wait for the server.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::beats::BEATS_OF_LEASE;
+use super::draining::Draining;
 use super::machine::{ClusterAction, ClusterMachine};
 use super::pace::Refusal;
 use super::shared::ClusterShared;
@@ -35,6 +36,7 @@ pub(crate) struct ClusterPart {
     doors: ShardDoors,
     machine: ClusterMachine,
     answers: Answers,
+    draining: Draining,
     /// When the last look ended.
     looked_at: Duration,
     /// When the server is asked for the time next.
@@ -46,9 +48,11 @@ pub(crate) struct ClusterPart {
 impl ClusterPart {
     pub(crate) fn new(shared: Arc<ShardShared>, cluster: Arc<ClusterShared>, doors: ShardDoors) -> Self {
         let (lease, now) = (shared.config.lease, shared.host.elapsed());
+        let grace = shared.config.handover_grace;
         let is_deciding = ClusterShared::terms(&shared.config).claims && !shared.is_read_only;
-        let machine = ClusterMachine::new(cluster.node.clone(), lease, is_deciding, now);
+        let machine = ClusterMachine::new(cluster.node.clone(), lease, grace, is_deciding, now);
         Self {
+            draining: Draining::new(&shared, &doors),
             shared,
             cluster,
             doors,
@@ -100,11 +104,28 @@ impl ClusterPart {
                 }
             }
             ClusterAction::Claim(partitions) => self.claim(partitions),
+            ClusterAction::Drain { len, of } => {
+                let drained = self.draining.begin(&self.shared, len, &of);
+                tracing::info!(
+                    partitions = drained.len(),
+                    "partitions are drained for other nodes"
+                );
+                self.machine.drained(host.elapsed(), &drained);
+            }
+            ClusterAction::Resume(partitions) => {
+                tracing::info!(
+                    partitions = partitions.len(),
+                    "partitions are kept that were drained"
+                );
+                let partitions = partitions.into_iter().collect();
+                self.draining.resume(&self.shared, &self.doors, &partitions);
+            }
             ClusterAction::Release(partitions) => {
                 tracing::info!(
                     partitions = partitions.len(),
                     "partitions are given to other nodes"
                 );
+                self.draining.end(&partitions);
                 let shared = &self.shared;
                 shared.claims.release(shared.journal.as_ref(), &partitions);
             }
@@ -202,11 +223,19 @@ impl Part for ClusterPart {
             let soon = self.looked_at + PAUSE_MIN;
             self.machine.look_at(self.machine.next().min(soon));
         }
+        if !self.cluster.is_leaving() {
+            let elapsed = self.shared.host.elapsed();
+            let at_rest = self.draining.turn(&self.shared, &self.doors, elapsed);
+            self.machine.at_rest(&at_rest);
+        }
         let mut actions = VecDeque::from(self.machine.turn(self.shared.host.elapsed()));
         while let Some(action) = actions.pop_front() {
             actions.extend(self.act(store, action));
         }
-        let pause = self.machine.next().saturating_sub(self.shared.host.elapsed());
+        self.cluster.note_draining(self.draining.len());
+        let elapsed = self.shared.host.elapsed();
+        let round = self.draining.next(elapsed).unwrap_or(Duration::MAX);
+        let pause = self.machine.next().min(round).saturating_sub(elapsed);
         Next::At(now + pause.max(PAUSE_MIN))
     }
 }

@@ -1,6 +1,6 @@
 //! What a runtime knows of the nodes of its store, for its other parts.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub(crate) struct ClusterShared {
     seen: Mutex<LastLook>,
     /// The shortest lease of all nodes by that look, in microseconds.
     shortest_lease: AtomicU64,
+    /// How many partitions this node drains to give them to others.
+    draining_len: AtomicUsize,
     /// Whether a shutdown has begun.
     is_leaving: AtomicBool,
     /// The bell of the part that looks.
@@ -85,6 +87,7 @@ impl ClusterShared {
             time,
             seen: Mutex::default(),
             shortest_lease: AtomicU64::new(u64::MAX),
+            draining_len: AtomicUsize::new(0),
             is_leaving: AtomicBool::new(false),
             bell,
             told,
@@ -116,6 +119,11 @@ impl ClusterShared {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Acquire)
+    }
+
+    /// Notes how many partitions this node drains.
+    pub(crate) fn note_draining(&self, len: usize) {
+        self.draining_len.store(len, Ordering::Relaxed);
     }
 
     /// The shortest lease of all nodes in the last look; the longest possible before the first look.
@@ -176,6 +184,7 @@ impl ClusterShared {
             number: self.node.number(),
             nodes: nodes.collect(),
             free_len: seen.nodes.free.len(),
+            draining_len: self.draining_len.load(Ordering::Relaxed),
             mail_set_aside_len,
         }
     }

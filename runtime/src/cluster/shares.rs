@@ -71,18 +71,8 @@ pub(crate) fn lacking(seen: &NodesSeen) -> impl Iterator<Item = &NodeKey> {
     lacking.map(|(node, _)| &node.node)
 }
 
-/// The partitions that this node should give back for other nodes to claim, not counting shunned nodes. `left_len` partitions
-/// have been free for long without being claimed; if more than these are free, none is given back.
-pub(crate) fn to_release(
-    me: &NodeKey,
-    seen: &NodesSeen,
-    left_len: usize,
-    is_shunned: impl Fn(&NodeKey) -> bool,
-) -> Vec<Partition> {
-    // Free partitions are claimed first, since their runs stand still until then.
-    if seen.free.len() > left_len {
-        return Vec::new();
-    }
+/// How many partitions this node should give to other nodes at a time, not counting shunned nodes.
+pub(crate) fn surplus_len(me: &NodeKey, seen: &NodesSeen, is_shunned: impl Fn(&NodeKey) -> bool) -> usize {
     let quotas = quotas(seen);
     let lacking: usize = quotas
         .iter()
@@ -90,11 +80,10 @@ pub(crate) fn to_release(
         .map(|(node, quota)| quota.saturating_sub(node.partitions.len()))
         .sum();
     let Some((mine, quota)) = quotas.iter().find(|(node, _)| node.node == *me) else {
-        return Vec::new();
+        return 0;
     };
     let surplus = mine.partitions.len().saturating_sub(*quota);
-    let len = surplus.min(lacking).min(HANDED_OVER_MAX);
-    mine.partitions[mine.partitions.len() - len..].to_vec()
+    surplus.min(lacking).min(HANDED_OVER_MAX)
 }
 
 #[cfg(test)]
@@ -126,6 +115,22 @@ mod tests {
         }
         seen.free = left.collect();
         seen
+    }
+
+    /// What a node gives back if none of its partitions is busy. `left_len` partitions have been free for long.
+    fn to_release(
+        me: &NodeKey,
+        seen: &NodesSeen,
+        left_len: usize,
+        is_shunned: impl Fn(&NodeKey) -> bool,
+    ) -> Vec<Partition> {
+        if seen.free.len() > left_len {
+            return Vec::new();
+        }
+        let len = surplus_len(me, seen, is_shunned);
+        let mine = seen.nodes.iter().find(|node| node.node == *me);
+        let mine = mine.map_or(&[][..], |node| &node.partitions);
+        mine[mine.len() - len..].to_vec()
     }
 
     /// Lets all nodes act on one look.

@@ -17,6 +17,8 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// The number of partitions without an owner in that look: runs there stand still until a node claims them.
     pub free_len: usize,
+    /// The number of partitions in which this runtime begins no attempt, since it is about to give them to other nodes.
+    pub draining_len: usize,
     /// The number of pieces of mail from other nodes that this runtime could not read and has set aside in the store, since
     /// it started.
     pub mail_set_aside_len: u64,

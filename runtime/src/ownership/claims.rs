@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants: a claim is made on behalf of one shard, which alone gets the answer; each shard's news stays in the order in
-//! which the journal told it. A list holds at most one entry for each claim, and for each grant, loss and release of a
-//! partition. A partition that is noted as owned was granted, and since then neither released nor known to be lost: a shard
+//! which the journal told it. A list holds at most one entry for each claim, for each grant, loss and release of a
+//! partition, and for each pool when a drain is given up. A partition that is noted as owned was granted, and since then neither released nor known to be lost: a shard
 //! that is restarted claims these, and nothing else. Claims and releases are made one after the other: after a release, no
 //! grant from a claim before it counts.
 
@@ -20,6 +20,7 @@ use millrun_core::{Bell, Epoch, Partition};
 use millrun_persistence::{ClaimNews, ClaimNumber, ClaimRefused, Claimant, Fold, Granted, Journal};
 use tokio::sync::oneshot;
 
+use crate::activity::PutAside;
 use crate::ownership::partition_set::PartitionSet;
 
 /// The epoch under which each partition is owned here. A cheap clone.
@@ -95,6 +96,8 @@ pub(crate) enum News {
     Lost(Partition, Epoch),
     /// A partition that was owned under this epoch is given back.
     Released(Partition, Epoch),
+    /// The pool of this number has begun none of these tasks, and may do so now.
+    Resumed(usize, Vec<PutAside>),
 }
 
 impl News {
@@ -103,7 +106,7 @@ impl News {
         match self {
             Self::Granted(granted) => Some(granted.claim),
             Self::Refused(claim, _) => Some(*claim),
-            Self::Lost(..) | Self::Released(..) => None,
+            Self::Lost(..) | Self::Released(..) | Self::Resumed(..) => None,
         }
     }
 }
@@ -298,6 +301,14 @@ impl Claims {
                 );
             }
         }
+    }
+
+    /// Has a shard offer tasks again that a pool has put aside.
+    pub(crate) fn tell_resumed(&self, shard: usize, pool: usize, tasks: Vec<PutAside>) {
+        let mut desk = self.lock();
+        self.put(&mut desk, shard, News::Resumed(pool, tasks));
+        drop(desk);
+        self.bells[shard].ring();
     }
 
     /// The news that a shard has not taken yet, in order. Three loads if there is none.

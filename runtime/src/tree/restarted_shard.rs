@@ -49,7 +49,7 @@ impl RestartedShard {
         match self.news.remove(place) {
             News::Granted(granted) => Some(Ok(granted)),
             News::Refused(_, error) => Some(Err(error)),
-            News::Lost(..) | News::Released(..) => None,
+            News::Lost(..) | News::Released(..) | News::Resumed(..) => None,
         }
     }
 

@@ -14,8 +14,8 @@ use super::{behind, builder, ids, is_even, owns, shares, until};
 use crate::proxy::{Cut, Proxy};
 use crate::server::TestServer;
 
-const STEP: Activity<u32, u32> = Activity::named("step");
-const STEPS: Workflow<u32, u32> = Workflow::named("steps");
+pub(super) const STEP: Activity<u32, u32> = Activity::named("step");
+pub(super) const STEPS: Workflow<u32, u32> = Workflow::named("steps");
 
 /// A number of steps, one after the other.
 async fn steps(cx: WorkflowContext, len: u32) -> Result<u32, WorkflowError> {
@@ -28,17 +28,17 @@ async fn steps(cx: WorkflowContext, len: u32) -> Result<u32, WorkflowError> {
 
 /// What all nodes of a test have done.
 #[derive(Debug)]
-struct Ledger {
+pub(super) struct Ledger {
     /// How often each step was begun.
-    begun: Mutex<BTreeMap<String, u32>>,
+    pub(super) begun: Mutex<BTreeMap<String, u32>>,
     /// A permit for each.
     has_begun: Semaphore,
     /// By which they end.
-    may_end: Semaphore,
+    pub(super) may_end: Semaphore,
 }
 
 impl Ledger {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             begun: Mutex::default(),
             has_begun: Semaphore::new(0),
@@ -52,11 +52,11 @@ impl Ledger {
     }
 
     /// Waits until so many more have begun.
-    async fn begun(&self, len: u32) {
+    pub(super) async fn begun(&self, len: u32) {
         self.has_begun.acquire_many(len).await.unwrap().forget();
     }
 
-    fn register(self: &Arc<Self>, builder: RuntimeBuilder) -> RuntimeBuilder {
+    pub(super) fn register(self: &Arc<Self>, builder: RuntimeBuilder) -> RuntimeBuilder {
         let ledger = Arc::clone(self);
         let step = move |cx: ActivityContext, number: u32| {
             let ledger = Arc::clone(&ledger);
@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// Each step has been begun this often, and all of them have.
-    fn assert_each(&self, len: usize, times: u32) {
+    pub(super) fn assert_each(&self, len: usize, times: u32) {
         let begun = self.begun.lock().unwrap();
         let others: Vec<_> = begun.iter().filter(|(_, begun)| **begun != times).collect();
         assert!(others.is_empty(), "{others:?}");

@@ -33,10 +33,11 @@ async fn an_attempt_is_under_way_until_its_report_has_been_sent() {
 
     let (report, was_full) = pool.end(ends.key(), 1, value(), 4);
     assert!(report.is_some() && was_full);
+    let page = report.map(|(_, page)| page).unwrap();
     assert_eq!(pool.running_len(), 4, "its report is on its way");
     let mut busy = PartitionSet::default();
     assert!(!pool.note_busy(&mut busy));
-    pool.sent_reports(1);
+    pool.sent_reports(page, 1);
     assert!(pool.note_busy(&mut busy) && busy.iter().eq([ends.run.partition()]));
     assert_eq!(pool.running_len(), 3);
 
@@ -46,15 +47,15 @@ async fn an_attempt_is_under_way_until_its_report_has_been_sent() {
     assert!(report.is_none() && was_full);
     assert_eq!(pool.running_len(), 2);
 
-    assert!(pool.end_unsent(quick.key(), 1).is_some());
+    assert!(pool.end_unsent(quick.key(), 1, &mut None).is_some());
     let (_, is_full_with_unsent) = pool.end(cancelled.key(), 1, value(), 2);
     assert!(is_full_with_unsent, "there is room when the report has been sent");
-    pool.sent_reports(1);
+    pool.sent_reports(page, 1);
 
     let expired = pool.take_expired(now + late.scheduled.start_to_close);
-    assert_eq!(expired.unwrap().operation, late.scheduled.operation);
+    assert_eq!(expired.unwrap().0.operation, late.scheduled.operation);
     assert_eq!(pool.running_len(), 1);
-    pool.sent_reports(1);
+    pool.sent_reports(page, 1);
     assert_eq!(pool.running_len(), 0);
     let mut busy = PartitionSet::default();
     assert!(pool.note_busy(&mut busy) && busy.is_empty());
@@ -64,6 +65,6 @@ async fn an_attempt_is_under_way_until_its_report_has_been_sent() {
     let (report, was_full) = pool.end(ends.key(), 1, value(), 3);
     assert!(report.is_some() && !was_full);
     begin(7);
-    assert!(pool.sent_report(3));
+    assert!(pool.sent_report(page, 3));
     assert_eq!(pool.running_len(), 2);
 }

@@ -9,6 +9,8 @@ use super::*;
 use crate::cluster::beats::BeatClock;
 
 const LEASE: Duration = Duration::from_secs(5);
+/// For how long attempts are waited for in what is given to others.
+const GRACE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(10);
 
 const TERMS: NodeTerms = NodeTerms::new(LEASE, true);
@@ -121,6 +123,8 @@ struct SimNode {
     /// A read under way: when it began by its clock, and when it ends.
     read: Option<(Duration, Duration)>,
     claim: Option<(Vec<Partition>, Duration)>,
+    /// What it drains: since when by its clock, and the true time at which the last attempt there ends.
+    drained: BTreeMap<Partition, (Duration, Duration)>,
     /// What was seen last, for a mistake.
     cache: Option<(Duration, NodesSeen)>,
 }
@@ -177,7 +181,7 @@ impl World {
             partitions: BTreeSet::new(),
         });
         let mut node = SimNode {
-            machine: ClusterMachine::new(key.clone(), lease, claims, Duration::ZERO),
+            machine: ClusterMachine::new(key.clone(), lease, GRACE, claims, Duration::ZERO),
             beats: BeatClock::new(lease, Duration::ZERO),
             shortest: lease,
             key: key.clone(),
@@ -192,9 +196,10 @@ impl World {
             flush: None,
             read: None,
             claim: None,
+            drained: BTreeMap::new(),
             cache: None,
         };
-        node.machine = ClusterMachine::new(key, lease, claims, node.clock(self.now));
+        node.machine = ClusterMachine::new(key, lease, GRACE, claims, node.clock(self.now));
         node.beats = BeatClock::new(lease, node.clock(self.now));
         if self.mistake == Mistake::ShortFirstWatch {
             node.machine.first_watch_leases = 1;
@@ -289,6 +294,9 @@ impl World {
         } else if node.claim.is_none() {
             node.machine.claimed();
         }
+        let at_rest = node.drained.iter().filter(|(_, (_, ends))| now >= *ends);
+        let at_rest: Vec<_> = at_rest.map(|(partition, _)| *partition).collect();
+        node.machine.at_rest(&at_rest);
         let mut actions = node.machine.turn(clock);
         if node.beats.is_due(clock, node.shortest) {
             node.flush = Some((clock, now + self.dice.millis(1, 60)));
@@ -339,9 +347,29 @@ impl World {
         match action {
             ClusterAction::Look => node.read = Some((clock, now + lasts)),
             ClusterAction::Claim(partitions) => node.claim = Some((partitions, now + lasts)),
+            ClusterAction::Drain { len, of } => {
+                let chosen: Vec<_> = of.into_iter().rev().take(len).collect();
+                node.machine.drained(clock, &chosen);
+                for partition in chosen {
+                    // Few attempts last longer than the grace.
+                    let lasts = match self.dice.below(20) {
+                        0 => GRACE * 2,
+                        _ => self.dice.millis(0, 1_000),
+                    };
+                    let is_new = node.drained.insert(partition, (clock, now + lasts)).is_none();
+                    assert!(is_new, "it is drained already");
+                }
+            }
+            ClusterAction::Resume(partitions) => {
+                for partition in &partitions {
+                    assert!(node.drained.remove(partition).is_some(), "it is drained");
+                }
+            }
             ClusterAction::Release(partitions) => {
                 let row = self.store.row(&node.key).unwrap();
                 for partition in &partitions {
+                    let (since, ends) = node.drained.remove(partition).unwrap();
+                    assert!(now >= ends || clock - since >= GRACE, "attempts are cut early");
                     assert!(row.partitions.remove(partition), "it gives back what it has");
                 }
                 self.store.free.extend(partitions);
@@ -439,7 +467,7 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
             node.health = Health::Well;
         }
     }
-    world.run(Duration::from_secs(45));
+    world.run(Duration::from_secs(45) + GRACE * 2);
     if world.living().count() == 0 {
         return Err("nobody is left".to_owned());
     }
@@ -448,7 +476,7 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
     world.store.rows.last_mut().unwrap().terms.claims = true;
     world.nodes.last_mut().unwrap().machine.is_deciding = true;
     // It may be the only one that declares anybody dead.
-    world.run(LEASE * 2 + Duration::from_secs(5));
+    world.run(LEASE * 2 + GRACE * 6);
     world.assert_settled();
     let index = world
         .nodes
@@ -520,7 +548,7 @@ impl Alone {
     fn new() -> Self {
         let now = Duration::from_secs(1_000);
         Self {
-            machine: ClusterMachine::new(NodeKey::new("a", 1), LEASE, true, now),
+            machine: ClusterMachine::new(NodeKey::new("a", 1), LEASE, GRACE, true, now),
             now,
             confirmed: now,
             others: TERMS,
@@ -621,10 +649,10 @@ fn what_nobody_has_claimed_for_a_lease_is_claimed_by_any_node() {
     assert_eq!(alone.look_at_left(LOOK_EVERY, 1_024), []);
     // It gives nothing back for the other one, which would leave it again.
     assert_eq!(alone.look_at_left(LEASE * (SHUNNED_LEASES - 1), 1_024), []);
-    let released = alone.look_at_left(LEASE * 2, 1_024);
+    let drained = alone.look_at_left(LEASE * 2, 1_024);
     assert!(
-        matches!(released[..], [ClusterAction::Release(_), ..]),
-        "{released:?}"
+        matches!(drained[..], [ClusterAction::Drain { .. }, ..]),
+        "{drained:?}"
     );
 }
 

@@ -16,7 +16,7 @@ use millrun_core::{Bell, RunId, Timestamp};
 use millrun_workflow::{DEFAULT_QUEUE, Name, OperationId};
 use rustc_hash::FxHashSet;
 
-use crate::activity::{ActivityTask, LastActivity, TaskQueues};
+use crate::activity::{ActivityTask, LastActivity, PutAside, TaskQueues};
 use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
 use crate::shard::commands::Deed;
@@ -76,6 +76,15 @@ impl Dispatch {
         for Outlet { staged, backlog } in &mut self.outlets {
             staged.retain(|task| !lost.contains(task.run.partition()));
             backlog.retain(|(run, _)| !lost.contains(run.partition()));
+        }
+    }
+
+    /// Takes back tasks that the pool of this queue has not begun. They have waited longer than the backlog, and go first.
+    pub(in crate::shard) fn take_back(&mut self, number: usize, tasks: Vec<PutAside>) {
+        if let Some(outlet) = self.outlets.get_mut(number) {
+            for (key, _) in tasks.into_iter().rev() {
+                outlet.backlog.push_front(key);
+            }
         }
     }
 

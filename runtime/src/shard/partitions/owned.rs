@@ -81,6 +81,11 @@ impl Shard {
                     self.lose(&std::mem::take(&mut lost));
                     self.take_granted(granted);
                 }
+                News::Resumed(pool, mut tasks) => {
+                    // A restarted shard has offered its tasks anew, under another epoch.
+                    tasks.retain(|((run, _), life)| self.epochs.get(run.partition()) == Some(*life));
+                    self.dispatch.take_back(pool, tasks);
+                }
                 News::Refused(claim, error) => self.shared.claims.answer(claim, Err(error)),
             }
         }
