@@ -65,6 +65,10 @@ function operations(events) {
       case 'ChildStarted':
         known(event).run = event.run;
         break;
+      case 'ChildCancelRequested':
+        // Without its operation, which is the child's.
+        point({ ...event, operation: undefined }, 'warn', `cancel of ${known(event).label} · ${event.reason}`);
+        break;
       case 'ChildEnded':
       case 'SignalSent':
       case 'Published':

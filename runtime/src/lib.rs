@@ -117,12 +117,13 @@ pub mod workflow {
     pub use millrun_core::{Cause, CauseError};
     pub use millrun_core::{SpanId, TraceContext, TraceContextError, TraceId};
     pub use millrun_workflow::{
-        Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, EntityAnswer,
-        EntityPublish, EntityStep, EntityStepError, ErrorKind, JoinSet, Local, MakeCheckpoint, OperationId,
-        ParentClose, Promise, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep, PublishStepError,
-        RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord, RecordStep,
-        RecordSubscription, RunTimeout, Saga, SagaError, SignalInstance, SignalInstanceError, Sleep,
-        StartRefused, State, TimeoutKind, Unanswered, Until, UntypedChild,
+        Awaited, Call, CancelRequest, CancelScope, Child, ChildControl, ChildHandle, ContinueAsNew,
+        ContinueError, Either, EntityAnswer, EntityPublish, EntityStep, EntityStepError, ErrorKind, JoinSet,
+        Local, MakeCheckpoint, OperationId, ParentClose, Promise, PromiseToken, PromiseTokenError,
+        PublishOutcome, PublishStep, PublishStepError, RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive,
+        ReceiveRecord, ReceivedRecord, RecordStep, RecordSubscription, RunTimeout, Saga, SagaError,
+        SignalInstance, SignalInstanceError, Sleep, StartRefused, State, TimeoutKind, Unanswered, Until,
+        UntypedChild, UntypedChildHandle,
     };
 }
 

@@ -184,6 +184,13 @@ pub enum Event {
         /// Its run.
         run: RunId,
     },
+    /// Decision: the child is asked to cancel, and its end is still waited for.
+    ChildCancelRequested {
+        /// The call.
+        operation: OperationId,
+        /// Why.
+        reason: String,
+    },
     /// Input: the child ended, or could not be started.
     ChildEnded {
         /// The call.
@@ -364,6 +371,7 @@ impl Event {
             Self::Checkpointed(_) => "Checkpointed",
             Self::ChildScheduled(_) => "ChildScheduled",
             Self::ChildStarted { .. } => "ChildStarted",
+            Self::ChildCancelRequested { .. } => "ChildCancelRequested",
             Self::ChildEnded { .. } => "ChildEnded",
             Self::ContinuedAsNew { .. } => "ContinuedAsNew",
             Self::OperationCancelled { .. } => "OperationCancelled",
@@ -415,6 +423,7 @@ impl Event {
             | Self::Checkpointed(_)
             | Self::ChildScheduled(_)
             | Self::ChildStarted { .. }
+            | Self::ChildCancelRequested { .. }
             | Self::ChildEnded { .. }
             | Self::SignalReceived { .. }
             | Self::RunSignalReceived { .. }
@@ -452,6 +461,7 @@ impl Event {
             | Self::PromiseMade { .. }
             | Self::Checkpointed(_)
             | Self::ChildScheduled(_)
+            | Self::ChildCancelRequested { .. }
             | Self::ContinuedAsNew { .. }
             | Self::OperationCancelled { .. }
             | Self::ValueRecorded { .. }

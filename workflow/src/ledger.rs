@@ -172,6 +172,7 @@ impl Outcome {
             | Event::Checkpointed(_)
             | Event::ChildScheduled(_)
             | Event::ChildStarted { .. }
+            | Event::ChildCancelRequested { .. }
             | Event::ChildEnded { .. }
             | Event::SignalReceived { .. }
             | Event::RunSignalReceived { .. }
@@ -291,6 +292,7 @@ impl Ledger {
                 let child = Pending::Child {
                     scheduled: Arc::clone(scheduled),
                     run: None,
+                    cancel: None,
                 };
                 self.pending.insert(scheduled.operation, (child, time));
             }
@@ -300,6 +302,11 @@ impl Ledger {
             } => {
                 if let Some((Pending::Child { run, .. }, _)) = self.pending.get_mut(*operation) {
                     *run = Some(*known);
+                }
+            }
+            Event::ChildCancelRequested { operation, reason } => {
+                if let Some((Pending::Child { cancel, .. }, _)) = self.pending.get_mut(*operation) {
+                    *cancel = Some(reason.as_str().into());
                 }
             }
             Event::PublishScheduled(scheduled) => {

@@ -71,10 +71,10 @@ mod topic_renames;
 pub mod wire;
 
 pub use context::{
-    Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
-    Promise, PublishStep, RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive, ReceiveRecord, ReceivedRecord,
-    RecordStep, RecordSubscription, START_TO_CLOSE_DEFAULT, Saga, SagaError, SignalInstance, Sleep, State,
-    Until, UntypedChild, WorkflowContext,
+    Awaited, Call, CancelRequest, CancelScope, Child, ChildControl, ChildHandle, ContinueAsNew, Either,
+    JoinSet, Local, MakeCheckpoint, Promise, PublishStep, RECEIVED_PLACES_MAX, RETRY_KINDS_MAX, Receive,
+    ReceiveRecord, ReceivedRecord, RecordStep, RecordSubscription, START_TO_CLOSE_DEFAULT, Saga, SagaError,
+    SignalInstance, Sleep, State, Until, UntypedChild, UntypedChildHandle, WorkflowContext,
 };
 pub use definition::{
     Activity, DEFAULT_QUEUE, Entity, EntityCommand, NAME_BYTES_MAX, OutputStream, Query, Signal, Topic,

@@ -102,6 +102,36 @@ async fn sale(cx: WorkflowContext, pieces: u64) -> Result<String, WorkflowError>
 }
 // ANCHOR_END: signal_instance
 
+// ANCHOR: handle
+const COURIER: Workflow<String, String> = Workflow::named("courier");
+const DOOR: Signal<String> = Signal::named("door");
+const DELIVERY: Workflow<String, String> = Workflow::named("delivery");
+const UNWANTED: Signal<()> = Signal::named("unwanted");
+
+async fn courier(cx: WorkflowContext, parcel: String) -> Result<String, WorkflowError> {
+    let door = cx.receive(DOOR).await?;
+    let cancelled = cx.cancelled().await;
+    Ok(format!(
+        "{parcel} comes back from the {door}: {}",
+        cancelled.reason().unwrap_or_default()
+    ))
+}
+
+async fn delivery(cx: WorkflowContext, parcel: String) -> Result<String, WorkflowError> {
+    let id = format!("{}/courier", cx.instance_id());
+    let mut courier = cx.child(COURIER, id, parcel).start()?; // decided now
+    courier.signal(DOOR, "back door".into()).await?; // in the courier's history
+    match cx.race(&mut courier, cx.receive(UNWANTED)).await {
+        millrun::workflow::Either::Left(delivered) => Ok(delivered?),
+        millrun::workflow::Either::Right(unwanted) => {
+            unwanted?;
+            courier.cancel("nobody wants it");
+            Ok(courier.await?)
+        }
+    }
+}
+// ANCHOR_END: handle
+
 // ANCHOR: abandon
 const FAREWELL: Workflow<String, ()> = Workflow::named("farewell");
 
@@ -134,6 +164,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .register(FAREWELL, farewell)
         .register(STOCK, stock)
         .register(SALE, sale)
+        .register(COURIER, courier)
+        .register(DELIVERY, delivery)
         .start()
         .await?;
     let order = runtime
@@ -156,6 +188,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{} pieces of tea were there", stock.result().await?);
     let sale = runtime.start(SALE, "sale-2", 1).await?;
     println!("{}", sale.result().await?);
+
+    let delivery = runtime.start(DELIVERY, "delivery-42", "the tea".into()).await?;
+    delivery.signal(UNWANTED, ()).await?;
+    println!("{}", delivery.result().await?);
 
     runtime
         .start(FAREWELL, "farewell-ada", "ada".into())

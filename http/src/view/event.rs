@@ -123,6 +123,7 @@ fn fields(event: &Event) -> Fields {
             ("id", (&signal.id).into()),
             ("name", signal.name.as_ref().into()),
             ("value", (&signal.value).into()),
+            ("child", signal.child.map(OperationId::get).into()),
         ],
         Event::SignalSent { operation, outcome } => vec![
             of(*operation),
@@ -135,6 +136,9 @@ fn fields(event: &Event) -> Fields {
             ("input", (&call.input).into()),
         ],
         Event::ChildStarted { operation, run } => vec![of(*operation), ("run", (*run).into())],
+        Event::ChildCancelRequested { operation, reason } => {
+            vec![of(*operation), ("reason", reason.as_str().into())]
+        }
         Event::ChildEnded { operation, end } => vec![
             of(*operation),
             ("result", end.as_ref().ok().into()),

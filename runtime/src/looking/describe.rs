@@ -119,7 +119,7 @@ impl InstanceDescription {
         let started = ledger.started()?;
         let since = |operation| ledger.pending_since(operation).unwrap_or(Timestamp::EPOCH);
         let pending = ledger.pending().map(|(operation, pending)| match pending {
-            Pending::Child { scheduled, run } => PendingDescription::Child {
+            Pending::Child { scheduled, run, .. } => PendingDescription::Child {
                 operation,
                 since: since(operation),
                 workflow: scheduled.workflow.to_string(),

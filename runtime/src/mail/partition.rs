@@ -41,6 +41,13 @@ pub(crate) enum PartitionMessage {
         parent: RunId,
         operation: OperationId,
     },
+    /// The parent asks this child to cancel, and goes on waiting for it.
+    CancelChild {
+        id: InstanceId,
+        parent: RunId,
+        operation: OperationId,
+        reason: Arc<str>,
+    },
     /// A signal that a run sends.
     Signal(Box<RunSignal>),
     /// The outcome of a signal.
@@ -69,7 +76,7 @@ impl PartitionMessage {
     pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
         match self {
             Self::StartChild(child) => Some(&child.id),
-            Self::CloseChild { id, .. } => Some(id),
+            Self::CloseChild { id, .. } | Self::CancelChild { id, .. } => Some(id),
             Self::Signal(signal) => Some(&signal.to),
             Self::ChildStarted { .. }
             | Self::ChildEnded { .. }
@@ -94,6 +101,7 @@ impl PartitionMessage {
             | Self::ChildStarted { .. }
             | Self::ChildEnded { .. }
             | Self::CloseChild { .. }
+            | Self::CancelChild { .. }
             | Self::Begun { .. }
             | Self::Orphans { .. } => None,
         }
@@ -115,6 +123,8 @@ pub(crate) struct StartChild {
     pub(crate) timeouts: Option<Box<StartTimeouts>>,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
+    /// Why it is asked to cancel, if it is.
+    pub(crate) cancel: Option<Arc<str>>,
 }
 
 /// A signal from a run to an instance, with everything that it needs.
@@ -127,6 +137,8 @@ pub(crate) struct RunSignal {
     pub(crate) workflow: Name,
     pub(crate) name: Name,
     pub(crate) value: Payload,
+    /// The sender's call of the child that it is for; an instance that is not this child does not get it.
+    pub(crate) child: Option<OperationId>,
     /// Whether it may have been recorded before.
     pub(crate) is_repeated: bool,
     /// Filled in when it is sent.

@@ -11,7 +11,7 @@ use millrun_core::{Epoch, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{Command, Moment, OperationId, Pending};
 
 use super::Shard;
-use super::family::{close_child, start_child};
+use super::family::{cancel_child, close_child, start_child};
 use super::runs::entry::Residence;
 use super::signalling::send_signal;
 use super::sweeps::effects::{CancelledCall, Effect};
@@ -102,7 +102,9 @@ impl Deed {
             Command::StartChild {
                 scheduled,
                 run: known,
-            } => start_child(run, &scheduled, trace, known),
+                cancel,
+            } => start_child(run, &scheduled, trace, (known, cancel)),
+            Command::CancelChild { scheduled, reason } => cancel_child(run, &scheduled, reason),
             Command::CloseChild(scheduled) => close_child(run, &scheduled),
             Command::StartTimer { operation, deadline } => {
                 Effect::Timer(TimerCommand::Set(deadline, run, Alarm::Operation(operation)))

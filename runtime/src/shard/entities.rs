@@ -112,6 +112,10 @@ impl Shard {
 
     /// Whether a signal goes to an entity whose code is registered here. Such a signal begins the entity if it does not live.
     pub(super) fn is_for_entity(&self, signal: &RunSignal) -> bool {
+        // A child that lives no longer does not begin anew.
+        if signal.child.is_some() {
+            return false;
+        }
         let code = self.shared.workflows.code_of((&*signal.workflow, &signal.to));
         code.is_some_and(millrun_workflow::Implementation::is_entity)
     }

@@ -5,12 +5,14 @@
 //!     turn: ChildScheduled ── commit ── StartChild ──► begin, or find it begun
 //!     note: ChildStarted  ◄──────────── commit ───────┘
 //!     turn: ChildEnded    ◄──────────── commit ─────── its last turn
+//!     ChildCancelRequested ─ commit ── CancelChild ──► cancel
 //!     let go of, or ended ── commit ── CloseChild ───► cancel or terminate
 //! ```
 //!
 //! Each of these messages may be lost in a crash, so recovery sends it again: a parent asks again for its pending children,
 //! and each shard tells the others for which children its runs wait, so that a child whose parent is gone is closed. The call
-//! names the child: a child that is asked for twice begins once. A shard that replaces a failed one announces itself to the
+//! names the child: a child that is asked for twice begins once. A parent that asks again for a child which it has asked to
+//! cancel says so in the same message. A shard that replaces a failed one announces itself to the
 //! others, which ask it again for the children that [their runs wait for](super::calls) there: the failed shard may have held
 //! such a request, or its answer.
 
@@ -56,7 +58,7 @@ pub(super) fn start_child(
     run: RunId,
     scheduled: &ChildScheduled,
     trace: Option<&TraceContext>,
-    known: Option<RunId>,
+    (known, cancel): (Option<RunId>, Option<Arc<str>>),
 ) -> Effect {
     let call = Cause {
         run,
@@ -75,8 +77,20 @@ pub(super) fn start_child(
         trace: trace.map(|trace| trace.at_operation(call)),
         timeouts: scheduled.timeouts.clone(),
         known,
+        cancel,
     };
     let message = PartitionMessage::StartChild(Box::new(request));
+    Effect::Send(scheduled.id.partition(), Box::new(message))
+}
+
+/// Asks a child, which was asked for before, to cancel.
+pub(super) fn cancel_child(run: RunId, scheduled: &ChildScheduled, reason: Arc<str>) -> Effect {
+    let message = PartitionMessage::CancelChild {
+        id: scheduled.id.clone(),
+        parent: run,
+        operation: scheduled.operation,
+        reason,
+    };
     Effect::Send(scheduled.id.partition(), Box::new(message))
 }
 
@@ -201,7 +215,12 @@ impl Shard {
                 };
                 let before = self.effects.work_on(entry.run);
                 self.effects.push(effect);
-                return self.effects.resume(before);
+                self.effects.resume(before);
+                if let Some(reason) = request.cancel {
+                    let Parent { run, operation, .. } = request.parent;
+                    self.on_cancel_child(&request.id, (run, operation), &reason, moment);
+                }
+                return;
             }
             Some(entry) if !entry.has_ended() => {
                 let message = format!("the id belongs to a live instance, run {}", entry.run);
@@ -255,8 +274,10 @@ impl Shard {
             not_before,
             trace,
             timeouts,
-            ..
+            cancel,
+            known: _,
         } = request;
+        let to_cancel = cancel.map(|reason| (id.clone(), reason));
         let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
         let origin = Origin {
             parent: Some(parent),
@@ -278,6 +299,26 @@ impl Shard {
             Err(error) => self.refuse_child(&parent, error.to_string()),
         }
         self.continue_runs(moment);
+        if let Some((id, reason)) = to_cancel {
+            self.on_cancel_child(&id, (parent.run, parent.operation), &reason, moment);
+        }
+    }
+
+    /// A parent asks its child to cancel.
+    pub(super) fn on_cancel_child(
+        &mut self,
+        id: &InstanceId,
+        call: (RunId, OperationId),
+        reason: &str,
+        moment: Moment,
+    ) {
+        if let Some(entry) = self.entries.latest(id)
+            && !entry.has_ended()
+            && is_of_call(&entry, call)
+        {
+            let (run, reason) = (entry.run, reason.to_owned());
+            self.with_run(run, Errand::Input(Input::Cancel { reason }), moment);
+        }
     }
 
     pub(super) fn refuse_child(&mut self, parent: &Parent, message: String) {
@@ -376,8 +417,12 @@ impl Shard {
 }
 
 fn is_child_of(entry: &Known<'_>, parent: &Parent) -> bool {
-    let of = entry.parent();
-    of.is_some_and(|of| (of.run, of.operation) == (parent.run, parent.operation))
+    is_of_call(entry, (parent.run, parent.operation))
+}
+
+/// Whether a run is the child of this call, or continues it.
+pub(super) fn is_of_call(entry: &Known<'_>, call: (RunId, OperationId)) -> bool {
+    entry.parent().is_some_and(|of| (of.run, of.operation) == call)
 }
 
 /// Tells a parent that its child has begun.

@@ -245,6 +245,12 @@ impl Shard {
                 parent,
                 operation,
             } => self.on_close_child(&id, parent, operation, moment),
+            PartitionMessage::CancelChild {
+                id,
+                parent,
+                operation,
+                reason,
+            } => self.on_cancel_child(&id, (parent, operation), &reason, moment),
             PartitionMessage::Signal(signal) => {
                 self.on_asked(signal.to.partition(), |shard| shard.on_signal(signal, moment));
             }

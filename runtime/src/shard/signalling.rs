@@ -16,6 +16,7 @@ use millrun_persistence::ReadError;
 use millrun_workflow::{Input, Moment, OperationId, SignalFailure, SignalScheduled};
 
 use super::Shard;
+use super::family::is_of_call;
 use super::runs::entry::{Errand, Sender};
 use super::sweeps::effects::{Behalf, Effect};
 use crate::RunError;
@@ -32,6 +33,7 @@ pub(super) fn send_signal(run: RunId, scheduled: &SignalScheduled, is_repeated: 
         workflow: scheduled.workflow.clone(),
         name: scheduled.name.clone(),
         value: scheduled.value.clone(),
+        child: scheduled.child,
         is_repeated,
         ask: Ask::default(),
     };
@@ -60,6 +62,11 @@ impl Shard {
     pub(super) fn on_signal(&mut self, signal: Box<RunSignal>, moment: Moment) {
         if let Some(known) = self.entries.latest(&signal.to) {
             let run = known.run;
+            if let Some(call) = signal.child
+                && !is_of_call(&known, (signal.sender.run, call))
+            {
+                return self.answer_signal(signal, Err(SignalFailure::NotFound));
+            }
             if known.has_ended() && !signal.is_repeated && self.is_for_entity(&signal) {
                 return self.tell_new(signal, moment);
             }

@@ -81,8 +81,10 @@ fn start_child() -> impl Strategy<Value = PartitionMessage> {
         Box::new(StartTimeouts { run, chain: None })
     }));
     let bounds = (not_before, timeouts);
+    let cancel = option::of(".{0,20}".prop_map(Arc::from));
+    let known = (known, cancel);
     (parent(), id(), ".{0,20}", payload(), bounds, trace, known).prop_map(
-        |(parent, id, workflow, input, (not_before, timeouts), trace, known)| {
+        |(parent, id, workflow, input, (not_before, timeouts), trace, (known, cancel))| {
             PartitionMessage::StartChild(Box::new(StartChild {
                 parent,
                 id,
@@ -92,6 +94,7 @@ fn start_child() -> impl Strategy<Value = PartitionMessage> {
                 trace,
                 timeouts,
                 known,
+                cancel,
             }))
         },
     )
@@ -117,14 +120,16 @@ fn child_end() -> impl Strategy<Value = Result<Payload, ChildFailure>> {
 
 fn signal() -> impl Strategy<Value = PartitionMessage> {
     let names = (".{0,20}", ".{0,20}");
-    (run(), any::<u32>(), id(), names, payload(), any::<bool>(), ask()).prop_map(
-        |(run, operation, to, (workflow, name), value, is_repeated, ask)| {
+    let repeated = (any::<bool>(), option::of(operation()));
+    (run(), any::<u32>(), id(), names, payload(), repeated, ask()).prop_map(
+        |(run, operation, to, (workflow, name), value, (is_repeated, child), ask)| {
             PartitionMessage::Signal(Box::new(RunSignal {
                 sender: Cause { run, operation },
                 to,
                 workflow: workflow.into(),
                 name: name.into(),
                 value,
+                child,
                 is_repeated,
                 ask,
             }))
@@ -157,6 +162,14 @@ fn message() -> impl Strategy<Value = PartitionMessage> {
             run,
             operation,
             end
+        }),
+        (id(), run(), operation(), ".{0,20}").prop_map(|(id, parent, operation, reason)| {
+            PartitionMessage::CancelChild {
+                id,
+                parent,
+                operation,
+                reason: reason.into(),
+            }
         }),
         (id(), run(), operation()).prop_map(|(id, parent, operation)| PartitionMessage::CloseChild {
             id,
@@ -233,6 +246,7 @@ fn golden() -> Vec<PartitionMessage> {
             trace: None,
             timeouts: None,
             known: Some(run(4, 8)),
+            cancel: None,
         })),
         PartitionMessage::ChildStarted {
             run: parent,
@@ -267,6 +281,7 @@ fn golden() -> Vec<PartitionMessage> {
             workflow: "hub".into(),
             name: "told".into(),
             value: value(7),
+            child: None,
             is_repeated: true,
             ask,
         })),
@@ -293,6 +308,40 @@ fn golden() -> Vec<PartitionMessage> {
             children: set(&[4]),
             awaited: Arc::new([(parent, operation)].into()),
         },
+        PartitionMessage::CancelChild {
+            id: id("order-1/parcel"),
+            parent,
+            operation,
+            reason: "recalled".into(),
+        },
+        PartitionMessage::StartChild(Box::new(StartChild {
+            parent: Parent {
+                run: parent,
+                operation,
+                on_close: ParentClose::Cancel,
+            },
+            id: id("order-1/parcel"),
+            workflow: "parcel".into(),
+            input: value(4),
+            not_before: None,
+            trace: None,
+            timeouts: None,
+            known: None,
+            cancel: Some("recalled".into()),
+        })),
+        PartitionMessage::Signal(Box::new(RunSignal {
+            sender: Cause {
+                run: parent,
+                operation: 9,
+            },
+            to: id("order-1/parcel"),
+            workflow: "parcel".into(),
+            name: "told".into(),
+            value: value(7),
+            child: Some(operation),
+            is_repeated: false,
+            ask,
+        })),
     ]
 }
 
@@ -321,7 +370,7 @@ fn what_is_no_message_is_refused_with_a_reason() {
     assert!(matches!(refused(&[1]), MessageError::Cut));
     assert!(matches!(refused(&[2, 1]), MessageError::Version { version: 2 }));
     assert!(matches!(refused(&[1, 0]), MessageError::Kind { kind: 0 }));
-    assert!(matches!(refused(&[1, 9]), MessageError::Kind { kind: 9 }));
+    assert!(matches!(refused(&[1, 10]), MessageError::Kind { kind: 10 }));
     assert!(matches!(refused(&[1, 7]), MessageError::Malformed { .. }));
     let short_set = [&[1, 7, 0x81, 0xa1, b'p', 0xc4, 2][..], &[0, 0]].concat();
     let error = refused(&short_set);

@@ -27,6 +27,7 @@ const SIGNAL: u8 = 5;
 const SIGNAL_SENT: u8 = 6;
 const BEGUN: u8 = 7;
 const ORPHANS: u8 = 8;
+const CANCEL_CHILD: u8 = 9;
 
 /// Runs are written as 16 bytes, operations as 4, partitions as 2, epochs as 8, the highest byte first.
 const CALL_BYTES: usize = 20;
@@ -43,6 +44,8 @@ struct StartChildBody<'a> {
     known: Option<u128>,
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     timeouts: Option<StartTimeouts>,
+    #[serde(rename = "c", borrow, default, skip_serializing_if = "Option::is_none")]
+    cancel: Option<Cow<'a, str>>,
 }
 
 /// A message to a run, as the event that it becomes in the run's history.
@@ -62,6 +65,18 @@ struct AskBody {
     life: u64,
     #[serde(rename = "n")]
     number: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CancelChildBody<'a> {
+    #[serde(rename = "i", borrow)]
+    id: Cow<'a, str>,
+    #[serde(rename = "r")]
+    parent: u128,
+    #[serde(rename = "o")]
+    operation: u32,
+    #[serde(rename = "c", borrow)]
+    reason: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,6 +102,8 @@ struct SignalBody<'a> {
     is_repeated: bool,
     #[serde(rename = "q")]
     ask: AskBody,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    child: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -137,6 +154,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 trace,
                 timeouts,
                 known,
+                cancel,
             } = &**child;
             let origin = Origin {
                 parent: Some(*parent),
@@ -152,6 +170,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 started: Raw::new(&started),
                 known: known.map(RunId::bits),
                 timeouts: timeouts.as_deref().copied(),
+                cancel: cancel.as_deref().map(Cow::Borrowed),
             };
             write(START_CHILD, &body)
         }
@@ -183,6 +202,20 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
             };
             write(CLOSE_CHILD, &body)
         }
+        PartitionMessage::CancelChild {
+            id,
+            parent,
+            operation,
+            reason,
+        } => {
+            let body = CancelChildBody {
+                id: Cow::Borrowed(id.as_str()),
+                parent: parent.bits(),
+                operation: operation.get(),
+                reason: Cow::Borrowed(reason),
+            };
+            write(CANCEL_CHILD, &body)
+        }
         PartitionMessage::Signal(signal) => {
             let RunSignal {
                 sender,
@@ -190,6 +223,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 workflow,
                 name,
                 value,
+                child,
                 is_repeated,
                 ask,
             } = &**signal;
@@ -204,6 +238,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 event: Raw::new(&event),
                 is_repeated: *is_repeated,
                 ask: (*ask).into(),
+                child: child.map(OperationId::get),
             };
             write(SIGNAL, &body)
         }
@@ -252,6 +287,7 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 started,
                 known,
                 timeouts,
+                cancel,
             } = read(body)?;
             let opens = InstanceId::new(&id)?;
             let event = wire::decode(START_EVENT, &part(body, started), Some(opens.as_str()))?;
@@ -278,6 +314,7 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 trace: origin.trace,
                 timeouts: timeouts.map(Box::new),
                 known: known.map(run_id).transpose()?,
+                cancel: cancel.map(|reason| reason.as_ref().into()),
             })))
         }
         CHILD_STARTED | CHILD_ENDED | SIGNAL_SENT => read_told(kind, body),
@@ -293,6 +330,20 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 operation: OperationId::new(operation),
             })
         }
+        CANCEL_CHILD => {
+            let CancelChildBody {
+                id,
+                parent,
+                operation,
+                reason,
+            } = read(body)?;
+            Ok(PartitionMessage::CancelChild {
+                id: InstanceId::new(&id)?,
+                parent: run_id(parent)?,
+                operation: OperationId::new(operation),
+                reason: reason.as_ref().into(),
+            })
+        }
         SIGNAL => {
             let SignalBody {
                 to,
@@ -300,6 +351,7 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 event,
                 is_repeated,
                 ask,
+                child,
             } = read(body)?;
             let Event::RunSignalReceived { sender, name, value } =
                 wire::decode(SIGNAL_EVENT, &part(body, event), None)?
@@ -312,6 +364,7 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 workflow: workflow.into_owned().into(),
                 name,
                 value,
+                child: child.map(OperationId::new),
                 is_repeated,
                 ask: ask.into(),
             })))

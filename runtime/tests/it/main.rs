@@ -18,6 +18,7 @@ mod catalogue;
 mod causes;
 mod changed_values;
 mod changes;
+mod child_handles;
 mod clocks;
 mod closed_store;
 mod codecs;

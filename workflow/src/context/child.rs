@@ -12,6 +12,7 @@ use millrun_core::InstanceId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::child_handle::{ChildControl, ChildHandle, UntypedChildHandle};
 use super::operation::{Operation, Stopped, Unadmitted, admit_payload};
 use crate::context::Shared;
 use crate::context::scope::Scope;
@@ -23,7 +24,8 @@ use crate::event::{
 use crate::names::{is_reserved_name, reserved_name};
 use crate::{ChildError, NAME_BYTES_MAX, OperationId, Payload, PayloadError, TypedError, Workflow};
 
-/// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child).
+/// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child). It is awaited, or
+/// [started](Self::start) to get a handle.
 ///
 /// # Cancel safety
 /// Dropping it before it was polled does nothing. Dropping it later treats the child as [`on_close`](Self::on_close) says.
@@ -92,6 +94,69 @@ impl<O, E> Child<O, E> {
         ChildRequest::bound(&mut self.request, RunTimeout::Chain, timeout);
         self
     }
+
+    /// Decides the start now, and returns a handle with which the child can be signalled, cancelled and waited for.
+    ///
+    /// ```
+    /// use millrun_workflow::{ChildError, Signal, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const SHIP: Workflow<u64, String> = Workflow::named("ship");
+    /// const RECALL: Signal<()> = Signal::named("recall");
+    /// const EXPRESS: Signal<()> = Signal::named("express");
+    ///
+    /// async fn order(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    ///     let mut parcel = cx.child(SHIP, format!("order-{number}/parcel"), number).start()?;
+    ///     parcel.signal(EXPRESS, ()).await?;
+    ///     let shipped = tokio::select! {
+    ///         biased;
+    ///         shipped = &mut parcel => shipped,
+    ///         recalled = cx.receive(RECALL) => {
+    ///             recalled?;
+    ///             parcel.cancel("recalled");
+    ///             parcel.await
+    ///         }
+    ///     };
+    ///     match shipped {
+    ///         Err(ChildError::WasCancelled(_)) => Ok("recalled".into()),
+    ///         shipped => Ok(shipped?),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What the call would have given at once: its id, input or timeouts are not acceptable, this run has as many operations
+    /// as it may, or it was asked to cancel. What only shows later is the result of the handle.
+    pub fn start(mut self) -> Result<ChildHandle<O, E>, ChildError<E>> {
+        let control = start(&mut self.operation, &mut self.request)?;
+        Ok(ChildHandle::new(self, control))
+    }
+}
+
+/// Issues a call that has not been polled, and returns the way to its child.
+fn start<E>(
+    operation: &mut Operation,
+    request: &mut Option<ChildRequest>,
+) -> Result<ChildControl, ChildError<E>> {
+    let name = |request: &ChildRequest| (request.workflow.clone(), request.id.clone());
+    let (workflow, id) = request.as_ref().map(name).unwrap_or_default();
+    let issued = operation.issue_checked_now(|table| {
+        let scheduled = request.take().expect("the call was not polled").admit(table)?;
+        Ok(move |operation| {
+            Event::ChildScheduled(Arc::new(ChildScheduled {
+                operation,
+                ..scheduled
+            }))
+        })
+    });
+    let call = match issued {
+        Some(Ok(call)) => call,
+        Some(Err(Stopped::Refused(error))) => return Err(error),
+        Some(Err(Stopped::Cancelled(cancelled))) => return Err(ChildError::Cancelled(cancelled)),
+        // Nothing is decided here: the handle does nothing either.
+        None => OperationId::new(0),
+    };
+    let (shared, scope) = (Arc::clone(&operation.shared), operation.scope.clone());
+    Ok(ChildControl::new(shared, scope, call, workflow, id))
 }
 
 impl ChildRequest {
@@ -232,6 +297,15 @@ impl UntypedChild {
     pub fn chain_timeout(mut self, timeout: Duration) -> Self {
         ChildRequest::bound(&mut self.request, RunTimeout::Chain, timeout);
         self
+    }
+
+    /// As [`Child::start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(mut self) -> Result<UntypedChildHandle, ChildError<RunFailure>> {
+        let control = start(&mut self.operation, &mut self.request)?;
+        Ok(UntypedChildHandle::new(self, control))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cell;
 mod child;
+mod child_handle;
 mod compose;
 mod continuing;
 mod join_set;
@@ -33,6 +34,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use cell::Cell;
 pub use cell::{State, Until};
 pub use child::{Child, UntypedChild};
+pub use child_handle::{ChildControl, ChildHandle, UntypedChildHandle};
 pub use compose::Either;
 pub use continuing::{ContinueAsNew, MakeCheckpoint};
 pub use join_set::JoinSet;
@@ -446,7 +448,7 @@ impl WorkflowContext {
             Arc::clone(&self.shared),
             self.scope.clone(),
             Location::caller(),
-            workflow.name(),
+            workflow.name().into(),
             id.into(),
             signal.name(),
             &value,
@@ -524,7 +526,7 @@ impl WorkflowContext {
             Arc::clone(&self.shared),
             self.scope.clone(),
             Location::caller(),
-            entity.name(),
+            entity.name().into(),
             entity.id_of(key),
             command.name(),
             &input,

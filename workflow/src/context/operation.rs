@@ -69,6 +69,28 @@ impl Operation {
         Some(operation)
     }
 
+    /// As [`issue_now`](Self::issue_now), for an operation that may be refused before it is decided.
+    pub(super) fn issue_checked_now<R, F>(
+        &mut self,
+        request: impl FnOnce(&Table) -> Result<F, R>,
+    ) -> Option<Result<OperationId, Stopped<R>>>
+    where
+        F: FnOnce(OperationId) -> Event,
+    {
+        let mut table = self.shared.lock_polled()?;
+        let issued = request(&table).map_err(Stopped::Refused).and_then(|event| {
+            let cancelled = table.cancelled(&self.scope);
+            cancelled.map_or(Ok(event), |cancelled| Err(Stopped::Cancelled(cancelled)))
+        });
+        let issued =
+            issued.map(|event| table.issue(&self.scope, std::task::Waker::noop(), self.location, event));
+        self.stage = match &issued {
+            Ok(operation) => Stage::Issued(*operation),
+            Err(_) => Stage::Done,
+        };
+        Some(issued)
+    }
+
     /// Issues the operation on the first poll, and looks for its resolution on each later one.
     pub(super) fn poll(
         &mut self,

@@ -318,6 +318,21 @@ impl Table {
         }
     }
 
+    /// Asks a child to cancel, and goes on waiting for it. Returns whether the code still waits for its end.
+    pub(crate) fn cancel_child(
+        &mut self,
+        operation: OperationId,
+        reason: String,
+        location: &'static Location<'static>,
+    ) -> bool {
+        let is_awaited = self.slots.is_waiting(operation);
+        if is_awaited {
+            let event = Event::ChildCancelRequested { operation, reason };
+            self.decide(event, Some(location));
+        }
+        is_awaited
+    }
+
     /// The machine shows an event to the code. Returns the wakers of the futures that it concerns, in order.
     pub(crate) fn take_in(&mut self, event: &Event) -> Wakers {
         match event {
@@ -369,6 +384,7 @@ impl Table {
             | Event::Checkpointed(_)
             | Event::ChildScheduled(_)
             | Event::ChildStarted { .. }
+            | Event::ChildCancelRequested { .. }
             | Event::ContinuedAsNew { .. }
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }

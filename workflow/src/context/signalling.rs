@@ -14,7 +14,7 @@ use crate::context::Shared;
 use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
-use crate::event::{Event, SignalFailure, SignalScheduled};
+use crate::event::{Event, Name, SignalFailure, SignalScheduled};
 use crate::{OperationId, Payload, PayloadError, SignalInstanceError};
 
 /// A signal on its way to another instance; made by
@@ -32,9 +32,11 @@ pub struct SignalInstance {
 
 #[derive(Debug)]
 struct SignalRequest {
-    workflow: &'static str,
+    workflow: Name,
     id: String,
     name: &'static str,
+    /// The call of the child that it is for, if the code has a handle to it.
+    child: Option<OperationId>,
     value: Result<Payload, PayloadError>,
 }
 
@@ -43,7 +45,7 @@ impl SignalInstance {
         shared: Arc<Shared>,
         scope: Scope,
         location: &'static Location<'static>,
-        workflow: &'static str,
+        workflow: Name,
         id: String,
         name: &'static str,
         value: &T,
@@ -55,9 +57,18 @@ impl SignalInstance {
                 workflow,
                 id,
                 name,
+                child: None,
                 value,
             }),
         }
+    }
+
+    /// Only for the child of this call.
+    pub(super) fn for_child(mut self, call: OperationId) -> Self {
+        if let Some(request) = &mut self.request {
+            request.child = Some(call);
+        }
+        self
     }
 }
 
@@ -68,10 +79,11 @@ impl SignalRequest {
         admit_payload(table, value.len())?;
         Ok(SignalScheduled {
             operation: OperationId::new(0),
-            workflow: self.workflow.into(),
+            workflow: self.workflow,
             id: InstanceId::new(&self.id).map_err(SignalInstanceError::Id)?,
             name: self.name.into(),
             value,
+            child: self.child,
         })
     }
 }

@@ -93,6 +93,12 @@ impl Slots {
         self.waiting_len
     }
 
+    /// Whether this one is there and not resolved yet.
+    pub(super) fn is_waiting(&self, operation: OperationId) -> bool {
+        let slot = self.entries.get(operation);
+        slot.is_some_and(|slot| matches!(slot.state, WaitSlotState::Waiting(_)))
+    }
+
     /// All of them, in the order in which they were issued.
     pub(super) fn operations(&self) -> Vec<OperationId> {
         self.entries.iter().map(|(operation, _)| operation).collect()

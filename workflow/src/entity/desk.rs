@@ -203,6 +203,7 @@ impl EntityDesk {
                 id,
                 name,
                 value,
+                child: None,
             }))),
             EntityAct::SetTimer { command, at } => {
                 self.clear_timer(&command, decide);

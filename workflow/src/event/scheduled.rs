@@ -116,6 +116,10 @@ pub struct SignalScheduled {
     pub name: Name,
     /// What it carries.
     pub value: Payload,
+    /// The call of the child that it is for, if the code signals a child by its [handle](crate::ChildHandle): an instance that
+    /// is not this child does not get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<OperationId>,
 }
 
 /// A wait for a record of a durable topic, complete enough to look for the record.

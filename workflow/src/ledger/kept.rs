@@ -171,10 +171,18 @@ impl Ledger {
                         note(Event::AttemptStarted { operation, attempt });
                     }
                 }
-                Pending::Child { scheduled, run } => {
+                Pending::Child {
+                    scheduled,
+                    run,
+                    cancel,
+                } => {
                     note(Event::ChildScheduled(Arc::clone(scheduled)));
                     if let Some(run) = *run {
                         note(Event::ChildStarted { operation, run });
+                    }
+                    if let Some(cancel) = cancel {
+                        let reason = String::from(&**cancel);
+                        note(Event::ChildCancelRequested { operation, reason });
                     }
                 }
                 Pending::Publish { scheduled, is_parked } => {
@@ -223,6 +231,7 @@ impl Ledger {
             | Event::AttemptStarted { .. }
             | Event::AttemptHeartbeat { .. }
             | Event::ChildStarted { .. }
+            | Event::ChildCancelRequested { .. }
             | Event::PublishParked { .. }
             | Event::VersionChanged { .. } => self.apply(&noted.event, noted.time),
             Event::AttemptFailed { operation, .. } => {
@@ -422,6 +431,7 @@ mod tests {
                 id: id(),
                 name: "taken".into(),
                 value: payload(10),
+                child: (number == 2).then_some(operation(7)),
             })));
             events.push(Event::RunSignalReceived {
                 sender: Box::new(sender(4 - number)),
@@ -436,6 +446,10 @@ mod tests {
         events.push(Event::ChildStarted {
             operation: operation(8),
             run: RunId::new(Partition::of(b"child"), Timestamp::EPOCH, 4),
+        });
+        events.push(Event::ChildCancelRequested {
+            operation: operation(8),
+            reason: "recalled".into(),
         });
         events.push(Event::PublishParked {
             operation: operation(10),

@@ -27,6 +27,8 @@ pub enum Pending {
         scheduled: Arc<ChildScheduled>,
         /// Its run, if it is known to have started.
         run: Option<RunId>,
+        /// Why it was asked to cancel, if it was.
+        cancel: Option<Arc<str>>,
     },
     /// A value waits to be published.
     Publish {
@@ -151,9 +153,14 @@ impl Pending {
                     commands.push(timer(close_at));
                 }
             }
-            Self::Child { scheduled, run } => commands.push(Command::StartChild {
+            Self::Child {
+                scheduled,
+                run,
+                cancel,
+            } => commands.push(Command::StartChild {
                 scheduled: Arc::clone(scheduled),
                 run: *run,
+                cancel: cancel.clone(),
             }),
             Self::Publish { scheduled, is_parked } => commands.push(Command::Publish {
                 scheduled: Arc::clone(scheduled),

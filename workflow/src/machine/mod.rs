@@ -295,13 +295,13 @@ impl Instance {
     fn adopt_decisions(&mut self, mut decisions: Vec<Decision>, moment: Moment, turn: &mut Turn) {
         let now = moment.now;
         for decision in decisions.drain(..) {
-            let event = decision.event;
+            let mut event = decision.event;
             if event.is_last() {
                 // What stands behind it was never decided.
                 self.end(event, now, turn);
                 break;
             }
-            let begun = match &event {
+            let begun = match &mut event {
                 Event::ActivityScheduled(scheduled) => Some(scheduled.operation),
                 Event::PublishScheduled(scheduled) => Some(scheduled.operation),
                 Event::ReceiveScheduled(scheduled) => Some(scheduled.operation),
@@ -311,6 +311,17 @@ impl Instance {
                 Event::Checkpointed(checkpoint) => {
                     let every = self.limits.kept_beginning_every;
                     turn.kept = self.ledger.keep(checkpoint, now, every).or(turn.kept.take());
+                    None
+                }
+                Event::ChildCancelRequested { operation, reason } => {
+                    *reason = self.limits.cut(std::mem::take(reason));
+                    if let Some(Pending::Child { scheduled, .. }) = self.ledger.pending_operation(*operation)
+                    {
+                        turn.commands.push(Command::CancelChild {
+                            scheduled: Arc::clone(scheduled),
+                            reason: reason.as_str().into(),
+                        });
+                    }
                     None
                 }
                 Event::OperationCancelled { operation } => {

@@ -492,7 +492,11 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         }
         (Event::ReceiveScheduled(a), Event::ReceiveScheduled(b)) if a == b => Sameness::Same,
         (Event::SignalScheduled(a), Event::SignalScheduled(b))
-            if a.operation == b.operation && a.workflow == b.workflow && a.id == b.id && a.name == b.name =>
+            if a.operation == b.operation
+                && a.workflow == b.workflow
+                && a.id == b.id
+                && a.name == b.name
+                && a.child == b.child =>
         {
             Sameness::of_values(a.value == b.value)
         }
@@ -504,6 +508,10 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         {
             Sameness::of_values(a == b)
         }
+        (
+            Event::ChildCancelRequested { operation: a, .. },
+            Event::ChildCancelRequested { operation: b, .. },
+        ) if a == b => Sameness::Same,
         (Event::ChildScheduled(a), Event::ChildScheduled(b))
             if a.operation == b.operation && a.workflow == b.workflow && a.id == b.id =>
         {
@@ -608,6 +616,9 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         }
         Event::ContinuedAsNew { workflow, .. } => format!("continue as new {workflow}"),
         Event::TimerStarted { operation, .. } => format!("timer (operation {operation})"),
+        Event::ChildCancelRequested { operation, .. } => {
+            format!("request to cancel the child of operation {operation}")
+        }
         Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),
         Event::ValueRecorded { name: None, .. } => "record of a value".into(),
         Event::ValueRecorded { name: Some(name), .. } => format!("record of {name:?}"),

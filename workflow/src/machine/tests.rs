@@ -128,6 +128,7 @@ fn in_words(command: &Command) -> &'static str {
         Command::RunActivity { .. } => "run",
         Command::CancelActivity { .. } => "stop",
         Command::StartChild { .. } => "start child",
+        Command::CancelChild { .. } => "cancel child",
         Command::CloseChild(_) => "close child",
         Command::ContinueAsNew { .. } => "continue",
         Command::Publish { .. } => "publish",

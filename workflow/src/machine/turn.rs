@@ -102,6 +102,15 @@ pub enum Command {
         scheduled: Arc<ChildScheduled>,
         /// The child's run, if it is known to have started: then its end is asked for.
         run: Option<RunId>,
+        /// Why it is asked to cancel once it runs, if it is.
+        cancel: Option<Arc<str>>,
+    },
+    /// Ask a child to cancel that was started before, or is being started. Its end is still waited for.
+    CancelChild {
+        /// The call.
+        scheduled: Arc<ChildScheduled>,
+        /// Why.
+        reason: Arc<str>,
     },
     /// Do with a child what its call says: nobody waits for its end.
     CloseChild(Arc<ChildScheduled>),

@@ -48,7 +48,7 @@ impl SpanFold {
                     let scheduled = &activity.scheduled;
                     self.activity(operation, &scheduled.activity, &scheduled.queue, since);
                 }
-                Pending::Child { scheduled, run } => {
+                Pending::Child { scheduled, run, .. } => {
                     self.child(operation, &scheduled.workflow, scheduled.id.as_str(), since);
                     if let Some(child) = run {
                         self.child_began(operation, *child);
@@ -132,6 +132,11 @@ impl SpanFold {
                 self.child(call.operation, &call.workflow, call.id.as_str(), time);
             }
             Event::ChildStarted { operation, run } => self.child_began(*operation, *run),
+            Event::ChildCancelRequested { operation, reason } => {
+                let reason = vec![("millrun.reason", SpanValue::Text(reason.clone()))];
+                self.spans
+                    .note_operation(*operation, time, "asked to cancel", reason);
+            }
             Event::ChildEnded { operation, end } => {
                 let end = match end {
                     Ok(_) => SpanEnd::Done,

@@ -27,8 +27,8 @@ use crate::ledger::OutcomeKind;
 
 pub(crate) use bearing::{Bearing, bearing};
 use family::{
-    CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, ErrorWire,
-    OriginWire, ResetWire, RunTimeoutWire, TimedOutBody, run_id,
+    CauseWire, ChildBody, ChildCancelBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody,
+    ErrorWire, OriginWire, ResetWire, RunTimeoutWire, TimedOutBody, run_id,
 };
 pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
@@ -84,6 +84,7 @@ const RECORD_RECEIVED: u8 = 37;
 const COMMAND_PERFORMED: u8 = 40;
 const VERSION_CHANGED: u8 = 41;
 const TIMED_OUT: u8 = 42;
+const CHILD_CANCEL_REQUESTED: u8 = 43;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -113,6 +114,7 @@ pub fn kind(event: &Event) -> u8 {
         Event::AttemptHeartbeat { .. } => ATTEMPT_HEARTBEAT,
         Event::ChildScheduled(_) => CHILD_SCHEDULED,
         Event::ChildStarted { .. } => CHILD_STARTED,
+        Event::ChildCancelRequested { .. } => CHILD_CANCEL_REQUESTED,
         Event::ChildEnded { .. } => CHILD_ENDED,
         Event::TimedOut { next: None, .. } => TIMED_OUT,
         Event::ContinuedAsNew { .. } | Event::Reset { .. } | Event::TimedOut { .. } => CONTINUED_AS_NEW,
@@ -181,6 +183,13 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
             &ChildStartedBody {
                 operation: operation.get(),
                 run: run.bits(),
+            },
+        ),
+        Event::ChildCancelRequested { operation, reason } => write(
+            out,
+            &ChildCancelBody {
+                operation: operation.get(),
+                reason: Cow::Borrowed(reason),
             },
         ),
         Event::ChildEnded { operation, end } => write(
@@ -586,6 +595,13 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             let ChildStartedBody { operation, run } = read(body)?;
             let (operation, run) = (OperationId::new(operation), run_id(run)?);
             Event::ChildStarted { operation, run }
+        }
+        CHILD_CANCEL_REQUESTED => {
+            let ChildCancelBody { operation, reason } = read(body)?;
+            Event::ChildCancelRequested {
+                operation: OperationId::new(operation),
+                reason: reason.into_owned(),
+            }
         }
         CHILD_ENDED => {
             let ChildEndedBody { operation, end } = read(body)?;

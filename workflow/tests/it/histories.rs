@@ -986,6 +986,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-timed-out.txt"),
         },
         Recording {
+            name: "v1-handled",
+            code: crate::child_handles::order,
+            make: crate::child_handles::recorded,
+            file: include_str!("../histories/v1-handled.txt"),
+        },
+        Recording {
             name: "v1-mended",
             code: mended_implementation,
             make: parked_thrice,

@@ -4,6 +4,7 @@
 mod at_event;
 mod bytes;
 mod cancelling;
+mod child_handles;
 mod delaying;
 mod entities;
 mod exported;

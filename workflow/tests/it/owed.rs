@@ -71,6 +71,7 @@ impl Owed {
             Command::SendSignal { scheduled, .. } => self.add(scheduled.operation, Debt::Signal),
             Command::CancelSignal { operation } => self.remove(*operation, Debt::Signal),
             Command::StartChild { scheduled, .. } => self.add(scheduled.operation, Debt::Child),
+            Command::CancelChild { .. } => {}
             Command::CloseChild(scheduled) => self.remove(scheduled.operation, Debt::Child),
             Command::StartTimer { operation, deadline } => self.add(*operation, Debt::Timer(*deadline)),
             Command::CancelTimer { operation, deadline } => self.remove(*operation, Debt::Timer(*deadline)),

@@ -228,7 +228,8 @@ impl World {
                 Command::CloseChild(scheduled) => {
                     self.children.remove(&scheduled.operation);
                 }
-                Command::ResumeAt { .. }
+                Command::CancelChild { .. }
+                | Command::ResumeAt { .. }
                 | Command::TimeOutAt { .. }
                 | Command::CancelTimeOut { .. }
                 | Command::Publish { .. }

@@ -90,7 +90,7 @@ impl LinkFold {
                     let deadline = *deadline;
                     self.decided(&Event::TimerStarted { operation, deadline }, since);
                 }
-                Pending::Child { scheduled, run } => {
+                Pending::Child { scheduled, run, .. } => {
                     self.decided(&Event::ChildScheduled(scheduled.clone()), since);
                     if let Some(run) = *run {
                         self.input(&Event::ChildStarted { operation, run }, since);

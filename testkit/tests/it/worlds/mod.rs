@@ -1,5 +1,6 @@
 //! The world for applications: mocks, virtual time, restarts and crashes, with a registry that knows nothing of it.
 
+mod child_handles;
 mod crashes;
 mod faults;
 mod looking;

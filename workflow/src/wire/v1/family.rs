@@ -392,6 +392,14 @@ pub(super) struct ChildStartedBody {
 }
 
 #[derive(Serialize, Deserialize)]
+pub(super) struct ChildCancelBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "r", borrow)]
+    pub(super) reason: Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
 pub(super) struct ChildEndedBody<'a> {
     #[serde(rename = "o")]
     pub(super) operation: u32,

@@ -24,6 +24,8 @@ pub(super) struct SignalScheduledBody<'a> {
     name: Cow<'a, str>,
     #[serde(rename = "v", borrow)]
     value: &'a Raw,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    child: Option<u32>,
 }
 
 impl<'a> SignalScheduledBody<'a> {
@@ -34,6 +36,7 @@ impl<'a> SignalScheduledBody<'a> {
             id: Cow::Borrowed(scheduled.id.as_str()),
             name: Cow::Borrowed(&scheduled.name),
             value: raw(&scheduled.value),
+            child: scheduled.child.map(OperationId::get),
         }
     }
 
@@ -45,6 +48,7 @@ impl<'a> SignalScheduledBody<'a> {
             id,
             name: Cow::Owned(self.name.into_owned()),
             value: payload(body, self.value),
+            child: self.child.map(OperationId::new),
         })
     }
 }

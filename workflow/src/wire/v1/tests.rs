@@ -185,6 +185,10 @@ fn samples() -> Vec<Event> {
             ..started.clone()
         }),
         Event::ChildStarted { operation, run },
+        Event::ChildCancelRequested {
+            operation,
+            reason: "recalled".into(),
+        },
         Event::ContinuedAsNew {
             run,
             workflow: "checkout".into(),
@@ -213,6 +217,15 @@ fn samples() -> Vec<Event> {
             id: id.clone(),
             name: "paid".into(),
             value: value.clone(),
+            child: None,
+        })),
+        Event::SignalScheduled(Arc::new(SignalScheduled {
+            operation,
+            workflow: "ship".into(),
+            id: id.clone(),
+            name: "express".into(),
+            value: value.clone(),
+            child: Some(OperationId::new(u32::MAX)),
         })),
         Event::SignalSent {
             operation,
