@@ -398,7 +398,8 @@ impl Shard {
         let journal = &self.shared.journal;
         // A quarantined parent may still wait for its children once it is brought back, so these are not dropped.
         let dropped = self.asking.drop_orphans(|id, parent| {
-            children.contains(id.partition()) && is_orphan(parent) && !journal.is_quarantined(parent.run)
+            let is_closed = parent.on_close != ParentClose::Abandon && is_orphan(parent);
+            children.contains(id.partition()) && is_closed && !journal.is_quarantined(parent.run)
         });
         for (number, owned) in dropped {
             self.sweeps.handle_mail(number, owned);

@@ -502,6 +502,7 @@ fn is_sent_once(input: &Input) -> bool {
             | Input::ChildEnded { .. }
             | Input::SignalSent { .. }
             | Input::Published { .. }
+            | Input::Cancel { .. }
     )
 }
 

@@ -197,6 +197,40 @@ async fn a_child_that_continues_as_new_is_told_in_its_latest_run() {
     }
 }
 
+/// Regression: the request to cancel waited for the child's run, which went on in another one meanwhile, and was lost.
+#[tokio::test]
+async fn a_child_that_continues_as_new_while_it_is_read_is_cancelled_in_its_next_run() {
+    const BOTH: Workflow<String, String> = Workflow::named("both");
+    async fn both(cx: WorkflowContext, id: String) -> Result<String, WorkflowError> {
+        let meter = cx.child(METER, id, 0).start()?;
+        let control = meter.control();
+        // All of it in one turn.
+        let signals = cx.join(meter.signal(GO, 10), meter.signal(GO, 10));
+        let ((first, second), is_asked) = cx.join(signals, async { control.cancel("enough") }).await;
+        first?;
+        second?;
+        assert!(is_asked);
+        Ok(match meter.await {
+            Ok(sum) => sum.to_string(),
+            Err(error) => error.to_string(),
+        })
+    }
+    let store = Store::new();
+    let builder = with_code(store.bare()).register(BOTH, both);
+    let builder = builder.configure(|config| config.hot_len_max = 0);
+    let runtime = builder.start().await.unwrap();
+    for number in 0..10 {
+        let id = format!("meter-{number}");
+        let run = runtime
+            .start(BOTH, &format!("both-{number}"), id.clone())
+            .await
+            .unwrap();
+        let ended = run.result().await.unwrap();
+        assert!(ended.starts_with("the child was cancelled"), "{ended}");
+    }
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_child_whose_handle_is_dropped_goes_on_if_it_is_abandoned() {
     const SENDER: Workflow<(), String> = Workflow::named("sender");

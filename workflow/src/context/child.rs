@@ -125,7 +125,7 @@ impl<O, E> Child<O, E> {
     ///
     /// # Errors
     /// What the call would have given at once: its id, input or timeouts are not acceptable, this run has as many operations
-    /// as it may, or it was asked to cancel. What only shows later is the result of the handle.
+    /// as it may, it was asked to cancel, or its code is not what calls this. What only shows later is the result of the handle.
     pub fn start(mut self) -> Result<ChildHandle<O, E>, ChildError<E>> {
         let control = start(&mut self.operation, &mut self.request)?;
         Ok(ChildHandle::new(self, control))
@@ -152,8 +152,10 @@ fn start<E>(
         Some(Ok(call)) => call,
         Some(Err(Stopped::Refused(error))) => return Err(error),
         Some(Err(Stopped::Cancelled(cancelled))) => return Err(ChildError::Cancelled(cancelled)),
-        // Nothing is decided here: the handle does nothing either.
-        None => OperationId::new(0),
+        None => {
+            let message = "only the code of a run starts children, and not another task".into();
+            return Err(ChildError::NotStarted { message });
+        }
     };
     let (shared, scope) = (Arc::clone(&operation.shared), operation.scope.clone());
     Ok(ChildControl::new(shared, scope, call, workflow, id))

@@ -31,7 +31,11 @@ use crate::{ChildError, OperationId, Payload, Signal, SignalInstance, TypedError
 ///
 /// # Cancel safety
 /// Dropping it before it has given the end treats the child as [`on_close`](Child::on_close) says: an
-/// [abandoned](crate::ParentClose::Abandon) child goes on.
+/// [abandoned](crate::ParentClose::Abandon) child goes on. What was started is asked for again after a crash only while the handle is
+/// held: an abandoned child is sure to begin if a signal to it was awaited before the handle is dropped.
+///
+/// # Panics
+/// If it is awaited again after it has given the end.
 #[derive(Debug)]
 #[must_use = "a child whose handle is dropped is closed as its call says"]
 pub struct ChildHandle<O, E> {
@@ -96,6 +100,9 @@ impl ChildControl {
     /// The signal may be sent at once. It is recorded behind the beginning of the child, and if the child continues as new,
     /// its latest run gets it. A child that has ended, or could not be started, gives
     /// [`Finished`](crate::SignalInstanceError::Finished) or [`NotFound`](crate::SignalInstanceError::NotFound).
+    ///
+    /// Once the run is asked to cancel it gives [`Cancelled`](crate::SignalInstanceError::Cancelled), unless the child was started by
+    /// `cx.shielded().child(..)`.
     #[track_caller]
     pub fn signal<T: Serialize>(&self, signal: Signal<T>, value: T) -> SignalInstance {
         let Controlled {
@@ -113,8 +120,10 @@ impl ChildControl {
     }
 
     /// Asks the child to cancel, and goes on waiting for its end: [`ChildError::WasCancelled`] if it ends for that reason. It
-    /// is decided in this turn and sent after its commit, also to a child that has not begun yet. If a crash makes that
-    /// necessary, it is sent again, so that a child that continues as new without ending may be asked again.
+    /// is decided in this turn and sent after its commit, also to a child that has not begun yet.
+    ///
+    /// As long as the handle is held it is sent again after a crash, and after the partition of either run has moved. So a child that goes on
+    /// in another run without ending (continued as new, reset or tried again) may be asked again.
     ///
     /// Returns whether the child is asked: not if it was asked before, has ended, or is waited for no longer. The reason is
     /// cut to [`text_bytes_max`](crate::Limits::text_bytes_max).

@@ -416,7 +416,9 @@ impl Errand {
             self,
             Self::Tell(Tell::EndPromise { .. } | Tell::RecordReceived { .. }, _)
         );
-        self.is_from_outside() && !is_of_the_run
+        // A parent that cancels or closes its child means whatever run the child has by now.
+        let is_of_parent = matches!(self, Self::Input(Input::Cancel { .. } | Input::Terminate { .. }));
+        is_of_parent || (self.is_from_outside() && !is_of_the_run)
     }
 }
 
