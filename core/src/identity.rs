@@ -269,8 +269,8 @@ impl Epoch {
     ///
     /// A store counts each taking within an opening but the first as an opening of its own, so that
     /// those of a later opening come after all of them.
-    /// Where several owners have a store open at a time, the one that opened it later may not count the last takings of the
-    /// other. Then its epochs continue those of the other's opening.
+    /// Where several owners have a store open at a time, one may take a partition after a later one has opened the store. If
+    /// that takes the partition back, its epoch continues that of the former owner.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u32 {
         match self.opening().saturating_sub(earlier.opening()) {

@@ -30,8 +30,8 @@ pub struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// A table in which every partition is free. The epochs that are given out are above `epoch`, which must be above all
-    /// epochs of earlier openings: for example [`Epoch::of`] with zero takeovers.
+    /// A table in which every partition is free. The epochs that are given out are above `epoch`, unless another owner
+    /// [was heard of](Self::heard). It must be above all epochs of earlier openings: for example [`Epoch::of`] with zero takeovers.
     #[must_use]
     pub fn new(epoch: Epoch) -> Self {
         let len = usize::from(Partition::COUNT);
@@ -66,8 +66,9 @@ impl OwnerTable {
     /// The store reports an epoch that a partition has had under an owner elsewhere: epochs that are given out here are above
     /// it, and [come after](Epoch::since) it.
     ///
-    /// An opening that came later than that of the other owner may have begun before the partition was taken there for the last time. Then its own number
-    /// does not count that, and the epochs continue those of the other owner's opening.
+    /// The number of an opening counts all takings before it. If the other owner, of an earlier opening, has taken the partition since, the epochs
+    /// that are given out here continue the other owner's. [`take_over`](Self::take_over) gives several
+    /// partitions one epoch, and so promises only that it is above.
     ///
     /// ```
     /// # use millrun_core::{Bell, Epoch, Partition};
@@ -81,9 +82,9 @@ impl OwnerTable {
     /// ```
     pub fn heard(&mut self, partition: Partition, epoch: Epoch) {
         let latest = &mut self.latest[usize::from(partition.index())];
-        let is_first_here = latest.takeover() == 0;
+        let has_given_none = latest.takeover() == 0;
         let counts_it = latest.opening() >= epoch.opening().saturating_add(epoch.takeover());
-        if epoch > *latest || (is_first_here && !counts_it) {
+        if epoch > *latest || (has_given_none && !counts_it) {
             *latest = epoch;
         }
         self.newest = self.newest.max(epoch);

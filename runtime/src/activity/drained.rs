@@ -30,7 +30,7 @@ pub(super) struct DrainedTasks {
 #[derive(Debug, Default)]
 struct DrainedInPool {
     partitions: PartitionSet,
-    /// In the order in which they would have begun, of 40 bytes each.
+    /// In the order in which they would have begun, of 48 bytes each.
     tasks: Vec<PutAside>,
 }
 

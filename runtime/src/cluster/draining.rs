@@ -78,6 +78,26 @@ impl Draining {
         chosen
     }
 
+    /// Lets attempts begin again in all partitions but those that are still to be drained: others were lost, or were claimed anew,
+    /// without this part.
+    pub(super) fn keep(
+        &mut self,
+        shared: &ShardShared,
+        doors: &ShardDoors,
+        is_draining: impl Fn(Partition) -> bool,
+    ) {
+        let gone: PartitionSet = self.drained.iter().filter(|it| !is_draining(*it)).collect();
+        if !gone.is_empty() {
+            self.resume(shared, doors, &gone);
+        }
+    }
+
+    /// The node leaves: no attempt begins anywhere, and all partitions are given back.
+    pub(super) fn clear(&mut self) {
+        self.drained = PartitionSet::default();
+        self.round = DrainRound::Pause(Duration::ZERO);
+    }
+
     /// These partitions are given back: their shards drop what the pools have of them.
     pub(super) fn end(&mut self, partitions: &[Partition]) {
         self.forget(&partitions.iter().copied().collect());
@@ -144,9 +164,12 @@ impl Draining {
 
     fn begin_round(&self, shared: &ShardShared, now: Duration) -> DrainRound {
         let mut busy = PartitionSet::default();
+        let owned = shared.claims.owned();
+        let drained = self.drained.iter().filter(|partition| owned.has(*partition));
+        let drained: PartitionSet = drained.collect();
         for pool in &shared.pools {
             // Again: one that was lost and claimed meanwhile is not drained any more.
-            pool.drain(&self.drained);
+            pool.drain(&drained);
             pool.note_busy(&mut busy);
         }
         let idle = self.drained.iter().filter(|partition| !busy.contains(*partition));

@@ -6,8 +6,8 @@
 //!                   └── the surplus is gone: a node has died, say ──► attempts begin again
 //! ```
 //!
-//! Invariants: a partition is given back only while there is surplus, after its drain has come to rest or lasted for the
-//! grace. Whatever is drained beyond the surplus is resumed at the next look that tells how much that is.
+//! Invariants: a partition is drained only while there is surplus, and given back after its drain has come to rest or lasted for
+//! the grace. Whatever is drained beyond the surplus is resumed at the next look that tells how much that is.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,8 +66,14 @@ impl HandOver {
             .retain(|partition, _| mine.binary_search(partition).is_ok());
     }
 
-    /// These partitions were claimed: what was known of them is of an earlier epoch.
-    pub(super) fn granted(&mut self, partitions: &[Partition]) {
+    /// Whether a partition is drained, and not given back yet.
+    pub(super) fn is_draining(&self, partition: Partition) -> bool {
+        let drain = self.drained.get(&partition);
+        drain.is_some_and(|drain| drain.stage != DrainStage::GivenBack)
+    }
+
+    /// These partitions are kept, or were claimed: what was known of them is of an earlier epoch.
+    pub(super) fn forget(&mut self, partitions: &[Partition]) {
         for partition in partitions {
             self.drained.remove(partition);
         }
@@ -116,7 +122,7 @@ impl HandOver {
         }
         if !resumed.is_empty() {
             resumed.sort_unstable();
-            self.granted(&resumed);
+            self.forget(&resumed);
             actions.push(ClusterAction::Resume(resumed));
         }
         let grace = self.grace;
@@ -227,7 +233,7 @@ mod tests {
         let release = ClusterAction::Release(mine[7..].to_vec());
         assert_eq!(hand_over.wanted(NOW + GRACE * 2, &mine, surplus(1)), [release]);
         // Nobody else has claimed it, and this node has it again.
-        hand_over.granted(&mine[7..]);
+        hand_over.forget(&mine[7..]);
         assert!(hand_over.drained.is_empty());
     }
 

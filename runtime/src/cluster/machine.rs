@@ -161,12 +161,17 @@ impl ClusterMachine {
     /// A claim was granted.
     pub(crate) fn granted(&mut self, partitions: &[Partition]) {
         self.pace.granted(partitions);
-        self.hand_over.granted(partitions);
+        self.hand_over.forget(partitions);
     }
 
     /// These partitions are drained from now on.
     pub(crate) fn drained(&mut self, now: Duration, partitions: &[Partition]) {
         self.hand_over.drained(now, partitions);
+    }
+
+    /// Whether a partition is drained.
+    pub(crate) fn is_draining(&self, partition: Partition) -> bool {
+        self.hand_over.is_draining(partition)
     }
 
     /// No attempt is under way in these drained partitions, and everything that attempts have reported is recorded.
@@ -249,11 +254,13 @@ impl ClusterMachine {
             let wanted = self.wanted((began, ended), seen);
             if !wanted.is_empty() {
                 self.is_claiming = true;
-                let none = Surplus {
-                    len: 0,
+                let is_shunned = |node: &NodeKey| self.shunned.contains_key(node);
+                // A node that takes up what another has left may have surplus all the same.
+                let surplus = Surplus {
+                    len: shares::surplus_len(&self.me, seen, is_shunned),
                     may_drain_more: false,
                 };
-                actions.extend(self.hand_over.wanted(ended, mine, none));
+                actions.extend(self.hand_over.wanted(ended, mine, surplus));
                 actions.push(ClusterAction::Claim(wanted));
             } else if is_stable && actions.is_empty() {
                 self.shunned.retain(|_, until| ended < *until);

@@ -67,6 +67,8 @@ pub(crate) struct MailDesk {
 struct AskedElsewhere {
     last: u64,
     pending: BTreeMap<u64, PendingAsk>,
+    /// The present numbers of questions that were posted again, by the numbers before.
+    renumbered: BTreeMap<u64, u64>,
     /// The bytes of all pending requests.
     bytes: usize,
 }
@@ -81,6 +83,8 @@ struct PendingAsk {
     owner: Option<NodeKey>,
     /// The update that was asked together with a start. Once the start has led to a run, the update is asked of that run.
     update: Option<UpdateRequest>,
+    /// The number before this one, if it was posted again.
+    former: Option<u64>,
     /// Whether the other node has dropped it, and it cannot be posted again yet.
     is_dropped: bool,
     /// How often it had to be asked again, and since when that is counted.
@@ -92,8 +96,15 @@ struct PendingAsk {
 impl AskedElsewhere {
     fn remove(&mut self, number: u64) -> Option<PendingAsk> {
         let pending = self.pending.remove(&number)?;
-        self.bytes -= pending.bytes;
+        self.note_removed(&pending);
         Some(pending)
+    }
+
+    fn note_removed(&mut self, pending: &PendingAsk) {
+        self.bytes -= pending.bytes;
+        if let Some(former) = pending.former {
+            self.renumbered.remove(&former);
+        }
     }
 
     fn insert(&mut self, number: u64, pending: PendingAsk) {
@@ -101,18 +112,26 @@ impl AskedElsewhere {
         self.pending.insert(number, pending);
     }
 
-    /// Gives a question that may be repeated another number, and returns it with its partition: it is to be posted. If it was posted
-    /// before and the other node drops that as well, or answers it, this concerns nobody: so only one question of
-    /// each caller is on its way, however often its partition moves.
+    /// Gives a question that may be repeated another number, and returns it with its partition: it is to be posted. If the other node drops
+    /// the one that was posted before, that is passed over: so one question of each caller is on its way, however often
+    /// its partition moves. An answer to the one before is taken.
     fn renumber(&mut self, number: u64) -> Option<(Partition, Bytes)> {
+        let next = self.last + 1;
         let pending = self.pending.get(&number)?;
-        let body = calls::renumbered(pending.question.as_ref()?, self.last + 1).ok()?;
-        let (body, mut pending) = (Bytes::from(body), self.pending.remove(&number)?);
-        self.last += 1;
+        let body = Bytes::from(calls::renumbered(pending.question.as_ref()?, next).ok()?);
+        let mut pending = self.remove(number)?;
         pending.question = Some(body.clone());
+        pending.former = Some(number);
         let partition = pending.partition;
-        self.pending.insert(self.last, pending);
+        self.last = next;
+        self.renumbered.insert(number, next);
+        self.insert(next, pending);
         Some((partition, body))
+    }
+
+    /// The present number of a question.
+    fn present(&self, number: u64) -> u64 {
+        self.renumbered.get(&number).copied().unwrap_or(number)
     }
 }
 
@@ -267,6 +286,7 @@ impl MailDesk {
                 question: question.clone(),
                 owner: owner.clone(),
                 update: (!is_first).then(|| update.clone()).flatten(),
+                former: None,
                 is_dropped: false,
                 tries: 0,
                 tried_since: now,
@@ -299,6 +319,7 @@ impl MailDesk {
             _ => {}
         }
         let mut asked = self.asked();
+        let question = asked.present(question);
         // The caller may have given up, or this is the second answer to a question that was repeated.
         let Some(mut pending) = asked.remove(question) else {
             return;
@@ -403,7 +424,7 @@ impl MailDesk {
             .extract_if(.., is_over)
             .map(|(_, pending)| pending)
             .collect();
-        asked.bytes -= over.iter().map(|pending| pending.bytes).sum::<usize>();
+        over.iter().for_each(|pending| asked.note_removed(pending));
         let again = again.into_iter();
         let again: Vec<_> = again.filter_map(|number| asked.renumber(number)).collect();
         drop(asked);

@@ -66,6 +66,7 @@ impl ClusterPart {
 
     /// Tells the other nodes that this node leaves and claims no partitions any more: their shares grow, and they claim what is free.
     fn leave(&mut self, store: &dyn SharedStore) {
+        self.draining.clear();
         self.machine.leave();
         let terms = NodeTerms::new(self.shared.config.lease, false);
         match store.announce(terms) {
@@ -225,6 +226,8 @@ impl Part for ClusterPart {
         }
         if !self.cluster.is_leaving() {
             let elapsed = self.shared.host.elapsed();
+            let is_draining = |partition| self.machine.is_draining(partition);
+            self.draining.keep(&self.shared, &self.doors, is_draining);
             let at_rest = self.draining.turn(&self.shared, &self.doors, elapsed);
             self.machine.at_rest(&at_rest);
         }

@@ -2,7 +2,7 @@
 //! journal.
 //!
 //! ```text
-//!   shutdown: these attempts have ended ── ask ──► the inbox of reports is empty ──► the runs that are being read are read ──► has come
+//!   shutdown, hand-over: these attempts have ended ── ask ──► the inbox of reports is empty ──► the runs that are being read are read ──► has come
 //! ```
 //!
 //! The report of an attempt whose run is not in memory waits until the run has been read. A shard whose mailbox is closed
@@ -16,7 +16,7 @@ use millrun_core::RunId;
 use super::Shard;
 use super::runs::entry::Residence;
 
-/// Shared between a shutdown and a shard.
+/// Shared between a shard and who asks it: a shutdown, or the part that drains partitions.
 #[derive(Debug, Default)]
 pub(crate) struct ShardRest {
     /// How often the shard was asked to come to rest.

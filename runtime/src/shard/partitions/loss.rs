@@ -136,6 +136,10 @@ impl Shard {
         let (mut shards, _) = recovery::by_shard(folds, 1, report);
         let mut runs = shards.pop().unwrap_or_default();
         runs.retain(|run| set.contains(run.run.partition()));
+        for pool in &self.shared.pools {
+            // A drain that was set while the partition was lost. What it has put aside is of an earlier epoch, and is found anew.
+            drop(pool.resume(&set));
+        }
         self.seed(runs, &begun, false, now);
         let partitions = Arc::new(set);
         // This shard's own runs may wait for children there too.
