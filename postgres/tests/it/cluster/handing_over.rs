@@ -181,6 +181,30 @@ async fn a_drain_is_begun_anew_by_the_successor_of_its_part() {
     b.shutdown().await.unwrap();
 }
 
+/// Regression: partitions that a program gave back itself while they were drained were drained for ever, and began no attempt
+/// when they had come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_program_gives_back_while_it_is_drained_is_drained_no_longer() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let url = server.url(&server.schema());
+    let (ledger, patient) = (Ledger::new(), Duration::from_secs(600));
+    let (a, ids) = busy(&ledger, builder(&url, "a"), patient, STEPS, 2).await;
+    let b = node(&ledger, builder(&url, "b"), patient);
+    let b = b.start().await.unwrap();
+    until_busy_ones_are_drained(&a, &b).await;
+    a.partitions().release(&a.partitions().owned());
+    // Their owners begin all attempts anew, and most of these owners are the former one.
+    ledger.begun(u32::try_from(BUSY).unwrap()).await;
+    until(&a, |status| status.draining_len == 0).await;
+    ledger.may_end.add_permits(BUSY * 2);
+    assert_results(&b, STEPS, &ids, 1).await;
+    until(&b, |status| is_even(status, 2)).await;
+    a.shutdown().await.unwrap();
+    b.shutdown().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_cut_off_while_it_hands_over_is_replaced_as_any_other() {
     let Some(server) = TestServer::shared() else {
