@@ -136,10 +136,9 @@ impl Effects {
 
     /// Drops all effects of these runs. Callers of the dropped requests are told to ask again.
     pub(in crate::shard) fn drop_of(&mut self, runs: &[RunId]) {
-        let is_kept = |of: Option<Behalf>| !runs.iter().any(|run| Some(Behalf::from(*run)) == of);
-        let (mut answers_of, mut others_of) = (self.answers_of.drain(..), self.others_of.drain(..));
-        self.answers.retain(|_| is_kept(answers_of.next()));
-        self.others.retain(|_| is_kept(others_of.next()));
+        let is_kept = |of: Behalf| !runs.iter().any(|run| Behalf::from(*run) == of);
+        retain(&mut self.answers, &mut self.answers_of, is_kept);
+        retain(&mut self.others, &mut self.others_of, is_kept);
         self.tasks.retain(|task| !runs.contains(&task.run));
         self.traced_ends.retain(|run| !runs.contains(run));
     }
@@ -206,6 +205,13 @@ impl Effects {
         let others = self.others.capacity().max(self.traced_ends.capacity());
         self.answers.capacity().max(self.tasks.capacity()).max(others)
     }
+}
+
+/// Keeps the items, and on whose behalf they are, of which that is so.
+fn retain<T>(items: &mut Vec<T>, of: &mut Vec<Behalf>, is_kept: impl Fn(Behalf) -> bool) {
+    let mut each = of.iter();
+    items.retain(|_| each.next().is_none_or(|of| is_kept(*of)));
+    of.retain(|of| is_kept(*of));
 }
 
 /// The effects of sweeps whose commits are under way, in order.
@@ -323,5 +329,29 @@ mod tests {
                 Err(error) => panic!("{error:?}"),
             }
         }
+    }
+    /// Regression: after a refused turn nobody knew any more on whose behalf the other effects of its sweep were, and the next
+    /// loss dropped them all: answers, tasks and timers of runs that stayed.
+    #[test]
+    fn a_loss_behind_a_refused_turn_takes_what_is_of_the_lost_partition_alone() {
+        let [lost, kept] = [3, 4].map(|index| Partition::from_index(index).unwrap());
+        let run = |partition, number| RunId::new(partition, Timestamp::EPOCH, number);
+        let [refused, gone, stays] = [run(lost, 1), run(lost, 2), run(kept, 3)];
+        let mut effects = Effects::default();
+        let mut callers = Vec::new();
+        for of in [refused, gone, stays] {
+            let (reply, answer) = oneshot::channel::<Result<(), RunError>>();
+            let before = effects.work_on(of);
+            effects.answer(Response::Tell(reply.into(), Ok(())));
+            effects.push(Effect::ForgetCalls(of));
+            effects.resume(before);
+            callers.push(answer);
+        }
+        effects.drop_of(&[refused]);
+        assert_eq!((effects.answers.len(), effects.others.len()), (2, 2));
+        let mut moved = Vec::new();
+        effects.lose(&[lost].into_iter().collect(), &mut moved);
+        assert_eq!((moved.len(), effects.answers.len()), (1, 1));
+        assert!(matches!(effects.others[..], [Effect::ForgetCalls(of)] if of == stays));
     }
 }
