@@ -120,7 +120,7 @@ pub struct RuntimeConfig {
     /// The largest chunk of an output stream in bytes, 64 KiB by default. A larger one is
     /// [`ChunkError::TooLarge`](crate::streams::ChunkError::TooLarge), and is not sent.
     pub stream_chunk_bytes_max: usize,
-    /// How many [durable output streams](crate::ActivityContext::durable_stream) the store keeps, 8,192 by default, including
+    /// How many [durable output streams](crate::ActivityContext::durable_stream) the store keeps, 4,096 by default, including
     /// those of retained finished runs. Each is a topic of the journal, and counts for
     /// [`topics_len_max`](crate::store::JournalConfig::topics_len_max) as well; the place of a removed one is reused. At the
     /// bound [`DurableStreamError::TooMany`](crate::streams::DurableStreamError::TooMany).
