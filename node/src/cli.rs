@@ -230,7 +230,7 @@ pub(crate) struct CrashWorker {
     /// Start nothing: only show the result of each acknowledged run.
     #[arg(long)]
     pub(crate) only_show: bool,
-    /// Be one of several processes at a time: of so many, the one that follows each run whose number leaves this rest.
+    /// The number of processes that run at a time. This one follows the runs whose number, divided by it, leaves --rest.
     #[arg(long, requires = "rest", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) of: Option<u64>,
     #[arg(long, requires = "of")]

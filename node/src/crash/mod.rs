@@ -203,7 +203,8 @@ struct Job<'a> {
     store: &'a Path,
     process: u64,
     only_show: bool,
-    /// Of so many processes at a time, the one that follows the runs whose number leaves this rest.
+    /// The number of processes that run at a time, and the remainder that selects the runs of this one: those whose number,
+    /// divided by the first, leaves the second.
     part: Option<(u64, u64)>,
 }
 

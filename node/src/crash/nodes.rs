@@ -96,7 +96,7 @@ impl Nodes<'_> {
         })
     }
 
-    /// Waits until so many runs have ended. False if all have, without that.
+    /// Waits until `ended` runs have ended. False if all workers are done before that.
     async fn run_until(&mut self, ended: u64) -> Result<bool, Box<dyn Error>> {
         while self.workers.iter().map(|of| of.at.ended).sum::<u64>() < ended {
             let busy = self.workers.iter_mut().filter(|of| !of.is_done);

@@ -157,7 +157,7 @@ struct Step {
 }
 
 impl Judge {
-    /// Judges what several processes at a time have written, so many of which were killed.
+    /// A judge of a ledger that several processes had open at a time; `killed` is the number of those that were killed.
     pub(crate) fn of_several(killed: u64) -> Self {
         Self {
             killed: Some(killed),

@@ -15,7 +15,7 @@ const SHORT: [&str; 8] = [
     "3",
 ];
 
-/// All of so many runs have ended, in spite of kills, and the ledger has nothing against it.
+/// The show has acknowledged and completed this number of runs, at least one kill came in the middle, and the ledger has no fault.
 fn assert_clean(ended: &Ended, runs: &str) {
     assert!(ended.out.contains("nothing acknowledged was lost"), "{ended:#?}");
     let count = |what: &str| {

@@ -112,9 +112,10 @@ impl AskedElsewhere {
         self.pending.insert(number, pending);
     }
 
-    /// Gives a question that may be repeated another number, and returns it with its partition: it is to be posted. If the other node drops
-    /// the one that was posted before, that is passed over: so one question of each caller is on its way, however often
-    /// its partition moves. An answer to the one before is taken.
+    /// Gives a question that may be repeated another number. Returns the question, which is to be posted, and its partition.
+    ///
+    /// When a node drops the question that was posted under the former number, nothing is posted for it: so each caller has one
+    /// question on its way, however often the partition moves. An answer under the former number is taken.
     fn renumber(&mut self, number: u64) -> Option<(Partition, Bytes)> {
         let next = self.last + 1;
         let pending = self.pending.get(&number)?;

@@ -193,7 +193,7 @@ fn a_reason_is_cut_where_texts_are() {
     world.check_replays();
 }
 
-/// Lets go of the handle without waiting, and keeps a control.
+/// Drops the handle to the child at once, and keeps its `ChildControl`.
 fn let_go(on_close: ParentClose) -> Implementation {
     Implementation::new(ORDER, move |cx: WorkflowContext, number: u64| async move {
         let parcel = cx.child(SHIP, format!("parcel-{number}"), number);

@@ -34,7 +34,7 @@ async fn branches(cx: WorkflowContext, number: u32) -> Result<u32, WorkflowError
     Ok(first? + second?)
 }
 
-/// An id in each of so many partitions.
+/// The ids of `len` instances, each in another partition.
 fn ids_apart(len: usize) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let all = (0..).map(|number| format!("run-{number}"));
